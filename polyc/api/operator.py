@@ -80,13 +80,12 @@ class Operator:
         self._options = options
         self._fixed_sizes = dict(sizes or {})
         self._plain = PlainArguments(source.formals, [r.name for r in source.fixed.returns] if source.fixed is not None else ())
-        self._plans = PlanTable(self._plain.numbers)
-        self._doors = bytearray(16) if bound else self._plans.doors
-        self.remarks_source: Callable[[], tuple[Remark, ...]] | None = None
         self._bound = dict(bound or {})
+        self._plans = PlanTable(self._plain.numbers, [self._bound.get(f.name) for f in source.formals])
+        self._doors = self._plans.doors
+        self.remarks_source: Callable[[], tuple[Remark, ...]] | None = None
         self._input_names = tuple(f.name for f in source.formals if f.name not in self._bound)
         self._defaults = {f.name: f.default for f in source.formals if f.default is not None and f.name not in self._bound}
-        self._all_inputs = tuple(self._bound.get(f.name) for f in source.formals)
         formals = [f for f in source.formals if f.name in self._bound]
         constant = solve_sizes(formals, {n: a.shape for n, a in self._bound.items()}, {}, self._fixed_sizes)
         self._dynamic = DynamicSizes(dynamic, constant)
@@ -209,7 +208,7 @@ class Operator:
             is_complete = len(inputs) + len(named) == len(self._input_names)
             arrays = (*inputs, *[named.get(n) for n in self._input_names[len(inputs) :]]) if is_complete else None
         if arrays is not None and self._bound:
-            arrays = self._with_bound(arrays) if len(arrays) == len(self._input_names) else None
+            arrays = self._plans.with_bound(arrays) if len(arrays) == len(self._input_names) else None
         if arrays is not None:
             if out is None:
                 result = self._plans.call(*arrays)
@@ -300,7 +299,7 @@ class Operator:
                 raise bound_error(self.name, name)
         source = self._source
         call = sort_arguments(self.name, self._input_names, source.sizes, source.constants, inputs, named, self._defaults)
-        return replace(call, inputs=self._with_bound(call.inputs)) if self._bound else call
+        return replace(call, inputs=self._plans.with_bound(call.inputs)) if self._bound else call
 
     def sorted_inputs(self, arrays: Sequence[Any], named: Mapping[str, Any]) -> tuple[Any, ...]:
         """The inputs of a call in the order of `formals`, bound ones included."""
@@ -313,11 +312,6 @@ class Operator:
         if any(n not in rest for n in named) or any(v is None for v in values):
             return None
         return (*inputs, *values)
-
-    def _with_bound(self, inputs: Sequence[Any]) -> tuple[Any, ...]:
-        """All inputs in the order of the source: those of a call, and those that are bound."""
-        rest = iter(inputs)
-        return tuple([next(rest) if a is None else a for a in self._all_inputs])
 
     def _execute(self, inputs: Sequence[Any], out: Any, named: Mapping[str, Any]) -> Any:
         source = self._source

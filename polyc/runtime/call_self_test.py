@@ -13,7 +13,7 @@ import numpy as np
 
 from polyc.runtime import memory
 from polyc.runtime.arrays import data_address
-from polyc.runtime.fastcalls import CallTable, Native, answer
+from polyc.runtime.fastcalls import CallTable, Doors, Native, answer
 from polyc.runtime.plan import Plan
 from polyc.runtime.scalar_tables import NumberRange
 
@@ -83,8 +83,13 @@ def _answers_calls(native: Native, table: CallTable, into: CallTable, x: np.ndar
     """Whether objects of a class can be called, and give what they do not know to Python, unchanged."""
 
     class Probe:
-        def __init__(self) -> None:
-            self._doors = bytearray(16)
+        def __init__(self, *bound: np.ndarray | None) -> None:
+            self.doors = Doors(bound)
+            self._doors = self.doors.words
+
+        def open(self) -> None:
+            self.doors.open(0, table)
+            self.doors.open(1, into)
 
         def _call_slowly(self, *inputs: Any, **named: Any) -> Any:
             return inputs, named
@@ -92,14 +97,20 @@ def _answers_calls(native: Native, table: CallTable, into: CallTable, x: np.ndar
     answer(native, Probe)
     probe: Any = Probe()
     shut = probe(x), probe(x, out=out)
-    ctypes.c_int64.from_buffer(probe._doors, 0).value = table.address
-    ctypes.c_int64.from_buffer(probe._doors, 8).value = into.address
+    probe.open()
     calls = probe(x), probe(x, out=out), probe(x, 1), probe(x, out=None), probe(y=x), probe(x, out=out, y=1)
+    bound: Any = Probe(x)
+    bound.open()
+    bound_calls = bound(), bound(out=out), bound(x), bound(x, out=out)
     return (
         shut == (((x,), {}), ((x,), {"out": out}))
         and type(calls[0]) is np.ndarray
         and calls[1] is out
         and calls[0].tolist() == out.tolist()
+        and type(bound_calls[0]) is np.ndarray
+        and bound_calls[0].tolist() == out.tolist()
+        and bound_calls[1] is out
+        and bound_calls[2:] == (((x,), {}), ((x,), {"out": out}))
         and calls[2:] == (((x, 1), {}), ((x,), {"out": None}), ((), {"y": x}), ((x,), {"out": out, "y": 1}))
     )
 

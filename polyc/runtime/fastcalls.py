@@ -98,8 +98,8 @@ def is_available() -> bool:
 
 
 def answer_calls(cls: type) -> None:
-    """Let compiled code be `cls.__call__`, once there is any, for objects with a bytearray `_doors` (`PlanTable.doors`).  What
-    it does not know it gives to the method `_call_slowly`."""
+    """Let compiled code be `cls.__call__`, once there is any, for objects with a bytearray `_doors` (`Doors.words`).
+    What it does not know it gives to the method `_call_slowly`."""
     _state.answered.append(cls)
     if _state.native is not None:
         answer(_state.native, cls)
@@ -261,6 +261,24 @@ class _Record:
     @property
     def address(self) -> int:
         return ctypes.addressof(self.fields)
+
+
+class Doors:
+    """Where compiled code finds the tables for calls of an object (`words`), and what is bound of their inputs.
+
+    `bound`: of each input the array that no call gives, or None."""
+
+    def __init__(self, bound: Sequence[np.ndarray | None] = ()) -> None:
+        self._bound = tuple(bound)  # their addresses are in the template
+        places = [0 if a is None else id(a) for a in self._bound]
+        self._template = (ctypes.c_int64 * (2 + len(places)))(places.count(0), len(places), *places)
+        self.words = bytearray(24)
+        self._fields = (ctypes.c_int64 * 3).from_buffer(self.words)  # from now on the bytearray cannot be moved
+        self._fields[2] = ctypes.addressof(self._template) if any(places) else 0
+
+    def open(self, n_outputs: int, table: CallTable) -> None:
+        """Let calls that give so many results (0 or 1) look into `table`, which the caller keeps."""
+        self._fields[n_outputs] = table.address
 
 
 class CallTable:

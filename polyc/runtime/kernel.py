@@ -91,15 +91,11 @@ class Kernel:
         self._constants = tuple(constants)
         self._bound = dict(bound or {})
         self._is_parallel = is_parallel
-        free = [a.name for a in self._inputs if a.name not in self._bound]
-        last = [a.name for a in self._inputs[len(free) :]]
-        self._n_free = len(free)
-        # The common case, inputs before weights, needs no sorting at a call.
-        self._bound_last = tuple(self._bound[n] for n in last) if all(n in self._bound for n in last) else None
+        self._input_names = [a.name for a in self._inputs if a.name not in self._bound]
         self.touched = (ctypes.c_uint8 * 1)()
         self._plain = PlainArguments(self._formals, [a.name for a in self._results])
-        self._plans = PlanTable(self._plain.numbers)
-        self._doors = bytearray(16) if self._bound else self._plans.doors
+        self._plans = PlanTable(self._plain.numbers, [self._bound.get(a.name) for a in self._inputs])
+        self._doors = self._plans.doors
         # ABI order is parameters, constants, returns; `run` relies on it to concatenate addresses.
         assert tuple(signature.arrays) == (*self._inputs, *constant_specs(signature), *self._results)
 
@@ -127,20 +123,20 @@ class Kernel:
 
     def __call__(self, /, *arrays: Any, out: Any = None, **named: Any) -> Any:
         """Run.  `named` are inputs by name, and sizes that no array determines."""
-        if not named and (not self._bound or (self._bound_last is not None and len(arrays) == self._n_free)):
-            given = (*arrays, *self._bound_last) if self._bound_last else arrays
-            if out is None:
-                result = self._plans.call(*given)
-            elif type(out) is np.ndarray:
-                result = self._plans.call_into(*given, out)
-            else:
-                result = self._plans.call_into_all(given, out) if type(out) is tuple else None
-            if result is not None:
-                return result
         if self._bound:
-            arrays, named = self._with_bound(arrays, named)
+            if named or len(arrays) != len(self._input_names):
+                call = sort_arguments(self.name, self._input_names, self.signature.sizes, (), arrays, named)
+                arrays, named = tuple(call.inputs), dict(call.sizes)
+            arrays = self._plans.with_bound(arrays)
         if not named:
-            result = self._plans.call_converted(self._plain, arrays, out)
+            if out is None:
+                result = self._plans.call(*arrays)
+            elif type(out) is np.ndarray:
+                result = self._plans.call_into(*arrays, out)
+            else:
+                result = self._plans.call_into_all(arrays, out) if type(out) is tuple else None
+            if result is None:
+                result = self._plans.call_converted(self._plain, arrays, out)
             if result is not None:
                 return result
         call = sort_arguments(self.name, [a.name for a in self._inputs], self.signature.sizes, (), arrays, named)
@@ -150,13 +146,6 @@ class Kernel:
         return unpack(self.run(inputs, values, call.sizes))
 
     _call_slowly = __call__
-
-    def _with_bound(self, arrays: Sequence[Any], named: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """All inputs of a call by position, bound ones included, and the sizes it names."""
-        free = [a.name for a in self._inputs if a.name not in self._bound]
-        call = sort_arguments(self.name, free, self.signature.sizes, (), arrays, named)
-        rest = iter(call.inputs)
-        return tuple(self._bound[a.name] if a.name in self._bound else next(rest) for a in self._inputs), dict(call.sizes)
 
     def run(
         self, inputs: Sequence[np.ndarray], out: Sequence[Any], sizes: Mapping[str, int], proved_aliases: Sequence[Alias] = ()

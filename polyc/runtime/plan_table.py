@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
@@ -10,7 +9,7 @@ import numpy as np
 
 from polyc.runtime import fastcalls
 from polyc.runtime.arrays import alias_pattern, data_address
-from polyc.runtime.fastcalls import CallTable
+from polyc.runtime.fastcalls import CallTable, Doors
 from polyc.runtime.plain import PlainArguments
 from polyc.runtime.plan import Plan, layout_key
 from polyc.runtime.scalar_tables import NumberRange
@@ -24,15 +23,22 @@ class PlanTable:
     _MAX_TABLES = 1024
     """The same for `under`."""
 
-    def __init__(self, numbers: Sequence[Mapping[type, NumberRange]] = ()) -> None:
-        """`numbers`: of each input, the Python numbers that compiled code takes for an array."""
+    def __init__(self, numbers: Sequence[Mapping[type, NumberRange]] = (), bound: Sequence[np.ndarray | None] = ()) -> None:
+        """`numbers`: of each input, the Python numbers that compiled code takes for an array; `bound`: the array that no
+        call of the object gives, which the calls of this table nevertheless do, or None."""
         self._numbers = numbers
         self._plans: dict[Any, Plan] = {}
         self._calls: dict[int, CallTable] = {}
         self._named: dict[Hashable, PlanTable] = {}
-        self.doors = bytearray(16)
-        """Of an object whose calls give these arguments and no others: where compiled code finds tables (`fastcalls.py`)."""
-        self._door_words = (ctypes.c_int64 * 2).from_buffer(self.doors)  # from now on the bytearray cannot be moved
+        self._bound = tuple(bound)
+        self._doors = Doors(bound)
+        self.doors = self._doors.words
+        """Of an object whose calls give the inputs that are not bound: where compiled code finds tables (`fastcalls.py`)."""
+
+    def with_bound(self, inputs: Sequence[Any]) -> tuple[Any, ...]:
+        """All inputs in order, of those that an object's call gives: as many as are not bound."""
+        rest = iter(inputs)
+        return tuple([next(rest) if a is None else a for a in self._bound])
 
     def under(self, named: Hashable) -> PlanTable:
         """The plans of calls that give these sizes and constants by keyword; this table itself for None."""
@@ -91,7 +97,7 @@ class PlanTable:
             table.forget(lambda plan: True)
         table.add(plan, inputs, outputs)
         if len(outputs) < 2:
-            self._door_words[len(outputs)] = table.address
+            self._doors.open(len(outputs), table)
         if not outputs:
             self.call = table.call  # type: ignore[method-assign]
         elif len(outputs) == 1:

@@ -197,6 +197,47 @@ def test_references_stay_balanced():
     assert count == 1
 
 
+@pytest.mark.parametrize("names", ["a", "b", "c", "ac", "bc", "abc"])
+def test_bound_inputs_leave_no_call_to_python(names, monkeypatch):
+    operator = polyc.compile("def f(float(N) a, float(N) b, float c) -> (y) { y(i) = a(i) - b(i) * c }")
+    a, b, c = np.arange(4, dtype=np.float32), np.ones(4, np.float32), np.float32(3)
+    values, expected, out = {"a": a, "b": b, "c": c}, a - b * c, np.zeros(4, np.float32)
+    bound = operator.bind(**{n: values[n] for n in names})
+    given = [values[n] for n in "abc" if n not in names]
+    kernel = bound.specialize(*given)
+    for call in (bound, kernel):
+        for _ in range(3):
+            call(*given)
+            call(*given, out=out)
+    del operator, bound
+    counts = [sys.getrefcount(x) for x in (*given, out)]
+    with monkeypatch.context() as patch:
+        patch.delattr(Kernel, "_call_slowly")
+        for _ in range(100):
+            np.testing.assert_array_equal(kernel(*given), expected)
+            out[...] = 0
+            assert kernel(*given, out=out) is out
+            np.testing.assert_array_equal(out, expected)
+        with pytest.raises(AttributeError):
+            kernel(*given, a)
+    assert [sys.getrefcount(x) for x in (*given, out)] == counts
+    for wrong in ((*given, a), (*given, a, a), given[1:] if given else (a,)):
+        with pytest.raises(ArgumentError):
+            kernel(*wrong)
+        with pytest.raises(PolycError):
+            kernel(*wrong, out=out)
+
+
+def test_an_operator_with_more_arrays_than_compiled_calls_take():
+    names = [f"a{n}" for n in range(70)]
+    text = f"def f({', '.join(f'float(N) {n}' for n in names)}) -> (y) {{ y(i) = {' + '.join(f'{n}(i)' for n in names)} }}"
+    x = np.ones(3, np.float32)
+    bound = polyc.compile(text).bind(**dict.fromkeys(names[1:], x))
+    for _ in range(3):
+        np.testing.assert_array_equal(bound(x), [70] * 3)
+        np.testing.assert_array_equal(bound(x, out=np.zeros(3, np.float32)), [70] * 3)
+
+
 def test_a_kernel_may_be_forgotten_while_it_runs():
     inside, go_on = threading.Event(), threading.Event()
     is_slow = False

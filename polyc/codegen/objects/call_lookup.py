@@ -5,8 +5,8 @@ Keys are words: of each array its type, rank, extents and strides, of a given re
 
 from __future__ import annotations
 
-MAX_WORDS = 512
-"""Words of the layouts of a call; calls with more go the long way."""
+MAX_ARRAYS, MAX_WORDS = 64, 512
+"""Arrays of a call, and words of their layouts; calls with more go the long way."""
 
 LOOKUP = f"""
 @PyArray_Type = external global i8

@@ -1,11 +1,14 @@
 """Of `polyc_call`, the way in where an operator itself is called: the method ``__call__`` of a class, in LLVM IR.
 
-An object of such a class has a bytearray ``_doors`` of two words: the tables for calls that give no result, and one; 0 for
-none.  What they do not know goes to its method ``_call_slowly``, with the arguments as they are.
+An object of such a class has a bytearray ``_doors`` of three words: the tables for calls that give no result, and one; 0 for
+none; and which of the inputs are bound, 0 where none is: the number of inputs that a call gives, that of all, and for each of
+these the array that is bound, or 0.  What the tables do not know goes to the method ``_call_slowly`` of the object, with the
+arguments as they are.
 """
 
 from __future__ import annotations
 
+from polyc.codegen.objects.call_lookup import MAX_ARRAYS
 from polyc.codegen.writer.words import read_word
 
 OBJECTS = f"""
@@ -20,6 +23,7 @@ declare ptr @PyTuple_GetItem(ptr, i64)
 ; %names: names of the last arguments, or null.
 define ptr @polyc_call_object(ptr %self, ptr %arguments, i64 %n_given, ptr %names) {{
 entry:
+  %merged = alloca [{MAX_ARRAYS} x ptr], align 16
   %doors = call ptr @PyObject_GetAttr(ptr %self, ptr @name_doors)
   %is_lost = icmp eq ptr %doors, null
   br i1 %is_lost, label %failed, label %open
@@ -47,9 +51,48 @@ door:
   %table = phi ptr [%allocating, %plain], [%filling, %into]
   %n = phi i64 [%n_given, %plain], [%n_all, %into]
   %is_shut = icmp eq ptr %table, null
-  br i1 %is_shut, label %slow, label %planned
+  br i1 %is_shut, label %slow, label %look_for_bound
+look_for_bound:
+{read_word("bound", "words", 2, "ptr")}
+  %is_unbound = icmp eq ptr %bound, null
+  br i1 %is_unbound, label %planned, label %fit
+fit:
+{read_word("n_free", "bound", 0)}
+{read_word("n_inputs", "bound", 1)}
+  %n_results = sub i64 %n, %n_given
+  %n_merged = add i64 %n_inputs, %n_results
+  %is_complete = icmp eq i64 %n_given, %n_free
+  %is_few = icmp ule i64 %n_merged, {MAX_ARRAYS}
+  %may_merge = and i1 %is_complete, %is_few
+  br i1 %may_merge, label %merge_loop, label %slow
+merge_loop:                                               ; the object holds what is bound
+  %k = phi i64 [0, %fit], [%k1, %merge]
+  %taken = phi i64 [0, %fit], [%taken1, %merge]
+  %more = icmp slt i64 %k, %n_merged
+  br i1 %more, label %choose, label %planned
+choose:
+  %is_input = icmp slt i64 %k, %n_inputs
+  br i1 %is_input, label %choose_input, label %choose_given
+choose_input:
+  %bound_at = add i64 %k, 2
+{read_word("own", "bound", "%bound_at", "ptr")}
+  %is_free = icmp eq ptr %own, null
+  br i1 %is_free, label %choose_given, label %merge
+choose_given:
+{read_word("given", "arguments", "%taken", "ptr")}
+  br label %merge
+merge:
+  %object = phi ptr [%own, %choose_input], [%given, %choose_given]
+  %step = phi i64 [0, %choose_input], [1, %choose_given]
+  %taken1 = add i64 %taken, %step
+  %merged_place = getelementptr ptr, ptr %merged, i64 %k
+  store ptr %object, ptr %merged_place
+  %k1 = add i64 %k, 1
+  br label %merge_loop
 planned:
-  %result = call ptr @call_planned(ptr %table, ptr %arguments, i64 %n)
+  %arrays = phi ptr [%arguments, %look_for_bound], [%merged, %merge_loop]
+  %n_arrays = phi i64 [%n, %look_for_bound], [%n_merged, %merge_loop]
+  %result = call ptr @call_planned(ptr %table, ptr %arrays, i64 %n_arrays)
   %is_missed = icmp eq ptr %result, @Py_None
   br i1 %is_missed, label %slow, label %done
 done:

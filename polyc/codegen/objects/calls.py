@@ -10,14 +10,14 @@ Of CPython it uses functions of the stable ABI and the place of `ob_type`; of Nu
 
 from __future__ import annotations
 
-from polyc.codegen.objects.call_lookup import LOOKUP, MAX_WORDS
+from polyc.codegen.objects.call_lookup import LOOKUP, MAX_ARRAYS, MAX_WORDS
 from polyc.codegen.objects.call_objects import OBJECTS
 from polyc.codegen.objects.call_probe import PROBE
 from polyc.codegen.objects.call_scalars import SCALARS
 from polyc.codegen.writer.words import read_word
 
-MAX_ARRAYS, MAX_ADDRESSES = 64, 128
-"""Arrays of a call, and addresses handed to the code; calls with more go the long way."""
+MAX_ADDRESSES = 128
+"""Addresses handed to the code; calls with more go the long way."""
 
 # Fields of tables have the names of `runtime/fastcalls.py`; each is one word.  Given: inputs, then results of the caller's.
 IR = f"""
