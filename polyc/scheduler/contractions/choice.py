@@ -7,7 +7,7 @@ of high-performance matrix multiplication", TOMS 2008; one copy is often enough)
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Iterator, Mapping
+from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import field
 from itertools import product
 from math import ceil, prod
@@ -34,6 +34,10 @@ WHOLE_PANELS = 2
 (AMD, Zen 4, AVX2, steps of two, 128 channels of 289x289 to 128: with a copy of windows 115 ms, panel by panel 131, so 102; to
 256: 225, 275 and 212; 256 of 115x115 to 512, whose panels are 4.5 MiB: 153, the same and 217.)"""
 
+GAIN = 0.95
+"""Part of the cycles below which a way has to stay that owes its place to copies that are made once: of equal ones estimates
+know no better, and the usual one makes a bound operator as fast as it was before (512x512 by 512x40, AVX2: W in panels of 8
+columns 0.228 ms, X in panels of 16 rows, which each call copies, 0.216, both estimated at 8.4e5 cycles)."""
 
 MOST_CHOICES = 512
 """Choices that are remembered."""
@@ -89,9 +93,26 @@ _chosen: dict[Hashable, tuple[Choice | None]] = {}
 def _find_best(
     c: Contraction, target: Target, constants: Collection[str], in_place: Collection[Read], within: Mapping[str, int]
 ) -> Choice | None:
-    best: Choice | None = None
-    first, at = 0, measure(c)
+    at = measure(c)
     tried = list(_combinations(c, target, in_place, within))
+    found = _find_cheapest(c, at, tried, target, constants)
+    best = None if found is None else found[0]
+    usual = _find_cheapest(c, at, tried, target, ()) if best is not None and constants else None
+    if best is not None and usual is not None and not _leaves_no_mask(c, usual[1], target, constants):
+        same = _make_choice(c, at, _make_way(c, at, usual[1], target, constants), target, constants)
+        best = same if best.total > GAIN * same.total else best
+    if best is None or not (best.way.packs_vector or any(i != best.way.vector for i in best.way.tile)):
+        return None  # nothing is shared
+    if costs.reduced_vector(c) is not None and best.total >= costs.weigh_reduced(c, at, target):
+        return None
+    return None if _has_batched_vector(c) and best.total >= costs.weigh_batched(c, at, target) else best
+
+
+def _find_cheapest(
+    c: Contraction, at: Measures[float], tried: Sequence[_Combination], target: Target, constants: Collection[str]
+) -> tuple[Choice, _Combination] | None:
+    best: Choice | None = None
+    first = 0
     # Those that can be best come first, and the rest need no estimate; of equal ones the first of all is taken.
     for least, n in sorted((x.least, n) for n, x in enumerate(tried)):
         if best is not None and least > best.total:
@@ -101,11 +122,7 @@ def _find_best(
         found = _make_choice(c, at, _make_way(c, at, tried[n], target, constants), target, constants)
         if best is None or (found.total, n) < (best.total, first):
             best, first = found, n
-    if best is None or not (best.way.packs_vector or any(i != best.way.vector for i in best.way.tile)):
-        return None  # nothing is shared
-    if costs.reduced_vector(c) is not None and best.total >= costs.weigh_reduced(c, at, target):
-        return None
-    return None if _has_batched_vector(c) and best.total >= costs.weigh_batched(c, at, target) else best
+    return None if best is None else (best, tried[first])
 
 
 def _leaves_no_mask(c: Contraction, x: _Combination, target: Target, constants: Collection[str]) -> bool:
@@ -114,8 +131,9 @@ def _leaves_no_mask(c: Contraction, x: _Combination, target: Target, constants: 
     Panels that are copied once for all calls run inside of the loop over rows, so that whole and partial tiles share that loop,
     and LLVM keeps the mask in a register and an accumulator in memory (512x1024 by 1024x1024 on AVX2: 21 ms in tiles of 4 x 24,
     10 in tiles of 6 x 16).  Panels that are copied in the call have a loop over rows of their own."""
+    is_copied = x.packs_vector and c.views[x.side].operand.read.tensor in constants
     is_partial = c.trips[x.vector] % (x.vectors * c.lanes) != 0
-    if target.has_masks or not x.shared or not is_partial or c.views[x.side].operand.read.tensor not in constants:
+    if target.has_masks or not (is_copied and x.shared and is_partial):
         return False
     taken = prod(x.rows.values()) * x.vectors + x.vectors + 1
     return x.vectors > 1 and taken > target.n_registers - target.spare_registers - 1
