@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import sys
 
 
@@ -11,8 +12,9 @@ def main() -> None:
     os.dup2(2, 1)  # what a library prints is no answer
     from polyc.jobs import work
 
+    control = socket.socket(fileno=int(sys.argv[1])) if len(sys.argv) > 1 else None
     try:
-        work(sys.stdin.buffer, answers)
+        work(sys.stdin.buffer, answers, control)
     except BrokenPipeError:  # whoever asked has ended, and nobody is to be told
         os._exit(1)
 

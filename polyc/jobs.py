@@ -1,7 +1,7 @@
 """Many programs compiled at once: what the disk cache has is read, the rest is shared among worker processes.
 
-A worker is ``python -m polyc._worker``: a new interpreter that imports polyc and nothing of the user's script, and is told
-over a pipe what to compile.  It answers with what an entry of the cache holds, so that both ways give the same kernels.
+A worker (`polyc.workers`) is told over a pipe what to compile.  It answers with what an entry of the cache holds, so that both
+ways give the same kernels.
 
 A process that lets workers compile never loads the compiler (isl, LLVM), which is 100 MB of memory and half a second.  Workers
 stay for a while when their work is done, as a model with inputs of other shapes often has more of it soon.
@@ -10,19 +10,16 @@ stay for a while when their work is done, as a model with inputs of other shapes
 from __future__ import annotations
 
 import atexit
-import json
 import os
-import subprocess
+import socket
 import sys
 import threading
-import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import field, fields
-from pathlib import Path
+from functools import partial
 from typing import IO, Any, Literal
 
-from polyc import driver, recall
+from polyc import driver, recall, workers
 from polyc.cache import Entry, SourcePlaces, decode, encode
 from polyc.config import Options, debugging
 from polyc.crash import name_crashes
@@ -34,8 +31,6 @@ from polyc.runtime.threads import count_cores
 FEWEST = 6
 """Programs from which on workers are worth their start (half a second, of which most is imports) in a process that has loaded
 the compiler already."""
-IDLE_SECONDS = 10.0
-"""How long a worker waits for more to do."""
 Progress = Callable[[int, int], None]
 """Is told how many of how many programs are done."""
 
@@ -141,7 +136,7 @@ class Errand:
 
 def may_run_errands() -> bool:
     """Whether a worker can compile beside this process: there is a core for it."""
-    return _may_start() and not _end.is_set() and count_cores() > 1
+    return _may_start() and not workers.has_ended() and count_cores() > 1
 
 
 def has_many_errands() -> bool:
@@ -150,8 +145,6 @@ def has_many_errands() -> bool:
 
 
 _errands: set[Errand] = set()
-_end = threading.Event()
-"""Set when the process ends: no worker is started any more."""
 ERRAND = "polyc errand"
 """Name of their threads."""
 LAST_SECONDS = 5.0
@@ -159,10 +152,21 @@ LAST_SECONDS = 5.0
 
 
 def _end_errands() -> None:
-    _end.set()
-    end_workers()
+    workers.end_all(for_good=True)
     for errand in list(_errands):
         errand.thread.join(LAST_SECONDS)
+
+
+def _forget_errands() -> None:
+    """In a child after a fork: they are its parent's."""
+    for errand in _errands:
+        errand.state = "failed"
+    _errands.clear()
+
+
+atexit.register(_end_errands)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_errands)
 
 
 def _has_compiler() -> bool:
@@ -185,13 +189,12 @@ def _learn_from_worker() -> None:
     if "llvmlite" in sys.modules or not _may_start():
         return
     try:
-        with _worker() as worker:
+        with workers.lend() as worker:
             with driver.compiling():
                 recall.adopt_host(*worker.facts)
             for kind in recall.GLUE:
                 if not recall.knows_glue(kind):
-                    _write(worker.stdin, {"glue": kind})
-                    answer, code = _read(worker.stdout)
+                    answer, code = worker.ask({"glue": kind})
                     if "failed" not in answer:
                         with driver.compiling():
                             recall.adopt_glue(kind, code)
@@ -207,14 +210,13 @@ def _share(jobs: Sequence[Job], missing: Sequence[int], n_workers: int, keep: Ca
 
     def serve() -> None:
         try:
-            with _worker() as worker:
+            with workers.lend() as worker:
                 while True:
                     with lock:
                         if not queue or failures:
                             return
                         i = queue.pop()
-                    _write(worker.stdin, _plain_job(jobs[i]))
-                    answer, payload = _read(worker.stdout)
+                    answer, payload = worker.ask(_plain_job(jobs[i]))
                     if "header" in answer:
                         with lock:
                             keep(i, Entry(answer["header"], payload))
@@ -225,6 +227,10 @@ def _share(jobs: Sequence[Job], missing: Sequence[int], n_workers: int, keep: Ca
         except BaseException as error:  # the thread must not swallow what `progress` raises
             failures.append(error)
 
+    try:
+        workers.have(n_workers, {"target": jobs[missing[0]].options.target})
+    except (OSError, EOFError, ValueError) as error:  # each is started by itself then
+        logger.info("a worker could not be copied: %s", error)
     threads = [threading.Thread(target=serve, daemon=True) for _ in range(n_workers)]
     for thread in threads:
         thread.start()
@@ -234,141 +240,10 @@ def _share(jobs: Sequence[Job], missing: Sequence[int], n_workers: int, keep: Ca
     except BaseException:  # the user does not want to wait
         with lock:
             queue.clear()
-        end_workers()
+        workers.end_all()
         raise
     if failures:
         raise failures[0]
-
-
-@dataclass(slots=True, eq=False)
-class _Worker:
-    """A process that compiles what it is told, and what it said of itself when it began."""
-
-    process: subprocess.Popen[bytes]
-    surroundings: Any
-    """Environment and cores, which decide what code is made: another worker is started where they have changed."""
-    versions: str = ""
-    facts: tuple[Any, ...] = ()
-    last_used: float = 0.0
-
-    @property
-    def stdin(self) -> IO[bytes]:
-        assert self.process.stdin is not None
-        return self.process.stdin
-
-    @property
-    def stdout(self) -> IO[bytes]:
-        assert self.process.stdout is not None
-        return self.process.stdout
-
-    def is_of_use(self) -> bool:
-        lasts = time.monotonic() - self.last_used < IDLE_SECONDS / 2
-        return lasts and self.process.poll() is None and self.surroundings == _surroundings()
-
-    def end(self) -> None:
-        self.process.kill()
-        for stream in (self.process.stdin, self.process.stdout):
-            if stream is not None:
-                with suppress(OSError):  # what was not sent is not missed
-                    stream.close()
-        self.process.wait()
-
-
-_idle: list[_Worker] = []
-_busy: set[_Worker] = set()
-_of_parent: list[object] = []
-"""Workers of the process that this one was forked from; nothing is done with them."""
-
-
-def _surroundings() -> Any:
-    cores = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else None
-    return dict(os.environ), cores
-
-
-@contextmanager
-def _worker() -> Iterator[_Worker]:
-    """A worker for a while: one that waits for work, or a new one.  Raises OSError, EOFError or ValueError where there is none;
-    whatever is raised inside ends it."""
-    worker = None
-    while worker is None and _idle:
-        try:
-            worker = _idle.pop()
-        except IndexError:  # another thread took the last one
-            break
-        if not worker.is_of_use():
-            worker.end()
-            worker = None
-    if worker is None:
-        if _end.is_set():
-            raise OSError("this process ends")
-        worker = _Worker(_start(), _surroundings())
-    _busy.add(worker)
-    is_sound = False
-    try:
-        if not worker.versions:
-            hello, _ = _read(worker.stdout)
-            if hello.get("versions") != recall.own_versions():
-                raise ValueError("polyc's files have changed since this process began")
-            worker.versions, worker.facts = hello["versions"], tuple(hello["facts"])
-        yield worker
-        is_sound = True
-    finally:
-        _busy.discard(worker)
-        if is_sound:
-            worker.last_used = time.monotonic()
-            _idle.append(worker)
-        else:
-            worker.end()
-
-
-def end_workers() -> None:
-    """End all worker processes of this process, whatever they do."""
-    for worker in list(_busy):
-        worker.process.kill()  # whoever waits for it hears that it ended, and cleans up
-    while _idle:
-        _idle.pop().end()
-
-
-def _forget_workers() -> None:
-    """In a child after a fork: they are its parent's."""
-    _of_parent.extend((*_idle, *_busy))
-    _idle.clear()
-    _busy.clear()
-    for errand in _errands:
-        errand.state = "failed"
-    _errands.clear()
-
-
-atexit.register(_end_errands)
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget_workers)
-
-
-def _start() -> subprocess.Popen[bytes]:
-    """A worker.  It finds polyc where this process has found it, and nothing in the current directory (``-P``).  Ctrl-C at the
-    terminal is for this process alone, which ends its workers; theirs would be tracebacks of what they do just then."""
-    home = str(Path(__file__).resolve().parent.parent)
-    known = os.environ.get("PYTHONPATH")
-    environment = {**os.environ, "PYTHONPATH": home if not known else os.pathsep.join((known, home))}
-    command = [sys.executable, "-P", "-m", "polyc._worker"]
-    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment, process_group=0)
-
-
-def _write(stream: IO[bytes], message: Mapping[str, Any], payload: bytes = b"") -> None:
-    """A message: a line of JSON that says how many bytes follow it."""
-    stream.write(json.dumps({**message, "bytes": len(payload)}, separators=(",", ":")).encode() + b"\n" + payload)
-    stream.flush()
-
-
-def _read(stream: IO[bytes]) -> tuple[dict[str, Any], bytes]:
-    line = stream.readline()
-    if not line.endswith(b"\n"):
-        raise EOFError("it said no more")
-    message = json.loads(line)
-    payload = stream.read(message["bytes"])
-    if len(payload) != message["bytes"]:
-        raise EOFError("it stopped in the middle of an answer")
-    return message, payload
 
 
 def _plain_job(job: Job) -> dict[str, Any]:
@@ -393,25 +268,27 @@ def _restore_job(plain: Mapping[str, Any]) -> Job:
     return Job(program, plain["sizes"], strides, Options(**plain["options"]), tuple(plain["constants"]), plain["typical"])
 
 
-def work(incoming: IO[bytes], outgoing: IO[bytes]) -> None:
-    """What a worker does: compile what it is told until its input ends, or nothing has come for `IDLE_SECONDS`."""
-    _write(outgoing, {"versions": recall.own_versions(), "facts": recall.plain_host()})
-    while True:
-        timer = threading.Timer(IDLE_SECONDS, os._exit, (0,))
-        timer.daemon = True
-        timer.start()
-        try:
-            plain, _ = _read(incoming)
-        except EOFError:
-            return
-        finally:
-            timer.cancel()
+def work(incoming: IO[bytes], outgoing: IO[bytes], control: socket.socket | None = None) -> None:
+    """What a worker does: compile what it is told until its input ends, or nothing has come for `workers.IDLE_SECONDS`."""
+    workers.write(outgoing, {"versions": recall.own_versions(), "facts": recall.plain_host()})
+    while (plain := workers.read_in_time(incoming)) is not None:
         try:
             if "glue" in plain:
                 entry = Entry({}, recall.glue_code(plain["glue"]))
+            elif "copies" in plain:
+                if workers.become_copy(partial(_load_compiler, plain["target"]), control, incoming, outgoing):
+                    control = None
+                    continue  # with the first message that is for the copy
+                entry = Entry({})
             else:
                 entry = recall.make_entry(_restore_job(plain).request())
         except Exception as error:  # whoever asked compiles it again, and raises it
-            _write(outgoing, {"failed": f"{type(error).__name__}: {error}"})
+            workers.write(outgoing, {"failed": f"{type(error).__name__}: {error}"})
         else:
-            _write(outgoing, {"header": entry.header}, entry.payload)
+            workers.write(outgoing, {"header": entry.header}, entry.payload)
+
+
+def _load_compiler(target: str) -> None:
+    """What several workers would each import, and test."""
+    driver.load_compiler()
+    recall.check_code_generator(driver.select_target(Options(target=target)))

@@ -10,7 +10,7 @@ import textwrap
 import numpy as np
 import pytest
 
-from polyc import driver, jobs, recall
+from polyc import driver, jobs, recall, workers
 from polyc.config import default_options
 from polyc.diagnostics import PolycError
 
@@ -77,8 +77,12 @@ def test_errors_are_raised_here(no_debugging, store):
 
 
 def test_workers_that_die_are_done_without(no_debugging, store, monkeypatch):
-    monkeypatch.setattr(jobs, "_start", lambda: subprocess.Popen([sys.executable, "-c", "print('{'); exit(3)"],
-                                                                 stdin=subprocess.PIPE, stdout=subprocess.PIPE))  # fmt: skip
+    def start():
+        command = [sys.executable, "-c", "print('{'); exit(3)"]
+        process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        return workers.Worker(process.stdin, process.stdout, None, process)
+
+    monkeypatch.setattr(workers, "start", start)
     compiled = jobs.compile_all(make_jobs(jobs.FEWEST), 2)
     assert len(run(compiled)) == jobs.FEWEST
 
@@ -120,28 +124,57 @@ def test_a_worker_does_not_import_the_users_script(no_debugging, tmp_path, monke
 
 @pytest.fixture
 def no_workers():
-    jobs.end_workers()
+    workers.end_all()
     yield
-    jobs.end_workers()
+    workers.end_all()
 
 
 def test_a_worker_is_used_again(no_debugging, no_workers, store, monkeypatch):
     started = []
-    real = jobs._start
-    monkeypatch.setattr(jobs, "_start", lambda: started.append(real()) or started[-1])
+    real = workers.start
+    monkeypatch.setattr(workers, "start", lambda: started.append(real()) or started[-1])
     text = "def f{n}(float(N) x) -> (y) {{ y(i) = x(i) * {n}.25 }}"
     jobs.compile_all(make_jobs(jobs.FEWEST, text), 1)
     jobs.compile_all(make_jobs(jobs.FEWEST, text, 41), 1)
-    assert len(started) == 1 and started[0].poll() is None
+    assert len(started) == 1 and started[0].process.poll() is None
     monkeypatch.setenv("POLYC_SOMETHING", "1")  # which might decide what code is made
     jobs.compile_all(make_jobs(jobs.FEWEST, text, 43), 1)
-    assert len(started) == 2 and started[0].poll() is not None
-    jobs.end_workers()
-    assert started[1].poll() is not None
+    assert len(started) == 2 and started[0].process.poll() is not None
+    workers.end_all()
+    assert started[1].process.poll() is not None
+
+
+def test_one_worker_is_started_and_the_others_are_copies(no_debugging, no_workers, store, monkeypatch):
+    started = []
+    real = workers.start
+    monkeypatch.setattr(workers, "start", lambda: started.append(real()) or started[-1])
+    text = "def f{n}(float(N) x) -> (y) {{ y(i) = x(i) * {n}.75 }}"
+    with monkeypatch.context() as patch:
+        patch.setattr(recall, "compile_program", None)
+        compiled = jobs.compile_all(make_jobs(jobs.FEWEST, text), 3)
+    np.testing.assert_array_equal(run(compiled)[1], np.arange(37, dtype=np.float32) * 2.75)
+    assert len(started) == 1 and len(workers._idle) == 3
+    copies = [w for w in workers._idle if w.process is None]
+    workers.end_all()
+    with pytest.raises((OSError, EOFError, ValueError)):
+        copies[0].ask({"glue": "pool"})
+    with monkeypatch.context() as patch:  # where processes cannot be copied, each is started by itself
+        patch.setattr(workers, "CAN_COPY", False)
+        jobs.compile_all(make_jobs(jobs.FEWEST, text, 41), 2)
+    assert len(started) == 3
+
+
+def test_a_copy_that_cannot_be_made_is_done_without(no_debugging, no_workers, store, monkeypatch):
+    real = workers.have
+    monkeypatch.setattr(workers, "have", lambda count, about: real(count, {"target": "no machine"}))
+    compiled = jobs.compile_all(make_jobs(jobs.FEWEST), 2)
+    assert len(run(compiled)) == jobs.FEWEST
 
 
 def test_a_worker_ends_when_nothing_comes(no_debugging):
-    script = "import sys, polyc.jobs as j; j.IDLE_SECONDS = 0.2; j.work(sys.stdin.buffer, sys.stdout.buffer)"
+    script = (
+        "import sys, polyc.workers as w, polyc.jobs as j; w.IDLE_SECONDS = 0.2; j.work(sys.stdin.buffer, sys.stdout.buffer)"
+    )
     process = subprocess.Popen([sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
     assert process.wait(timeout=60) == 0
     process.stdin.close()
@@ -183,23 +216,22 @@ def test_a_model_is_compiled_without_loading_the_compiler(no_debugging, tmp_path
 
 def test_an_answer_that_breaks_off_is_noticed():
     stream = io.BytesIO()
-    jobs._write(stream, {"a": 1}, b"12345")
+    workers.write(stream, {"a": 1}, b"12345")
     stream.seek(0)
-    assert jobs._read(stream) == ({"a": 1, "bytes": 5}, b"12345")
+    assert workers.read(stream) == ({"a": 1, "bytes": 5}, b"12345")
     for end in (3, len(stream.getvalue()) - 1):
         with pytest.raises(EOFError):
-            jobs._read(io.BytesIO(stream.getvalue()[:end]))
+            workers.read(io.BytesIO(stream.getvalue()[:end]))
 
 
 def test_workers_do_not_hear_of_ctrl_c_at_the_terminal():
     program = """
     import os, signal
-    from polyc import jobs
+    from polyc import workers
     signal.signal(signal.SIGINT, lambda *_: None)  # ignoring it would be inherited
-    with jobs._worker() as worker:
+    with workers.lend() as worker:
         os.killpg(0, signal.SIGINT)
-        jobs._write(worker.stdin, {"glue": "nonsense"})
-        print("failed" in jobs._read(worker.stdout)[0])
+        print("failed" in worker.ask({"glue": "nonsense"})[0])
     """
     command = [sys.executable, "-c", textwrap.dedent(program)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, start_new_session=True)

@@ -57,6 +57,13 @@ def lower(
         return add_versions(lowered, lower_version)
 
 
+def load_compiler() -> None:
+    """Import what compiles programs now instead of with the first one."""
+    from polyc.codegen.emission import llvm  # noqa: F401
+    from polyc.codegen.objects import jit  # noqa: F401
+    from polyc.driver import stages, versions  # noqa: F401
+
+
 def pass_levels() -> tuple[Level[Any, Any], ...]:
     """The levels of passes, in the order in which a compilation runs them."""
     from polyc.codegen.nests.pipeline import LOOPS
@@ -98,6 +105,7 @@ __all__ = [
     "compiling",
     "infer_extents",
     "infer_shapes",
+    "load_compiler",
     "load_kernel",
     "lower",
     "pass_levels",

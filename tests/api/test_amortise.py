@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import polyc
-from polyc import jobs
+from polyc import jobs, workers
 from polyc.api import amortise
 from polyc.api.amortise import EinsumCalls
 from polyc.api.functions import _einsum_calls, forget_einsums
@@ -144,7 +144,7 @@ def with_workers(monkeypatch):
     monkeypatch.setattr(jobs, "debugging", lambda: False)
     monkeypatch.setattr(jobs, "count_cores", lambda: 2)
     yield
-    jobs.end_workers()
+    workers.end_all()
 
 
 def wait_for(calls: EinsumCalls) -> None:
