@@ -106,9 +106,25 @@ def begin_session(disabled: Iterable[str] = ()) -> Session:
 def run(level: Level[T, C], value: T, ctx: C, session: Session) -> T:
     """`value` after the passes of `level` that are neither switched off nor of no use here.
 
-    Each changed value is verified.  A fault in a pass that is not required, or a value of its that is not well formed, costs
-    the pass, not the compilation: the value before it goes on, and a *missed* remark says so.  With ``POLYC_DEBUG=1`` faults
-    surface."""
+    A fault in a pass that is not required, or a value of its that is not well formed, costs the pass, not the compilation: the
+    value before it goes on, and a *missed* remark says so.  What comes out is verified; where that, or a pass, fails, all run
+    once more, and each changed value is.  With ``POLYC_DEBUG=1`` faults surface, in the pass that is at fault."""
+    if not debugging() and not _recorders.get():
+        n_remarks = len(session.remarks)
+        try:
+            result = _run(level, value, ctx, session, is_trusting=True)
+            if result is not value:
+                level.verify(result)
+            return result
+        except (CompileBudgetError, UnsupportedError):
+            raise
+        except Exception:
+            del session.remarks[n_remarks:]
+    return _run(level, value, ctx, session, is_trusting=False)
+
+
+def _run(level: Level[T, C], value: T, ctx: C, session: Session, is_trusting: bool) -> T:
+    """`is_trusting`: faults are for the caller, and values are not verified."""
     is_recording = bool(_recorders.get())
     for step in level.passes:
         if not step.when(ctx) or (step.name in session.disabled and not step.required):
@@ -117,12 +133,12 @@ def run(level: Level[T, C], value: T, ctx: C, session: Session) -> T:
         try:
             changed = step.run(value, ctx)
             has_changed = changed is not value and changed != value
-            if has_changed:
+            if has_changed and not is_trusting:
                 level.verify(changed)
         except (CompileBudgetError, UnsupportedError):
             raise
         except Exception as fault:
-            if step.required or debugging():
+            if step.required or is_trusting or debugging():
                 raise
             message = f"left out after an internal fault: {type(fault).__name__}: {fault}"
             session.remarks[n_remarks:] = [Remark("missed", step.name, message)]

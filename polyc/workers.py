@@ -1,7 +1,7 @@
 """Processes that compile for this one (`polyc.jobs`): how they are started, copied, lent, spoken to and ended.
 
-A worker is ``python -m polyc._worker``: a new interpreter that imports polyc and nothing of the user's script.  Where several are
-wanted, one is started, imports the compiler, and is forked: half of the CPU time of a short compilation is imports.
+A worker is ``python -m polyc._worker``: a new interpreter that imports polyc and nothing of the user's script.  Where several
+are wanted, one is started, imports the compiler, and is forked: half of the CPU time of a short compilation is imports.
 """
 
 from __future__ import annotations
@@ -155,8 +155,8 @@ def _copy(first: Worker, about: Mapping[str, Any]) -> Worker:
 
 
 def become_copy(prepare: Callable[[], None], control: socket.socket | None, incoming: IO[bytes], outgoing: IO[bytes]) -> bool:
-    """In a worker that is told to: `prepare`, then fork.  Whether this is the copy, whose messages come and go through the pipes
-    that `control` has brought."""
+    """In a worker that is told to: `prepare`, then fork.  Whether this is the copy, whose messages come and go through the
+    pipes that `control` has brought."""
     assert control is not None, "copies are not asked to make copies"
     _, pipes, *_ = socket.recv_fds(control, 1, 2)
     try:

@@ -63,7 +63,12 @@ def box_domain(name: str, indices: Sequence[str], intervals: Mapping[str, Interv
     """``{ name[indices] : lower <= i < lower + extent for every index }``."""
     affine = isl.Affine(isl.set_space(parameters, name, indices), {i: n for n, i in enumerate(indices)})
     result = islpy.Set.universe(affine.space)
-    for i in indices:
+    for n, i in enumerate(indices):
+        first, extent = intervals[i].lower, intervals[i].extent
+        if isinstance(first, Const) and isinstance(extent, Const):
+            result = result.lower_bound_val(islpy.dim_type.set, n, isl.big_val(int(first.value)))
+            result = result.upper_bound_val(islpy.dim_type.set, n, isl.big_val(int(first.value) + int(extent.value) - 1))
+            continue
         x, lower = affine.pw_aff(Index(i)), affine.pw_aff(intervals[i].lower)
         upper = lower.add(affine.pw_aff(intervals[i].extent))
         result = result.intersect(x.ge_set(lower)).intersect(x.lt_set(upper))

@@ -322,22 +322,17 @@ def _relation(
     )
     map_space = map_space.set_tuple_name(islpy.dim_type.in_, domain.get_tuple_name())
     map_space = map_space.set_tuple_name(islpy.dim_type.out, tensor.name)
-    exact = True
-    multi_space = map_space
-    relation = islpy.Map.universe(map_space)
     box = _tensor_box(ranges.parameters, tensor.name, tensor.shape)
+    multi, unknown = islpy.MultiPwAff.zero(map_space), []
     for d, sub in enumerate(subscripts):
         try:
-            value = affine.pw_aff(sub)
+            multi = multi.set_pw_aff(d, affine.pw_aff(sub))
         except NotAffine:
-            exact = False
-            continue
-        graph = islpy.Map.from_pw_aff(value)  # { S[i] -> [v] }
-        pieces = islpy.Map.universe(multi_space)
-        projected = graph.insert_dims(islpy.dim_type.out, 0, d).insert_dims(islpy.dim_type.out, d + 1, len(subscripts) - d - 1)
-        projected = projected.set_tuple_name(islpy.dim_type.out, tensor.name)
-        relation = relation.intersect(pieces).intersect(projected)
-    return relation.intersect_domain(domain).intersect_range(box), exact
+            unknown.append(d)
+    relation = islpy.Map.from_multi_pw_aff(multi)
+    for d in unknown:
+        relation = relation.eliminate(islpy.dim_type.out, d, 1)
+    return relation.intersect_domain(domain).intersect_range(box), not unknown
 
 
 @lru_cache(maxsize=256)

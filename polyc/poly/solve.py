@@ -111,6 +111,10 @@ def solve_statement(
                 conditions.append(affine.condition(clause.condition))
             except NotAffine:
                 non_affine.append(clause)
+    if all(i in solved for i in s.indices):  # reads bound nothing
+        return StatementSolution(
+            s, {i: solved[i] for i in s.indices}, sites, affine, tuple(conditions), frozenset(), tuple(non_affine)
+        )
     holding = _condition_forms(s, sizes)
     held, alone = _sums_of_conditions(holding), [f for f in holding if f.atom is None and len(f.coefficients) == 1]
     alone += _forms_of_single_indices(sites, tensors, sizes, partial) if holding else []
