@@ -10,6 +10,7 @@ from polyc.codegen.emission.linear import (
     Binding,
     Cycle,
     Linear,
+    add_expression,
     add_terms,
     are_apart,
     as_linear,
@@ -18,7 +19,7 @@ from polyc.codegen.emission.linear import (
     parameters_as_linear,
 )
 from polyc.codegen.writer.builder import Block, Function, Module, Val
-from polyc.ir.expr import Call, Expr, Index, Read, int_const, operands_of
+from polyc.ir.expr import Call, Const, Expr, Index, Read, int_const, operands_of
 from polyc.ir.loops import Buffer, Loop, LoopNest, Update
 from polyc.ir.types import DType
 from polyc.records import dataclass, replace
@@ -247,5 +248,9 @@ def byte_offset(ctx: Context, buffer: Buffer, subscripts: tuple[Expr, ...]) -> L
     """Bytes from the beginning of `buffer` to an element."""
     total: Linear = {}
     for subscript, stride in zip(subscripts, buffer.strides, strict=True):
-        add_terms(total, multiply_linear(as_linear(subscript, ctx.env, ctx.lane), parameters_as_linear(stride)))
+        if isinstance(stride, Const):
+            if stride.value:
+                add_expression(total, subscript, ctx.env, ctx.lane, int(stride.value))
+        else:
+            add_terms(total, multiply_linear(as_linear(subscript, ctx.env, ctx.lane), parameters_as_linear(stride)))
     return total

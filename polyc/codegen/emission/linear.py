@@ -28,31 +28,52 @@ Cycle = tuple[int, int, frozenset[tuple[tuple[Expr, ...], int]], int]
 
 
 def as_linear(expr: Expr, env: Mapping[str, Binding], lane: str | None) -> Linear:
-    # Asked for each access of each unrolled copy: `match` would take twice as long.
+    result: Linear = {}
+    add_expression(result, expr, env, lane, 1)
+    return result
+
+
+def add_expression(total: Linear, expr: Expr, env: Mapping[str, Binding], lane: str | None, factor: int) -> None:
+    """Add `expr` times `factor`, which is not 0, to `total`, which changes."""
+    # Asked for each access of each unrolled copy: `match` would take twice as long, sums of their own for operands three times.
     if isinstance(expr, Index):
         bound = env[expr.name]
         if isinstance(bound, int):
-            result: Linear = {(): bound} if bound else {}
+            if bound:
+                _add_term(total, (), bound * factor)
         elif isinstance(bound, Val):
-            result = {(expr,): 1}
+            _add_term(total, (expr,), factor)
         else:
-            result = as_linear(bound, env, None)
-        return add_linear(result, {(LANE,): 1}) if expr.name == lane else result
-    if isinstance(expr, Const):
-        return {(): int(expr.value)} if expr.value else {}
-    if isinstance(expr, Call):
-        op, args = expr.op, expr.args
-        if op in ("add", "sub"):
-            result = as_linear(args[0], env, lane)
-            add_terms(result, as_linear(args[1], env, lane), 1 if op == "add" else -1)
-            return result
-        if op == "mul":
-            return multiply_linear(as_linear(args[0], env, lane), as_linear(args[1], env, lane))
-        if op == "neg":
-            return scale_linear(as_linear(args[0], env, lane), -1)
+            add_expression(total, bound, env, None, factor)
+        if expr.name == lane:
+            _add_term(total, (LANE,), factor)
+    elif isinstance(expr, Const):
+        if expr.value:
+            _add_term(total, (), int(expr.value) * factor)
+    elif isinstance(expr, Call) and expr.op in _ADDED:
+        args = expr.args
+        if expr.op == "neg":
+            add_expression(total, args[0], env, lane, -factor)
+        else:
+            add_expression(total, args[0], env, lane, factor)
+            add_expression(total, args[1], env, lane, factor if expr.op == "add" else -factor)
+    elif isinstance(expr, Call) and expr.op == "mul":
+        add_terms(total, multiply_linear(as_linear(expr.args[0], env, lane), as_linear(expr.args[1], env, lane)), factor)
     elif isinstance(expr, Cast) and expr.dtype == I64 and isinstance(expr.value, (Index, Size)):
-        return as_linear(expr.value, env, lane)
-    return {(expr,): 1}
+        add_expression(total, expr.value, env, lane, factor)
+    else:
+        _add_term(total, (expr,), factor)
+
+
+_ADDED = frozenset(("add", "sub", "neg"))
+
+
+def _add_term(total: Linear, atoms: tuple[Expr, ...], coefficient: int) -> None:
+    value = total.get(atoms, 0) + coefficient
+    if value:
+        total[atoms] = value
+    else:
+        del total[atoms]
 
 
 @lru_cache(maxsize=1024)
