@@ -128,6 +128,10 @@ if __name__ == "__main__":
         from benchmarks.bound import main as main_bound
 
         main_bound(sys.argv[2:])
+    elif sys.argv[1:2] == ["cold"]:
+        from benchmarks.cold_loads import main as main_cold
+
+        main_cold(sys.argv[2:])
     elif sys.argv[1:2] == ["company"]:
         from benchmarks.company import main as main_company
 

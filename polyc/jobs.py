@@ -14,6 +14,7 @@ import os
 import socket
 import sys
 import threading
+import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import field, fields
 from functools import partial
@@ -33,6 +34,23 @@ FEWEST = 6
 the compiler already."""
 Progress = Callable[[int, int], None]
 """Is told how many of how many programs are done."""
+
+
+PATIENCE = 2.0
+"""Seconds that a compilation may take before it says how far it is."""
+
+
+class LoggedProgress:
+    """``compiled 12 of 40 programs`` in the log, every few seconds of what takes longer than `PATIENCE`."""
+
+    def __init__(self) -> None:
+        self._said = time.monotonic()
+
+    def __call__(self, done: int, total: int) -> None:
+        now = time.monotonic()
+        if total > 1 and now - self._said > PATIENCE:
+            self._said = now
+            logger.info("compiled %d of %d programs", done, total)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -57,6 +75,8 @@ def compile_all(
 
     `n_workers`: processes (None: as many as cores this process may use; 0: none, everything is compiled here).  What a worker
     cannot do is done here, so that errors are those of `recall.compile_program`; with `only_workers` it is left out: None."""
+    if progress is None:
+        progress = LoggedProgress()
     if n_workers != 0:
         _learn_from_worker()
     results: list[Any] = [None] * len(jobs)
@@ -69,16 +89,14 @@ def compile_all(
         n_workers = count_cores()
     n_workers = min(n_workers, len(missing))
     done = len(jobs) - len(missing)
-    if progress is not None:
-        progress(done, len(jobs))
+    progress(done, len(jobs))
     if n_workers and (only_workers or len(missing) >= FEWEST or not _has_compiler()) and _may_start():
 
         def keep(i: int, entry: Entry) -> None:
             nonlocal done
             results[i] = recall.adopt(jobs[i].request(), entry)
             done += 1
-            if progress is not None:
-                progress(done, len(jobs))
+            progress(done, len(jobs))
 
         _share(jobs, missing, n_workers, keep)
     for i in () if only_workers else missing:
@@ -94,8 +112,7 @@ def compile_all(
                     typical=job.typical,
                 )
             done += 1
-            if progress is not None:
-                progress(done, len(jobs))
+            progress(done, len(jobs))
     return results
 
 

@@ -20,9 +20,6 @@ if TYPE_CHECKING:
 
     from polyc.onnx import Session
 
-_PATIENCE = 2.0
-"""Seconds that a compilation may take before its progress is shown."""
-
 
 def is_model(source: str) -> bool:
     """Whether a file is an ONNX model, by its name."""
@@ -52,17 +49,19 @@ def load_session(source: str, strict: bool, threads: int | None, target: str | N
 
 
 class Progress:
-    """``compiled 12 of 40 kernels`` on standard error, for what takes longer than `_PATIENCE`."""
+    """``compiled 12 of 40 kernels`` on standard error, for what takes longer than `jobs.PATIENCE`."""
 
     def __init__(self) -> None:
         self.begin = time.perf_counter()
         self.shown = False
 
     def __call__(self, done: int, total: int) -> None:
+        from polyc.jobs import PATIENCE
+
         now = time.perf_counter()
         if done == 0:
             self.begin = now
-        if total < 2 or (now - self.begin < _PATIENCE and not self.shown):
+        if total < 2 or (now - self.begin < PATIENCE and not self.shown):
             return
         is_terminal = sys.stderr.isatty()
         if is_terminal or done in (0, total) or done * 10 // total != (done - 1) * 10 // total:

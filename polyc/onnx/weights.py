@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import mmap
 from collections.abc import Hashable, Mapping, Sequence
+from math import prod
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -16,13 +17,17 @@ import numpy as np
 from polyc import jobs
 from polyc.config import Options
 from polyc.frontends.onnx.clusters import Cluster
-from polyc.ir.expr import evaluate
+from polyc.frontends.onnx.partition import extents
+from polyc.ir.expr import count_operations, evaluate
 from polyc.ir.program import Program
 from polyc.ir.views import find_view
 from polyc.records import dataclass, replace
 from polyc.runtime import memory
 from polyc.runtime.kernel import Kernel
 from polyc.runtime.packing import lay_in_panels
+
+FEW_OPERATIONS = 1 << 25
+"""What runs once takes less than a twentieth of a second without vectors, and as much less to compile."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -54,7 +59,10 @@ class Weights:
             self._kernels |= {key: code.compile() for key, code in zip(missing, made, strict=True)}
 
     def _job(self, program: Program) -> jobs.Job:
-        return jobs.Job(program, {}, None, self._options)
+        options = self._options
+        if sum(prod(extents(s).values()) * (1 + count_operations(s.value)) for s in program.statements) <= FEW_OPERATIONS:
+            options = options.replace(vectorize=False)
+        return jobs.Job(program, {}, None, options)
 
     def prepare(self, code: Any, cluster: Cluster, constants: Mapping[str, np.ndarray]) -> Operands:
         """The operands for the code of a cluster.  Memory that was needed on the way goes back to the system: as much may never
