@@ -313,17 +313,8 @@ def _relation(
     affine: Affine, domain: islpy.Set, subscripts: tuple[Expr, ...], tensor: ScopTensor, ranges: Ranges
 ) -> tuple[islpy.Map, bool]:
     """``{ S[i] -> T[e] }`` restricted to `domain` and the tensor; a data-dependent subscript reaches its whole dimension."""
-    out_names = [f"e{d}" for d in range(len(subscripts))]
-    map_space = islpy.Space.create_from_names(
-        islpy.DEFAULT_CONTEXT,
-        in_=[str(domain.get_dim_name(islpy.dim_type.set, n)) for n in range(domain.dim(islpy.dim_type.set))],
-        out=out_names,
-        params=list(ranges.parameters),
-    )
-    map_space = map_space.set_tuple_name(islpy.dim_type.in_, domain.get_tuple_name())
-    map_space = map_space.set_tuple_name(islpy.dim_type.out, tensor.name)
     box = _tensor_box(ranges.parameters, tensor.name, tensor.shape)
-    multi, unknown = islpy.MultiPwAff.zero(map_space), []
+    multi, unknown = islpy.MultiPwAff.zero(affine.space.map_from_domain_and_range(box.get_space())), []
     for d, sub in enumerate(subscripts):
         try:
             multi = multi.set_pw_aff(d, affine.pw_aff(sub))

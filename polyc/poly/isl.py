@@ -92,9 +92,21 @@ class Affine:
         self.names = dict(names)
         self.local = isl.LocalSpace.from_space(space)
         self.parameters = {space.get_dim_name(isl.dim_type.param, p): p for p in range(space.dim(isl.dim_type.param))}
+        self._known: dict[int | Index | Size, isl.PwAff] = {}
 
     def constant(self, value: int) -> isl.PwAff:
-        return isl.PwAff.from_aff(isl.Aff.zero_on_domain(self.local).set_constant_val(big_val(int(value))))
+        value = int(value)
+        found = self._known.get(value)
+        if found is None:
+            found = isl.PwAff.from_aff(isl.Aff.zero_on_domain(self.local).set_constant_val(big_val(value)))
+            self._known[value] = found
+        return found
+
+    def _variable(self, expr: Index | Size, kind: isl.dim_type, position: int) -> isl.PwAff:
+        found = self._known.get(expr)
+        if found is None:
+            found = self._known[expr] = isl.PwAff.from_aff(isl.Aff.var_on_domain(self.local, kind, position))
+        return found
 
     def pw_aff(self, expr: Expr) -> isl.PwAff:
         """The value of an integer expression; raises `NotAffine`."""
@@ -102,9 +114,9 @@ class Affine:
             case Const() if not expr.dtype.is_float:
                 return self.constant(int(expr.value))
             case Index() if expr.name in self.names:
-                return isl.PwAff.from_aff(isl.Aff.var_on_domain(self.local, isl.dim_type.set, self.names[expr.name]))
+                return self._variable(expr, isl.dim_type.set, self.names[expr.name])
             case Size() if expr.name in self.parameters:
-                return isl.PwAff.from_aff(isl.Aff.var_on_domain(self.local, isl.dim_type.param, self.parameters[expr.name]))
+                return self._variable(expr, isl.dim_type.param, self.parameters[expr.name])
             case Cast() if expr.dtype.is_integer and expr.dtype.bits >= 32:
                 return self.pw_aff(expr.value)
             case Select():

@@ -6,7 +6,7 @@ program does not read is touched.  Reads that are made whatever the conditions s
 
 from __future__ import annotations
 
-from functools import reduce
+from functools import lru_cache, reduce
 from typing import assert_never
 
 import numpy as np
@@ -89,6 +89,7 @@ def eval_expr(state: State, ctx: Context, expr: Expr) -> Val:
 # -- reads
 
 
+@lru_cache(maxsize=4096)
 def certain_reads(expr: Expr) -> frozenset[Read]:
     """Reads made whatever the conditions in `expr` say."""
     match expr:
