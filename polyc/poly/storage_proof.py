@@ -419,8 +419,11 @@ def _check_private(loop: ConcurrentLoop, theta: Theta, group: list[Use]) -> Viol
             if made is not None and needed is not None:
                 touched = flow.intersect_domain(made).union(flow.intersect_range(needed))
                 leaving = touched.subtract(flow.intersect_domain(made).intersect_range(needed))
-                for ta, tb in zip(theta[w.instances].levels, theta[use.instances].levels[:inner], strict=False):
-                    leaving = leaving.union(touched.subtract(ta.apply_range(tb.reverse())))
+                a, b = theta[w.instances], theta[use.instances]
+                for level in range(min(inner, len(a.levels))):
+                    if a.constants[level] is None or a.constants[level] != b.constants[level]:
+                        together = a.levels[level].apply_range(b.levels[level].reverse())
+                        leaving = leaving.union(touched.subtract(together))
             elif made is not None:
                 leaving = flow.intersect_domain(made)
             else:
