@@ -314,7 +314,8 @@ def _relation(
 ) -> tuple[islpy.Map, bool]:
     """``{ S[i] -> T[e] }`` restricted to `domain` and the tensor; a data-dependent subscript reaches its whole dimension."""
     box = _tensor_box(ranges.parameters, tensor.name, tensor.shape)
-    multi, unknown = islpy.MultiPwAff.zero(affine.space.map_from_domain_and_range(box.get_space())), []
+    space = affine.space.map_from_domain_and_range(_tensor_space(ranges.parameters, tensor.name, len(subscripts)))
+    multi, unknown = islpy.MultiPwAff.zero(space), []
     for d, sub in enumerate(subscripts):
         try:
             multi = multi.set_pw_aff(d, affine.pw_aff(sub))
@@ -324,6 +325,13 @@ def _relation(
     for d in unknown:
         relation = relation.eliminate(islpy.dim_type.out, d, 1)
     return relation.intersect_domain(domain).intersect_range(box), not unknown
+
+
+@lru_cache(maxsize=256)
+def _tensor_space(parameters: tuple[str, ...], name: str, rank: int) -> islpy.Space:
+    """``[sizes] -> { T[e] }``, the dimensions without names: those of relations are shown by what they are equal to."""
+    space = isl.set_space(parameters, None, ()).add_dims(islpy.dim_type.set, rank)
+    return space.set_tuple_name(islpy.dim_type.set, name)
 
 
 @lru_cache(maxsize=256)

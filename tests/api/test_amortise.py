@@ -171,7 +171,7 @@ def test_the_call_compiles_where_no_worker_can(einsum_of, with_workers, monkeypa
     def refuse():
         raise OSError("no processes here")
 
-    monkeypatch.setattr(jobs, "_start", refuse)
+    monkeypatch.setattr(workers, "start", refuse)
     a, b = normal(21, 30), normal(30, 40, seed=1)
     calls = einsum_of("ij,jk->ki", 2)
     calls._find_family(calls._find_shape((a, b))).lost = -(10**12)
