@@ -31,9 +31,6 @@ class Access:
     def is_write(self) -> bool:
         return self.kind != "read"
 
-    def stride(self, buffer: Buffer, variable: str) -> int | None:
-        return stride_of(self, buffer, variable)
-
 
 def accesses_in(body: Body, scope: Scope = TOP) -> Iterator[Access]:
     """All accesses of a body: what a node writes, then what it reads, then those of the nodes inside."""
