@@ -49,7 +49,7 @@ def align_rows(nest: LoopNest, target: Target) -> LoopNest:
     return rewrite_nest(nest, align) if rows else nest
 
 
-def _split_at_line(loop: Loop, rows: Mapping[str, Buffer], target: Target) -> tuple[Node, ...] | None:
+def _split_at_line(loop: Loop, rows: Mapping[str, Buffer], target: Target) -> Body | None:
     if loop.kind != "vector" or loop.max_trip is not None or loop.registers or loop.initial:
         return None
     stores = tuple(n for n in loop.body if isinstance(n, Store) and n.buffer in rows)

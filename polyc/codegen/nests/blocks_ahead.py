@@ -32,7 +32,7 @@ from polyc.ir.access import stride_of, with_values
 from polyc.ir.expr import Expr, Index, Read, Select, gt, int_const, reads
 from polyc.ir.loops import LINE, Buffer, If, Loop, LoopNest, Node, Prefetch, Store, known_length
 from polyc.ir.simplify import simplify
-from polyc.ir.walk import map_bodies
+from polyc.ir.walk import Body, map_bodies
 from polyc.records import replace
 from polyc.target import Target
 
@@ -76,7 +76,7 @@ def _visit(node: Node, around: tuple[Loop, ...], kept: dict[str, Buffer], target
     return node
 
 
-def _visit_body(body: tuple[Node, ...], around: tuple[Loop, ...], kept: dict[str, Buffer], target: Target) -> tuple[Node, ...]:
+def _visit_body(body: Body, around: tuple[Loop, ...], kept: dict[str, Buffer], target: Target) -> Body:
     """`body`, where loops that write down what was put together ask for the next block (`staging`): once is enough."""
     if (whole := _in_order(body, around, kept, target)) is not None:
         return (whole,)
@@ -88,7 +88,7 @@ def _visit_body(body: tuple[Node, ...], around: tuple[Loop, ...], kept: dict[str
     return tuple(made)
 
 
-def _in_order(body: tuple[Node, ...], around: tuple[Loop, ...], kept: dict[str, Buffer], target: Target) -> Loop | None:
+def _in_order(body: Body, around: tuple[Loop, ...], kept: dict[str, Buffer], target: Target) -> Loop | None:
     """What takes the place of `body` where that is a block of whole rows: strips of them, and perhaps a rest behind."""
     match body:
         case (Loop() as strips,):
@@ -119,7 +119,7 @@ def _is_asking(node: Node) -> bool:
     return isinstance(node, Loop) and node.kind == "vector" and any(isinstance(n, Prefetch) for n in node.body)
 
 
-def _ask_between(loop: Node) -> tuple[Node, ...]:
+def _ask_between(loop: Node) -> Body:
     """``vector e { prefetch …e… ; stream … }`` by as many vectors as are in flight, each group with a prefetch in front of it;
     an ordinary loop, which is short, without."""
     assert isinstance(loop, Loop)
@@ -182,7 +182,7 @@ def _ask_in_strips(loop: Loop, vector: Loop, group: int, read: Read, around: tup
 
 def _ask_in_vectors(
     loop: Loop, vector: Loop, width: int, read: Read, around: tuple[Loop, ...], kept: dict[str, Buffer], target: Target
-) -> tuple[Node, ...] | None:
+) -> Body | None:
     """The body of `loop` with `vector` in it, which turns `width` columns of `read`."""
     columns, rows = known_length(loop), known_length(vector)
     if columns is None or columns <= 0 or rows is None or rows <= 0:

@@ -19,6 +19,7 @@ from polyc.ir.access import with_values
 from polyc.ir.expr import Const, Expr, Index, Read, eq, int_const, lt
 from polyc.ir.loops import LINE, Buffer, If, Loop, Node, Prefetch, Store
 from polyc.ir.simplify import simplify
+from polyc.ir.walk import Body
 from polyc.records import dataclass, replace
 
 ROW = "row"
@@ -73,7 +74,7 @@ class _Rows:
         upper = simplify(self.first + self.count)
         return Loop(self.row, self.first, upper, 1, "serial", body)
 
-    def in_groups(self, *body: Node) -> tuple[Node, ...]:
+    def in_groups(self, *body: Node) -> Body:
         for loop in reversed(self.groups):
             body = (replace(loop, body=body),)
         return body
@@ -91,7 +92,7 @@ class _Rows:
         body = If(lt(Index(self.element), length), (self.store(start, False),))
         return Loop(self.element, int_const(0), int_const(self.line), 1, "vector", (body,), self.line, self.lanes)
 
-    def lines(self, start: Expr, length: Expr, ask: Ask | None = None) -> tuple[Node, ...]:
+    def lines(self, start: Expr, length: Expr, ask: Ask | None = None) -> Body:
         """Whole lines, streamed, with requests for lines of the next block between them."""
         if length == int_const(0):
             return ()
@@ -107,7 +108,7 @@ class _Rows:
         most = count * self.line if 0 < count * self.line <= EXPANDED * self.lanes else None
         return (Loop(self.element, int_const(0), length, 1, "vector", (self.store(start, True),), most, self.lanes),)
 
-    def chunk_of_lines(self, start: Expr, count: int, asked: tuple[Prefetch, ...]) -> tuple[Node, ...]:
+    def chunk_of_lines(self, start: Expr, count: int, asked: tuple[Prefetch, ...]) -> Body:
         """`count` lines, and a part of the requests in front of each."""
         made: list[Node] = []
         for n, requests in enumerate(_share_out(asked, count, self.buffers)):
@@ -194,7 +195,7 @@ def carry_block(
     is_first: Expr,
     is_last: Expr | None,
     n_together: int,
-) -> tuple[Node, ...]:
+) -> Body:
     """A block of whole lines; `is_last` where the rows may end with it.  Of `n_together` rows that follow each other, each ends
     with the line in which the next one begins."""
     put, rows = _rows_of(block, buffers, carry)
@@ -219,7 +220,7 @@ def carry_block(
     return rows.in_groups(put, write, If(is_last, (rows.each(tail),)))
 
 
-def end_rows(block: Block, buffers: Mapping[str, Buffer], carry: Buffer, asked: tuple[Prefetch, ...]) -> tuple[Node, ...]:
+def end_rows(block: Block, buffers: Mapping[str, Buffer], carry: Buffer, asked: tuple[Prefetch, ...]) -> Body:
     """The last block of rows, of any length."""
     put, rows = _rows_of(block, buffers, carry)
     there = rows.off + block.run

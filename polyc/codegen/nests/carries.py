@@ -43,7 +43,7 @@ from polyc.ir.access import stride_of
 from polyc.ir.expr import Call, Const, Expr, Index, Read, eq, int_const, lt, reads
 from polyc.ir.loops import LINE, Buffer, If, Loop, Node, Prefetch
 from polyc.ir.simplify import simplify
-from polyc.ir.walk import replace_nodes
+from polyc.ir.walk import Body, replace_nodes
 from polyc.records import dataclass, replace
 from polyc.target import Target
 
@@ -62,9 +62,7 @@ class _Chain:
     """Serial loops around the blocks, this one the last, in whose order its iterations are the next ones."""
 
 
-def carry_lines(
-    body: tuple[Node, ...], buffers: tuple[Buffer, ...], target: Target
-) -> tuple[tuple[Node, ...], tuple[Buffer, ...], tuple[str, ...]]:
+def carry_lines(body: Body, buffers: tuple[Buffer, ...], target: Target) -> tuple[Body, tuple[Buffer, ...], tuple[str, ...]]:
     """The nest with long results streamed by blocks that continue each other, its buffers, and the results whose offsets that
     needs."""
     used: list[str] = []
@@ -89,7 +87,7 @@ def carry_lines(
 
 
 def _find(
-    body: tuple[Node, ...],
+    body: Body,
     around: tuple[Loop, ...],
     name: str,
     buffers: Mapping[str, Buffer],

@@ -15,7 +15,7 @@ from polyc.codegen.nests.copies import copy_nest, rebuild
 from polyc.ir.access import expressions_in
 from polyc.ir.expr import Const, Expr, Index, Pad, Read, int_const, mentions, reads, rewrite, substitute, walk
 from polyc.ir.linear import index_coefficients
-from polyc.ir.loops import Buffer, Loop, Node, Store, known_length
+from polyc.ir.loops import Buffer, Loop, Store, known_length
 from polyc.ir.simplify import simplify
 from polyc.ir.walk import Body, map_nodes, nodes_in, replace_nodes, walk_nodes
 from polyc.records import replace
@@ -27,7 +27,7 @@ _Access = Callable[[str, tuple[Expr, ...]], tuple[Expr, ...]]
 """From a buffer and old subscripts to new ones."""
 
 
-def coalesce_copies(body: tuple[Node, ...], buffers: tuple[Buffer, ...]) -> tuple[tuple[Node, ...], tuple[Buffer, ...]]:
+def coalesce_copies(body: Body, buffers: tuple[Buffer, ...]) -> tuple[Body, tuple[Buffer, ...]]:
     """Run neighbouring loops of copies as one where that leaves single strides; dimensions of `buffers` are merged for it."""
     while True:
         padded = {e.read.tensor for root in expressions_in(body) for e in walk(root) if isinstance(e, Pad)}
@@ -50,7 +50,7 @@ def coalesce_copies(body: tuple[Node, ...], buffers: tuple[Buffer, ...]) -> tupl
 
 
 def _find(
-    body: tuple[Node, ...], buffers: Mapping[str, Buffer], mergeable: Mapping[str, Buffer]
+    body: Body, buffers: Mapping[str, Buffer], mergeable: Mapping[str, Buffer]
 ) -> Iterator[tuple[Loop, int, frozenset[Dimension]]]:
     """Copies in which two neighbouring loops can run as one: the nest, the position of the outer one, what is merged."""
     for node, _ in nodes_in(body):
@@ -120,9 +120,7 @@ def _joint_dimension(access: Read, outer: str, inner: str, extent: int, buffers:
 # -- rewriting
 
 
-def merge_dimensions(
-    body: tuple[Node, ...], buffers: tuple[Buffer, ...], name: str, first: int
-) -> tuple[tuple[Node, ...], tuple[Buffer, ...]]:
+def merge_dimensions(body: Body, buffers: tuple[Buffer, ...], name: str, first: int) -> tuple[Body, tuple[Buffer, ...]]:
     """The nest with the dimensions of buffer `name` from `first` on as one; they lie close together."""
     by_name = {b.name: b for b in buffers}
     for d in reversed(range(first, len(by_name[name].shape) - 1)):

@@ -9,7 +9,7 @@ from __future__ import annotations
 from polyc.ir.expr import Expr, Index, Size, ceil_div, index_names, int_const, maximum
 from polyc.ir.loops import Loop, Node
 from polyc.ir.simplify import simplify
-from polyc.ir.walk import map_bodies
+from polyc.ir.walk import Body, map_bodies
 from polyc.records import replace
 
 
@@ -32,7 +32,7 @@ def _count(loop: Loop) -> Expr:
     return count if isinstance(count, Size) else simplify(maximum(count, 0))
 
 
-def _run_one(loop: Loop, number: Expr, body: tuple[Node, ...]) -> Loop:
+def _run_one(loop: Loop, number: Expr, body: Body) -> Loop:
     """Iteration `number` of a loop."""
     lower = simplify(loop.lower + number * loop.step)
     return replace(loop, lower=lower, upper=simplify(lower + 1), kind="serial", body=body)

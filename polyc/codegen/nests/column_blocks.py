@@ -19,7 +19,7 @@ from polyc.ir.expr import Call, Const, Expr, Index, Read, eq, ge, int_const, men
 from polyc.ir.linear import index_coefficients
 from polyc.ir.loops import Buffer, If, Loop, LoopNest, Node, Store, known_length
 from polyc.ir.simplify import difference, simplify
-from polyc.ir.walk import Scope, rewrite_nest
+from polyc.ir.walk import Body, Scope, rewrite_nest
 from polyc.records import dataclass, replace
 from polyc.target import Target
 
@@ -134,7 +134,7 @@ def _cut_rows(row: Loop, buffers: Mapping[str, Buffer], target: Target) -> Loop 
 # -- what a row is made of
 
 
-def _find_pieces(body: tuple[Node, ...], row: str) -> Iterator[_Piece | None]:
+def _find_pieces(body: Body, row: str) -> Iterator[_Piece | None]:
     """Pieces in their order; None for what is not stores, or vectors of them, at known columns."""
     for node in body:
         match node:
@@ -298,7 +298,7 @@ def _factor(subscript: Expr, row: str) -> int | None:
 # -- blocks
 
 
-def _take_block(body: tuple[Node, ...], row: str, blocks: _Blocks) -> tuple[Node, ...]:
+def _take_block(body: Body, row: str, blocks: _Blocks) -> Body:
     """What is done to a row in one block."""
     result: list[Node] = []
     for node in body:

@@ -64,13 +64,13 @@ def _take_out(node: Node, scope: Scope) -> Body | None:
     return None
 
 
-def _unswitch(loop: Loop, inner: If) -> tuple[Node, ...]:
+def _unswitch(loop: Loop, inner: If) -> Body:
     """The loop once for each outcome of a test that does not change with it."""
     then, orelse = ((replace(loop, body=arm),) if arm else () for arm in (inner.body, inner.orelse))
     return (replace(inner, body=then, orelse=orelse),)
 
 
-def _split_loop(loop: Loop) -> tuple[Node, ...] | None:
+def _split_loop(loop: Loop) -> Body | None:
     """The nodes in the place of a loop that chooses, without the conditions that could be taken out; None where none could."""
     if loop.kind not in ("vector", "scan") or loop.max_trip is not None or loop.registers or loop.initial:
         return None
@@ -99,7 +99,7 @@ def _split_loop(loop: Loop) -> tuple[Node, ...] | None:
     return (If(any_holds(fixed), then, rest),) if then or rest else ()
 
 
-def _go_on(parts: tuple[Node, ...] | None) -> tuple[Node, ...] | None:
+def _go_on(parts: Body | None) -> Body | None:
     return None if parts is None else take_out_conditions(parts)
 
 
@@ -181,7 +181,7 @@ def _run_end(loop: Loop, end: Body, first: Expr, n: int) -> Body:
     return (replace(run, max_trip=n) if loop.kind == "vector" else replace(run, kind="serial"),)
 
 
-def _split_in_two(loop: Loop, store: Store) -> tuple[Node, ...] | None:
+def _split_in_two(loop: Loop, store: Store) -> Body | None:
     """The iterations where the condition holds, and those where it does not, if it tells up to or from which one on."""
     chosen = store.value
     assert isinstance(chosen, Select)
@@ -201,7 +201,7 @@ def _split_in_two(loop: Loop, store: Store) -> tuple[Node, ...] | None:
     return first, replace(loop, lower=middle, body=(replace(store, value=after),))
 
 
-def _split_steps(loop: Loop, nodes: tuple[Store | Update, ...]) -> tuple[Node, ...] | None:
+def _split_steps(loop: Loop, nodes: tuple[Store | Update, ...]) -> Body | None:
     """A loop of several statements, one of which chooses: all but the last iteration, and that one, where they choose alike."""
     if loop.kind != "vector":
         return None

@@ -15,7 +15,7 @@ from polyc.ir.access import writes_in
 from polyc.ir.expr import Call, Const, Expr, Index, index_names, int_const, reads, substitute, walk
 from polyc.ir.loops import Buffer, Loop, Node, Store, Update
 from polyc.ir.simplify import simplify
-from polyc.ir.walk import map_bodies, node_expressions, nodes_in, walk_nodes
+from polyc.ir.walk import Body, map_bodies, node_expressions, nodes_in, walk_nodes
 from polyc.records import replace
 
 MAX_WORK = 512
@@ -33,7 +33,7 @@ FUNCTION_COSTS = (
 """Instructions of functions that are computed inline by several."""
 
 
-def keep_epilogues(body: tuple[Node, ...], buffers: tuple[Buffer, ...]) -> tuple[tuple[Node, ...], tuple[Buffer, ...]]:
+def keep_epilogues(body: Body, buffers: tuple[Buffer, ...]) -> tuple[Body, tuple[Buffer, ...]]:
     """Give tiles that only the following nest reads the space "register", and expand that nest."""
     names = {b.name for b in buffers if b.space == "thread" and all(isinstance(e, Const) for e in b.shape)}
     counted = _count_uses(body)
@@ -55,7 +55,7 @@ def _in_registers(buffer: Buffer) -> Buffer:
     return replace(buffer, space="register", strides=tuple(reversed(strides)))
 
 
-def _keep(body: tuple[Node, ...], uses: dict[str, int], kept: set[str]) -> tuple[Node, ...]:
+def _keep(body: Body, uses: dict[str, int], kept: set[str]) -> Body:
     result: list[Node] = []
     for node in body:
         before = result[-1] if result else None
@@ -97,7 +97,7 @@ def _join(first: Loop, second: Loop, uses: dict[str, int]) -> tuple[Loop, Loop, 
 def _expand_like(nest: Node, tile: list[Loop], name: str, subscripts: tuple[Expr, ...]) -> Loop | None:
     """A perfect nest over the elements of the tile, each of its loops expanded like the one of the tile that it matches."""
     own: list[Loop] = []
-    body: tuple[Node, ...] = (nest,)
+    body: Body = (nest,)
     while len(body) == 1 and isinstance(body[0], Loop):
         own.append(body[0])
         body = body[0].body
@@ -139,7 +139,7 @@ def _read_names(expr: Expr) -> set[str]:
     return {r.tensor for r in reads(expr)}
 
 
-def _count_uses(body: tuple[Node, ...]) -> Counter[str]:
+def _count_uses(body: Body) -> Counter[str]:
     """By buffer, the statements and bounds that touch it."""
     total: Counter[str] = Counter(node.buffer for node in writes_in(body))
     for node in walk_nodes(body):
@@ -150,7 +150,7 @@ def _count_uses(body: tuple[Node, ...]) -> Counter[str]:
 def _work(loop: Loop) -> int:
     """Operators in all copies of an expanded perfect nest, those computed inline by several instructions counted as such."""
     copies = 1
-    body: tuple[Node, ...] = (loop,)
+    body: Body = (loop,)
     while isinstance(body[0], Loop):
         copies *= -(-(body[0].max_trip or 1) // body[0].lanes)
         body = body[0].body
@@ -158,7 +158,7 @@ def _work(loop: Loop) -> int:
     return copies * sum(FUNCTION_COSTS.get(op, 1) for op in calls)
 
 
-def _is_spread(body: tuple[Node, ...], vectors: list[Loop]) -> bool:
+def _is_spread(body: Body, vectors: list[Loop]) -> bool:
     """Whether all stores have an element per lane."""
     lanes = {loop.var for loop in vectors}
     stores = [node for node in body if isinstance(node, Store)]

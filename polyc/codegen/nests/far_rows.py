@@ -84,9 +84,7 @@ class _Body:
     """Whether rows of a block are left out behind the end."""
 
 
-def take_rows_from_afar(
-    body: tuple[Node, ...], buffers: tuple[Buffer, ...], target: Target, reassociate: bool
-) -> tuple[Node, ...]:
+def take_rows_from_afar(body: Body, buffers: tuple[Buffer, ...], target: Target, reassociate: bool) -> Body:
     """The same nodes, with the rows of large arrays that one pass reads side by side as far apart as their loop goes.
 
     `reassociate`: whether what all rows add to may be added up in another order."""
@@ -99,7 +97,7 @@ def take_rows_from_afar(
     return rewrite_nodes(body, spread) if large else body
 
 
-def _spread(loop: Loop, buffers: Mapping[str, Buffer], large: frozenset[str], reassociate: bool) -> tuple[Node, ...] | None:
+def _spread(loop: Loop, buffers: Mapping[str, Buffer], large: frozenset[str], reassociate: bool) -> Body | None:
     """The loop over blocks whose rows are as far apart as can be, and what runs the rest; None where it stays as it is."""
     is_plain = loop.kind in ("serial", "parallel") and not loop.registers and not loop.initial and loop.stream is None
     if not is_plain or loop.step == 1 or loop.lower != int_const(0):
@@ -185,7 +183,7 @@ def _is_over_places(inner: Loop, found: _Body) -> bool:
     )
 
 
-def _find_places(body: tuple[Node, ...], loop: Loop, buffers: Mapping[str, Buffer]) -> frozenset[tuple[str, int]]:
+def _find_places(body: Body, loop: Loop, buffers: Mapping[str, Buffer]) -> frozenset[tuple[str, int]]:
     """Dimensions of private buffers in which the loops over rows name their elements."""
     return frozenset(
         (access.tensor, d)
@@ -317,7 +315,7 @@ def _has_own_places(buffer: Buffer, accesses: list[_Access], found: _Body) -> bo
 # -- the loops that take its place
 
 
-def _join_passes(body: tuple[Node, ...], found: _Body) -> tuple[tuple[Node, ...], int]:
+def _join_passes(body: Body, found: _Body) -> tuple[Body, int]:
     """`body` with passes over other arrays, one behind the other, in one loop, and the most that are in one.
 
     As many streams as rows are in a block are left that way: of fewer rows, from more arrays."""
@@ -360,13 +358,13 @@ def _streams(vector: Loop, found: _Body) -> set[str]:
     }
 
 
-def _take_blocks(found: _Body, body: tuple[Node, ...], n_rows: int, distance: Expr) -> Loop:
+def _take_blocks(found: _Body, body: Body, n_rows: int, distance: Expr) -> Loop:
     """Whole blocks of rows that are `distance` apart."""
     new = tuple(_rewrite(n, found, {}, n_rows, distance) for n in body)
     return replace(found.loop, upper=distance, step=1, max_trip=None, body=new)
 
 
-def _take_rest(found: _Body, body: tuple[Node, ...], n_rows: int, distance: Expr, n_left: int) -> Loop:
+def _take_rest(found: _Body, body: Body, n_rows: int, distance: Expr, n_left: int) -> Loop:
     """The rows behind blocks of `n_rows`, `n_left` at a time."""
     new = tuple(_rewrite(n, found, {}, n_left, int_const(1)) for n in body)
     first = simplify(n_rows * distance)
@@ -377,7 +375,7 @@ def _rewrite(node: Node, found: _Body, rows: Mapping[str, Expr], n_rows: int, di
     """`node` with `n_rows` rows in a block; `rows`: how far from the first each of them is, by the loop over them around."""
     variable = found.loop.var
 
-    def each(nodes: tuple[Node, ...]) -> tuple[Node, ...]:
+    def each(nodes: Body) -> Body:
         return tuple(_rewrite(n, found, rows, n_rows, distance) for n in nodes)
 
     match node:

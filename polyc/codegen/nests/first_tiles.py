@@ -32,7 +32,7 @@ def _split(node: Node, scope: Scope) -> Body | None:
     return _split_loop(loop) or (loop,)
 
 
-def _split_loop(loop: Loop) -> tuple[Node, ...] | None:
+def _split_loop(loop: Loop) -> Body | None:
     """The nodes in the place of a loop over tiles; None where nothing about it is to be split."""
     if loop.kind != "serial" or loop.stream is not None or not loop.body:
         return None
@@ -60,7 +60,7 @@ def _split_loop(loop: Loop) -> tuple[Node, ...] | None:
     return (If(all_hold(fixed), apart, (replace(loop, body=(*ahead, *outside)),)),)
 
 
-def _run_known(body: tuple[Node, ...]) -> tuple[Node, ...]:
+def _run_known(body: Body) -> Body:
     """The nodes without choices that are known, and without loops of one known iteration."""
     result: list[Node] = []
     for node in body:
@@ -76,7 +76,7 @@ def _run_known(body: tuple[Node, ...]) -> tuple[Node, ...]:
     return tuple(result)
 
 
-def _substitute(body: tuple[Node, ...], var: str, value: Const) -> tuple[Node, ...]:
+def _substitute(body: Body, var: str, value: Const) -> Body:
     """The nodes at one value of a variable."""
 
     def change(expr: Expr) -> Expr:
@@ -85,7 +85,7 @@ def _substitute(body: tuple[Node, ...], var: str, value: Const) -> tuple[Node, .
     return map_nodes(body, lambda e: simplify(change(e)), stored=lambda e: simplify_value(change(e)))
 
 
-def _under(body: tuple[Node, ...], fixed: list[Expr]) -> tuple[tuple[Node, ...], tuple[Node, ...] | None]:
+def _under(body: Body, fixed: list[Expr]) -> tuple[Body, Body | None]:
     """What a body does where these tests hold, and where they do not; in place of the latter None if it is not apart."""
     match body:
         case (If(condition, then, orelse),) if orelse and set(operands_of(condition, "and")) == set(fixed):

@@ -115,7 +115,7 @@ def _guards_of_reads(value: Expr) -> Iterator[Expr]:
             yield from (a for a in operands_of(node.condition, "and") if slack_of(a) is not None)
 
 
-def _split_loop(loop: Loop, tests: _Tests) -> tuple[Node, ...]:
+def _split_loop(loop: Loop, tests: _Tests) -> Body:
     loop = replace(loop, max_trip=None)
     inside, border = (assume(loop.body, hold(known), _is_masked_copy) for known in ({*tests.fixed, *tests.moving}, tests.fixed))
     if not tests.moving:
@@ -129,7 +129,7 @@ def _split_loop(loop: Loop, tests: _Tests) -> tuple[Node, ...]:
         parts.append(replace(part, kind="serial" if few else "vector"))
     if not tests.fixed:
         return tuple(parts)
-    outside: tuple[Node, ...] = (loop,)
+    outside: Body = (loop,)
     if isinstance(begin, Const) and isinstance(end, Const):
         whole = tuple(_take_stand_ins(node, tests, loop.var, int(begin.value), int(end.value)) for node in loop.body)
         if whole != loop.body:

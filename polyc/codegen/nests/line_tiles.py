@@ -15,14 +15,12 @@ from polyc.ir.expr import Const, Expr, Index, Read, int_const, maximum, mentions
 from polyc.ir.linear import index_coefficients
 from polyc.ir.loops import LINE, Buffer, Loop, Node, Store, Update
 from polyc.ir.simplify import simplify
-from polyc.ir.walk import Scope, map_nodes, rewrite_nodes, walk_nodes
+from polyc.ir.walk import Body, Scope, map_nodes, rewrite_nodes, walk_nodes
 from polyc.records import replace
 from polyc.target import Target
 
 
-def begin_tiles_at_lines(
-    body: tuple[Node, ...], buffers: tuple[Buffer, ...], target: Target
-) -> tuple[tuple[Node, ...], tuple[str, ...]]:
+def begin_tiles_at_lines(body: Body, buffers: tuple[Buffer, ...], target: Target) -> tuple[Body, tuple[str, ...]]:
     """The nodes with such tiles moved, and the results whose offsets that needs."""
     wanted = set(find_written_once(body, buffers, target))
     by_name = {b.name: b for b in buffers}
@@ -77,7 +75,7 @@ def _move(loop: Loop, store: Store, buffers: dict[str, Buffer]) -> Loop | None:
     return replace(loop, lower=lower, upper=int_const(n_tiles + 1), body=(inside,), is_apart=False)
 
 
-def _replace_tile(body: tuple[Node, ...], var: str, step: int, base: str) -> tuple[Node, ...] | None:
+def _replace_tile(body: Body, var: str, step: int, base: str) -> Body | None:
     """`body` with `base` for `step` times `var`; None where that is not how `var` is used."""
 
     def rule(node: Expr) -> Expr | None:

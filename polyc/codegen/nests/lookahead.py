@@ -61,7 +61,7 @@ def prefetch_windows(nest: LoopNest, target: Target) -> LoopNest:
     return rewrite_nest(nest, ask) if kept else nest
 
 
-def _find_ahead(around: tuple[Loop, ...], kept: dict[str, Buffer], target: Target) -> tuple[Node, ...]:
+def _find_ahead(around: tuple[Loop, ...], kept: dict[str, Buffer], target: Target) -> Body:
     """The prefetches of one iteration of the innermost of these loops, whose body sums in registers: for each array, of the
     rows that it is the first to read."""
     furthest: dict[str, tuple[int, tuple[Prefetch, ...]]] = {}

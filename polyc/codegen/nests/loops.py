@@ -221,7 +221,7 @@ class _Translator:
         )
 
 
-def _hoist_guards(body: tuple[Node, ...], var: str, lower: Expr, upper: Expr) -> tuple[list[Node], tuple[Node, ...]]:
+def _hoist_guards(body: Body, var: str, lower: Expr, upper: Expr) -> tuple[list[Node], Body]:
     """Guards at the start of a loop that do not move with it go in front of it (and hold only if it runs at all).
 
     Those at the start of a loop inside that is first in the body go in front as a loop of guards."""
@@ -250,7 +250,7 @@ def _hoist_guards(body: tuple[Node, ...], var: str, lower: Expr, upper: Expr) ->
     return hoisted, tuple(kept)
 
 
-def _leading_guards(body: tuple[Node, ...]) -> list[Guard]:
+def _leading_guards(body: Body) -> list[Guard]:
     found: list[Guard] = []
     for node in body:
         if not isinstance(node, Guard):

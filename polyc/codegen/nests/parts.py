@@ -52,7 +52,7 @@ FEW_VECTORS = 2
 
 
 def run_in_parts(
-    nests: tuple[Node, ...],
+    nests: Body,
     kind: Literal["unroll", "vector"],
     registers: Collection[str],
     shared: Collection[str],
@@ -78,7 +78,7 @@ def run_in_parts(
     return (Loop(row.name, int_const(0), minimum(found.end, found.count), found.size, "serial", body),)
 
 
-def _take_few_lanes(nests: tuple[Node, ...], registers: Collection[str], shared: Collection[str]) -> tuple[Node, ...]:
+def _take_few_lanes(nests: Body, registers: Collection[str], shared: Collection[str]) -> Body:
     """`nests`, and half of their vectors where so many have all lanes that are left."""
     found = _find_rows(nests, "vector", registers, shared)
     if found is None or mentions(found.end, *found.inner):
@@ -88,7 +88,7 @@ def _take_few_lanes(nests: tuple[Node, ...], registers: Collection[str], shared:
     return (If(le(found.end, found.size), few, nests),)
 
 
-def _take_all_lanes(nests: tuple[Node, ...]) -> tuple[Node, ...]:
+def _take_all_lanes(nests: Body) -> Body:
     """`nests`, and without masks where all of their lanes are left."""
     ends = list(dict.fromkeys(e for node in nests for e in _expanded_ends(node, "vector")))
     if len(ends) != 1:
@@ -111,7 +111,7 @@ def _take_all(node: Node, end: Expr, count: int) -> Node:
 
 
 def _find_rows(
-    nests: tuple[Node, ...],
+    nests: Body,
     kind: Literal["unroll", "vector"],
     registers: Collection[str],
     shared: Collection[str],
@@ -232,7 +232,7 @@ def _is_row_of_its_own(node: Store | Update, row: str, inner: tuple[str, ...]) -
 def _narrow(node: Node, part: _Part, row: str | None) -> Node:
     """`node` over the rows of one part; `row`: the variable of the row loop around."""
 
-    def each(nodes: tuple[Node, ...], row: str | None) -> tuple[Node, ...]:
+    def each(nodes: Body, row: str | None) -> Body:
         return tuple(_narrow(n, part, row) for n in nodes)
 
     match node:

@@ -38,14 +38,14 @@ from polyc.codegen.nests.tiles_ahead import prefetch_tiles
 from polyc.codegen.nests.transposes import block_transposes
 from polyc.codegen.nests.triangles import split_triangles
 from polyc.codegen.nests.write_behind import write_strips_behind
-from polyc.ir.loops import Buffer, LoopNest, Node
+from polyc.ir.loops import Buffer, LoopNest
 from polyc.ir.loops_text import format_loops
 from polyc.ir.verify_loops import verify_loops
+from polyc.ir.walk import Body
 from polyc.passes import Level, Pass
 from polyc.records import replace
 from polyc.target import Target
 
-Body = tuple[Node, ...]
 Buffers = tuple[Buffer, ...]
 
 

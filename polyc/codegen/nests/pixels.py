@@ -23,7 +23,7 @@ from polyc.ir.simplify import simplify
 from polyc.ir.walk import Body, Scope, rewrite_nodes
 from polyc.records import dataclass, replace
 
-_Make = Callable[[Expr, int], tuple[Node, ...]]
+_Make = Callable[[Expr, int], Body]
 
 VECTORS = 1
 """Vectors of pixels in a block."""
@@ -41,7 +41,7 @@ class _Pixels:
     store: Store
 
 
-def turn_pixels(body: tuple[Node, ...], buffers: tuple[Buffer, ...]) -> tuple[tuple[Node, ...], tuple[Buffer, ...]]:
+def turn_pixels(body: Body, buffers: tuple[Buffer, ...]) -> tuple[Body, tuple[Buffer, ...]]:
     """The nest with copies to pixels that lie across their operand in blocks, and its buffers."""
     by_name = {b.name: b for b in buffers}
     made: dict[str, Buffer] = {}
@@ -96,10 +96,10 @@ def _make_block(pixels: _Pixels, target: Buffer) -> Buffer:
     return Buffer(f"{target.name}.pixels", target.dtype, shape_, strides_, "thread")
 
 
-def _in_blocks(pixels: _Pixels, block: Buffer) -> tuple[Node, ...]:
+def _in_blocks(pixels: _Pixels, block: Buffer) -> Body:
     n_across, n_along = min(MAX_COLUMNS, ROW_BYTES // block.dtype.itemsize), VECTORS * pixels.across.lanes
 
-    def inside(y: Expr, n_y: int) -> tuple[Node, ...]:
+    def inside(y: Expr, n_y: int) -> Body:
         return _cut(pixels.across, n_across, lambda x, n_x: _turn_block(pixels, block, (y, n_y), (x, n_x)))
 
     body = _cut(pixels.along, n_along, inside)
@@ -108,17 +108,17 @@ def _in_blocks(pixels: _Pixels, block: Buffer) -> tuple[Node, ...]:
     return body
 
 
-def _cut(loop: Loop, size: int, make: _Make) -> tuple[Node, ...]:
+def _cut(loop: Loop, size: int, make: _Make) -> Body:
     """The iterations of `loop` by `size`, and what is left of them; `make` is given where a part begins, and its length."""
     trip, variable = trip_count(loop), f"{loop.var}_group"
     whole = trip - trip % size
-    parts: tuple[Node, ...] = ()
+    parts: Body = ()
     if whole:
         parts = (Loop(variable, int_const(0), int_const(whole), size, "serial", make(Index(variable), size)),)
     return (*parts, *make(int_const(whole), trip - whole)) if trip > whole else parts
 
 
-def _turn_block(pixels: _Pixels, block: Buffer, along: tuple[Expr, int], across: tuple[Expr, int]) -> tuple[Node, ...]:
+def _turn_block(pixels: _Pixels, block: Buffer, along: tuple[Expr, int], across: tuple[Expr, int]) -> Body:
     (y, n_y), (x, n_x) = along, across
     names: dict[str, Expr] = {
         pixels.along.var: simplify(y + Index(pixels.along.var)),

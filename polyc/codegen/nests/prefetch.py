@@ -37,7 +37,7 @@ from polyc.ir.expr import (
 from polyc.ir.linear import index_coefficients
 from polyc.ir.loops import Buffer, If, Loop, LoopNest, Node, Prefetch, Store, Update, known_length
 from polyc.ir.simplify import constant_of, simplify
-from polyc.ir.walk import Scope, nodes_in, rewrite_nest, rewrite_nodes
+from polyc.ir.walk import Body, Scope, nodes_in, rewrite_nest, rewrite_nodes
 from polyc.records import replace
 from polyc.target import Target
 
@@ -124,7 +124,7 @@ def _is_named_by(read: Read, variable: str, inner: set[str], kept: dict[str, Buf
     return variable in names and names.isdisjoint(inner)
 
 
-def _rows_ahead(loop: Loop, around: tuple[Loop, ...], kept: dict[str, Buffer], target: Target) -> tuple[Node, ...]:
+def _rows_ahead(loop: Loop, around: tuple[Loop, ...], kept: dict[str, Buffer], target: Target) -> Body:
     """The prefetches of one iteration of `loop`."""
     pieces: dict[Read, int] = {}
     for read, inner in _rows(loop, kept):

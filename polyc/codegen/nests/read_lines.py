@@ -24,7 +24,7 @@ from polyc.ir.expr import Const, Expr, Index, Read, int_const, maximum, minimum,
 from polyc.ir.linear import index_coefficients
 from polyc.ir.loops import LINE, Buffer, If, Loop, LoopNest, Node, Prefetch, Store, known_length
 from polyc.ir.simplify import simplify
-from polyc.ir.walk import Scope, rewrite_nodes
+from polyc.ir.walk import Body, Scope, rewrite_nodes
 from polyc.records import dataclass, replace
 
 LEAST_STRIPS, MANY_STRIPS = 8, 32
@@ -112,7 +112,7 @@ def _find_tiles(tile: Loop, sources: Mapping[str, Buffer], buffers: Mapping[str,
     return replace(found[0], loops=tuple(loop for f in found for loop in f.loops))
 
 
-def _strips_in(body: tuple[Node, ...], tile: Loop, between: tuple[Loop, ...]) -> Iterator[tuple[tuple[Loop, ...], Loop | None]]:
+def _strips_in(body: Body, tile: Loop, between: tuple[Loop, ...]) -> Iterator[tuple[tuple[Loop, ...], Loop | None]]:
     """The loops over the strips of `tile` in `body`, with the loops between; None for anything else that is computed."""
     for node in body:
         match node:
@@ -184,7 +184,7 @@ def _move_together(tile: str, strip: str, subscript: Expr) -> bool:
     return coefficients is not None and coefficients.get(tile, 0) == coefficients.get(strip, 0)
 
 
-def _paths(body: tuple[Node, ...], around: tuple[Loop, ...]) -> Iterator[tuple[tuple[Loop, ...], Store | None]]:
+def _paths(body: Body, around: tuple[Loop, ...]) -> Iterator[tuple[tuple[Loop, ...], Store | None]]:
     """The stores in `body` and the loops around each; None for anything that is no part of a copy."""
     for node in body:
         match node:

@@ -76,7 +76,7 @@ class _Carried:
         return (int_const(distance), *self.lane)
 
 
-def carry_elements(body: tuple[Node, ...], buffers: tuple[Buffer, ...]) -> tuple[tuple[Node, ...], tuple[Buffer, ...]]:
+def carry_elements(body: Body, buffers: tuple[Buffer, ...]) -> tuple[Body, tuple[Buffer, ...]]:
     """The same nodes with the serial loops of recurrences cut at their borders, and registers for what they read again."""
     rewriter = _Rewriter({b.name: b for b in buffers})
     nodes = rewrite_nodes(body, rewriter.rewrite)
@@ -109,7 +109,7 @@ class _Rewriter:
         return size <= MOST_NODES and bool(self._find_carried(loop, row))
 
     # -- borders -------------------------------------------------------------------------------------------------
-    def _split_cases(self, loop: Loop, scope: Scope, left: int, row: Loop | None = None) -> tuple[Node, ...]:
+    def _split_cases(self, loop: Loop, scope: Scope, left: int, row: Loop | None = None) -> Body:
         """The loop once for each outcome of conditions that stay the same in it; `row`: the vectors that hold its body."""
         for atom in dict.fromkeys(index_tests(loop)) if left else ():
             if mentions(atom, loop.var):
@@ -173,7 +173,7 @@ class _Rewriter:
                     return False
         return True
 
-    def _carry(self, loop: Loop, scope: Scope, row: Loop | None = None) -> tuple[Node, ...]:
+    def _carry(self, loop: Loop, scope: Scope, row: Loop | None = None) -> Body:
         carried = self._find_carried(loop, row) if not any(isinstance(n, If) for n in loop.body) else []
         trip = known_length(loop)
         if not carried or (trip is not None and trip <= 2 * FARTHEST) or _is_scan(loop, carried, self.buffers):
@@ -194,7 +194,7 @@ class _Rewriter:
             replace(loop, kind="serial", lanes=1, lower=start), carried, ranges_in(scope.inside(loop)), row is None
         )
         start_values = before if row is None else [replace(row, body=tuple(before))]
-        main: tuple[Node, ...] = (*start_values, _inside(rest, row))
+        main: Body = (*start_values, _inside(rest, row))
         condition = simplify(lt(start, loop.upper))
         if not isinstance(condition, Const):
             main = (If(condition, main),)
@@ -270,7 +270,7 @@ def _replace_known(value: Expr, known: Mapping[Read, Read]) -> Expr:
     return rewrite(value, lambda e: known.get(e) if isinstance(e, Read) else None)
 
 
-def _is_straight(body: tuple[Node, ...]) -> bool:
+def _is_straight(body: Body) -> bool:
     """Whether there are stores and checks only, some of them in branches that indices decide."""
     return all(
         isinstance(n, (Store, Guard))

@@ -55,7 +55,7 @@ def pair_rows(nest: LoopNest) -> LoopNest:
     return rewrite_nest(nest, pair)
 
 
-def _pair_loop(loop: Loop, buffers: Mapping[str, Buffer]) -> tuple[Node, ...]:
+def _pair_loop(loop: Loop, buffers: Mapping[str, Buffer]) -> Body:
     """The loop over pairs of rows, and what is left; none where that gains nothing, or where rows may need each other."""
     if loop.kind != "serial" or loop.step != 1 or loop.registers or loop.initial or loop.stream is not None or loop.is_apart:
         return ()
@@ -66,7 +66,7 @@ def _pair_loop(loop: Loop, buffers: Mapping[str, Buffer]) -> tuple[Node, ...]:
     return ()
 
 
-def _branches(body: tuple[Node, ...]) -> Iterator[tuple[Expr | None, tuple[Node, ...]]]:
+def _branches(body: Body) -> Iterator[tuple[Expr | None, Body]]:
     """What stands in a row, and the condition under which another row stands there."""
     match body:
         case (If(condition=condition, orelse=orelse),) if orelse:
@@ -75,7 +75,7 @@ def _branches(body: tuple[Node, ...]) -> Iterator[tuple[Expr | None, tuple[Node,
             yield None, body
 
 
-def _find_row(body: tuple[Node, ...], var: str, buffers: Mapping[str, Buffer]) -> int | None:
+def _find_row(body: Body, var: str, buffers: Mapping[str, Buffer]) -> int | None:
     """Where in `body` the only long vector loop stands, two of which share reads."""
     places = [n for n, node in enumerate(body) if isinstance(node, Loop) and node.kind == "vector" and not node.is_expanded]
     if len(places) != 1:
@@ -148,15 +148,15 @@ def _are_rows(a: Store, b: Store, var: str) -> bool:
     return False
 
 
-def _make_pairs(loop: Loop, border: Expr | None, inside: tuple[Node, ...], place: int) -> tuple[Node, ...]:
+def _make_pairs(loop: Loop, border: Expr | None, inside: Body, place: int) -> Body:
     row = inside[place]
     assert isinstance(row, Loop)
     behind = _after(loop.var)
 
-    def at(place: Mapping[str, Expr], nodes: tuple[Node, ...]) -> tuple[Node, ...]:
+    def at(place: Mapping[str, Expr], nodes: Body) -> Body:
         return map_nodes(nodes, lambda e: substitute(e, place), lambda _, subscripts: tuple(map(simplify, subscripts)))
 
-    def both(nodes: tuple[Node, ...]) -> tuple[Node, ...]:
+    def both(nodes: Body) -> Body:
         return nodes + at(behind, nodes)
 
     joined = replace(row, body=both(row.body), interleave=max(1, row.interleave // 2))

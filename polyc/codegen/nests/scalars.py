@@ -14,20 +14,20 @@ from polyc.ir.access import touched_in, writes_in, written_in
 from polyc.ir.expr import Expr, Index, index_names, reads, substitute
 from polyc.ir.loops import InitialValue, Loop, Node, Store, Update
 from polyc.ir.simplify import simplify
-from polyc.ir.walk import Fact, map_bodies, node_expressions, nodes_in
+from polyc.ir.walk import Body, Fact, map_bodies, node_expressions, nodes_in
 from polyc.records import replace
 
 MAX_ACCUMULATORS = 64
 """Vectors (or scalars) beyond which accumulators would only be spilled."""
 
 
-def hold_accumulators(body: tuple[Node, ...], aliased: frozenset[str] = frozenset()) -> tuple[Node, ...]:
+def hold_accumulators(body: Body, aliased: frozenset[str] = frozenset()) -> Body:
     """Mark the outermost loop of each reduction with the buffers it accumulates, and let accumulators start from the
     initial values that are stored just before.  `aliased` are buffers that share memory with another one."""
     return _merge_initial(tuple(_hold(node, aliased) for node in body), aliased)
 
 
-def _merge_initial(body: tuple[Node, ...], aliased: frozenset[str]) -> tuple[Node, ...]:
+def _merge_initial(body: Body, aliased: frozenset[str]) -> Body:
     """Before: ``for i: T[i] = 0 ; for k (registers T): …``.  After: ``for k (registers T from 0): …``.
 
     An initial value that touches an aliased buffer stays where it is: writes under another name could come between."""

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 from polyc.ir.expr import Call, Index, eq, int_const, reads, walk
 from polyc.ir.loops import Buffer, Guard, If, Loop, Node, Store, Update, known_length
-from polyc.ir.walk import map_bodies, node_expressions, walk_nodes
+from polyc.ir.walk import Body, map_bodies, node_expressions, walk_nodes
 from polyc.records import dataclass, replace
 
 LEAST_WORK = 1 << 18
@@ -37,7 +37,7 @@ class _Piece:
     work: int
 
 
-def run_sections(body: tuple[Node, ...], buffers: tuple[Buffer, ...], cores: int) -> tuple[Node, ...]:
+def run_sections(body: Body, buffers: tuple[Buffer, ...], cores: int) -> Body:
     """The same nodes with loops in order that are independent and long brought together in parallel sections."""
     by_name = {b.name: b for b in buffers}
     pieces = [_describe(node, by_name) for node in body]
@@ -106,7 +106,7 @@ def _conflict(a: _Piece, b: _Piece) -> bool:
 
 def _join(group: Sequence[_Piece], var: str) -> Loop:
     """The parallel loop over the nodes of a group; loops inside that were parallel run on one thread each."""
-    body: tuple[Node, ...] = ()
+    body: Body = ()
     for k in reversed(range(len(group))):
         node = _run_alone(group[k].node)
         body = (If(eq(Index(var), k), (node,), body),) if k < len(group) - 1 else (node,)

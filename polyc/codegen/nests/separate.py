@@ -74,7 +74,7 @@ def _reduces(loop: Loop) -> bool:
     return not all(moves(w, loop.var) for w in writes_in(loop.body))
 
 
-def _tests(body: tuple[Node, ...]) -> Iterator[Expr]:
+def _tests(body: Body) -> Iterator[Expr]:
     """The comparisons that all have to hold for a statement of the body, and do not depend on loops inside."""
     for node in body:
         if isinstance(node, If) and not node.orelse:
@@ -82,7 +82,7 @@ def _tests(body: tuple[Node, ...]) -> Iterator[Expr]:
             yield from _tests(node.body)
 
 
-def _split(loop: Loop, atoms: list[Expr]) -> tuple[Node, ...]:
+def _split(loop: Loop, atoms: list[Expr]) -> Body:
     """Versions of a loop for both values of the first test, and so on."""
     if not loop.body:
         return ()

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from polyc.ir.expr import Expr, Size, ne
 from polyc.ir.loops import Buffer, Guard, If, Loop, LoopNest, Node, Store, Update
 from polyc.ir.versions import VERSION, cheapest
-from polyc.ir.walk import walk_nodes
+from polyc.ir.walk import Body, walk_nodes
 from polyc.records import replace
 
 ENOUGH = 0.25
@@ -60,7 +60,7 @@ def _join_buffers(a: Sequence[Buffer], b: Sequence[Buffer]) -> tuple[Buffer, ...
     return (*a, *(buffer for buffer in b if buffer.name not in named))
 
 
-def _join_bodies(a: tuple[Node, ...], b: tuple[Node, ...], condition: Expr) -> tuple[Node, ...]:
+def _join_bodies(a: Body, b: Body, condition: Expr) -> Body:
     """What both have, and a branch for what is between."""
     if len(a) == len(b):
         joined: list[Node] = []
@@ -97,5 +97,5 @@ def _join_nodes(a: Node, b: Node, condition: Expr) -> Node | None:
     return None
 
 
-def _count(body: tuple[Node, ...]) -> int:
+def _count(body: Body) -> int:
     return sum(isinstance(node, (Store, Update)) for node in walk_nodes(body))

@@ -26,9 +26,9 @@ from polyc.codegen.nests.streams import find_written_once
 from polyc.codegen.nests.transposes import MAX_INTERLEAVED
 from polyc.ir.access import stride_of, with_values
 from polyc.ir.expr import Const, Expr, Index, Read, Size, eq, int_const, mentions, reads, substitute
-from polyc.ir.loops import LINE, Buffer, If, Loop, Node, Prefetch, Store
+from polyc.ir.loops import LINE, Buffer, If, Loop, Prefetch, Store
 from polyc.ir.simplify import simplify
-from polyc.ir.walk import replace_nodes
+from polyc.ir.walk import Body, replace_nodes
 from polyc.records import dataclass, replace
 from polyc.target import Target
 
@@ -78,9 +78,7 @@ class _Block:
     """Serial loops around the block, outermost first, in whose order its iterations are the next ones."""
 
 
-def stage_copies(
-    body: tuple[Node, ...], buffers: tuple[Buffer, ...], target: Target
-) -> tuple[tuple[Node, ...], tuple[Buffer, ...], tuple[str, ...]]:
+def stage_copies(body: Body, buffers: tuple[Buffer, ...], target: Target) -> tuple[Body, tuple[Buffer, ...], tuple[str, ...]]:
     """The nest with blocks of long results put together first, its buffers, and the results whose offsets that needs."""
     used: list[str] = []
     for name in find_written_once(body, buffers, target):
@@ -109,7 +107,7 @@ def begins_at_line(name: str) -> Expr:
 
 
 def _find(
-    body: tuple[Node, ...], around: tuple[Loop, ...], name: str, buffers: Mapping[str, Buffer], target: Target
+    body: Body, around: tuple[Loop, ...], name: str, buffers: Mapping[str, Buffer], target: Target
 ) -> Iterator[tuple[Loop, _Block]]:
     for node in body:
         match node:
@@ -237,9 +235,7 @@ def make_buffer(name: str, buffer: Buffer, n_rows: int, length: int) -> Buffer:
     return Buffer(name, buffer.dtype, (int_const(n_rows), int_const(length)), (int_const(row), int_const(size)), "thread")
 
 
-def _stage(
-    block: _Block, buffers: Mapping[str, Buffer], stage: Buffer, is_whole_lines: bool, target: Target
-) -> tuple[Node, ...]:
+def _stage(block: _Block, buffers: Mapping[str, Buffer], stage: Buffer, is_whole_lines: bool, target: Target) -> Body:
     """The nest that puts the block together and writes it down; with rows of whole lines, only if the array begins at none."""
     store = block.store
     put = replace(store, buffer=stage.name, subscripts=(sum_of(block.rows), sum_of(block.places)))
@@ -256,10 +252,10 @@ def _stage(
     size = buffers[store.buffer].dtype.itemsize
     part, n_parts = place // (PART // size), max(1, block.n_rows * block.run * size // PART)
     asked = ask_ahead(block.loops, store, block.around, part, n_parts, buffers, target)
-    body: tuple[Node, ...] = (*asked, replace(store, subscripts=subscripts, value=value))
+    body: Body = (*asked, replace(store, subscripts=subscripts, value=value))
     write = Loop(element, int_const(0), int_const(block.run), 1, "vector", body, lanes=vector.lanes, interleave=IN_FLIGHT)
     down: Loop = write if block.n_rows == 1 else Loop(row, int_const(0), int_const(block.n_rows), 1, "serial", (write,))
-    made: tuple[Node, ...] = (_put_by_rows(block, put), down)
+    made: Body = (_put_by_rows(block, put), down)
     if is_whole_lines:
         made = (If(begins_at_line(store.buffer), (rebuild(list(block.loops), store),), made),)
     for loop in reversed(block.outside):

@@ -70,9 +70,7 @@ def stream_results(nest: LoopNest, target: Target) -> LoopNest:
 # -- tiles
 
 
-def align_tiles(
-    body: tuple[Node, ...], buffers: tuple[Buffer, ...], target: Target
-) -> tuple[tuple[Node, ...], tuple[str, ...]]:
+def align_tiles(body: Body, buffers: tuple[Buffer, ...], target: Target) -> tuple[Body, tuple[str, ...]]:
     """Let the tiles of copies begin where lines of their long result do, and name the results whose offsets that needs.
 
     Before: ``for (t = 0; t < 4096; t += 64) { … { vector for (c < 64) { Y[i, t + c] = X[t + c, i] } } }``.
@@ -134,12 +132,12 @@ def _move_tiles(loops: list[Loop], store: Store, buffer: Buffer) -> Loop | None:
 # -- buffers
 
 
-def find_written_once(body: tuple[Node, ...], buffers: tuple[Buffer, ...], target: Target) -> list[str]:
+def find_written_once(body: Body, buffers: tuple[Buffer, ...], target: Target) -> list[str]:
     """Results that are streamed at any sizes, if they are written in order."""
     return [name for name, found in _find_written_once(body, buffers, target).items() if found.condition is None]
 
 
-def _find_written_once(body: tuple[Node, ...], buffers: tuple[Buffer, ...], target: Target) -> dict[str, _Long]:
+def _find_written_once(body: Body, buffers: tuple[Buffer, ...], target: Target) -> dict[str, _Long]:
     """Long arrays of the caller, as `_find_long`, that are never read and of which each element is written once."""
     wanted = _find_long(body, buffers, target)
     if not wanted:
@@ -162,13 +160,13 @@ class _Long:
     condition: Expr | None = None
 
 
-def find_streamed_rows(body: tuple[Node, ...], buffers: tuple[Buffer, ...], target: Target) -> frozenset[str]:
+def find_streamed_rows(body: Body, buffers: tuple[Buffer, ...], target: Target) -> frozenset[str]:
     """Results that are streamed at any sizes, if they are written in order, and whose rows lie whole lines apart."""
     found = _find_long(body, buffers, target)
     return frozenset(n for n, w in found.items() if w.condition is None and all(map(is_whole_lines, w.buffer.strides[:-1])))
 
 
-def _find_long(body: tuple[Node, ...], buffers: tuple[Buffer, ...], target: Target) -> dict[str, _Long]:
+def _find_long(body: Body, buffers: tuple[Buffer, ...], target: Target) -> dict[str, _Long]:
     """Arrays of the caller that are too long to stay in a cache, or that are at some sizes."""
     sizes = _long_arrays(buffers, target.streaming_sizes)
     if not sizes or target.streaming_sizes is None:
@@ -216,9 +214,7 @@ def _is_streamed(node: Store | Update) -> bool:
     return isinstance(node, Store) and node.streamed
 
 
-def _stream_rows(
-    loop: Loop, around: tuple[Loop, ...], wanted: Mapping[str, _Long]
-) -> tuple[Expr | None, tuple[Node, ...]] | None:
+def _stream_rows(loop: Loop, around: tuple[Loop, ...], wanted: Mapping[str, _Long]) -> tuple[Expr | None, Body] | None:
     """A vector loop in two parts: up to the beginning of a line, and streamed from there; and what must hold for that.
 
     A short loop of whole lines is streamed as a whole where it begins at a line.  None where it cannot be streamed.  A loop
@@ -238,7 +234,7 @@ def _stream_rows(
 
 def _stream_together(
     loop: Loop, stores: list[Store], around: tuple[Loop, ...], wanted: Mapping[str, _Long]
-) -> tuple[Expr | None, tuple[Node, ...]] | None:
+) -> tuple[Expr | None, Body] | None:
     """``if (all begin lines together) { up to a line ; stream all } else { each one in a loop of its own }``."""
     found = {s.buffer: row for s in stores if (row := _stream_row(loop, s, (), around, wanted)) is not None}
     if not found:
@@ -265,7 +261,7 @@ def _stream_together(
     return condition, (If(together, (head, replace(lines, body=body), *rest), _stream_apart(loop, found) or alone),)
 
 
-def _stream_apart(loop: Loop, found: Mapping[str, tuple[Expr | None, tuple[Node, ...]]]) -> tuple[Node, ...]:
+def _stream_apart(loop: Loop, found: Mapping[str, tuple[Expr | None, Body]]) -> Body:
     """A loop for each store of a body, streamed where it can be: what they read is near.  Empty where one needs another."""
     written = written_in(loop.body)
     parts: list[Node] = []
@@ -284,7 +280,7 @@ def _stream_apart(loop: Loop, found: Mapping[str, tuple[Expr | None, tuple[Node,
 
 def _stream_row(
     loop: Loop, store: Store, copies: tuple[Loop, ...], around: tuple[Loop, ...], wanted: Mapping[str, _Long]
-) -> tuple[Expr | None, tuple[Node, ...]] | None:
+) -> tuple[Expr | None, Body] | None:
     """A vector loop with one store streamed, and what must hold for that; `copies`: the unrolled loop around the store."""
     buffer, condition = wanted[store.buffer].buffer, wanted[store.buffer].condition
     size = buffer.dtype.itemsize
@@ -316,7 +312,7 @@ def _stream_row(
     return condition, (head, replace(loop, lower=start, upper=end, body=body), replace(loop, lower=end, interleave=1))
 
 
-def _only_store(body: tuple[Node, ...], wanted: Mapping[str, _Long]) -> tuple[Store, tuple[Loop, ...]] | None:
+def _only_store(body: Body, wanted: Mapping[str, _Long]) -> tuple[Store, tuple[Loop, ...]] | None:
     """The store of a body to an array that is to be streamed, and the unrolled loop around it where that is all of the body."""
     stores = [n for n in body if isinstance(n, Store) and n.buffer in wanted]
     if len(stores) == 1:

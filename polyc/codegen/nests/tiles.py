@@ -48,17 +48,17 @@ MIN_ROWS = 4
 
 
 def split_partial_tiles(
-    body: tuple[Node, ...],
+    body: Body,
     tied: frozenset[str] = frozenset(),
     shared: frozenset[str] = frozenset(),
     has_masks: bool = True,
     in_flight: int = IN_FLIGHT,
-) -> tuple[Node, ...]:
+) -> Body:
     """Version every outermost loop nest whose expanded loops have bounds that only the outer loops decide.
 
     `tied`: register buffers; neighbours that share one are versioned together, so that it stays in registers between them.
     `shared`: buffers that may be the same memory as others.  `has_masks`, `in_flight`: as of `run_in_parts`."""
-    groups: list[tuple[Node, ...]] = []
+    groups: list[Body] = []
     for node in body:
         if groups and tied and not tied.isdisjoint(touched_in(groups[-1][-1:]) & touched_in((node,))):
             groups[-1] = (*groups[-1], node)
@@ -67,9 +67,7 @@ def split_partial_tiles(
     return tuple(new for group in groups for new in _split(group, tied, shared, has_masks, in_flight))
 
 
-def _split(
-    group: tuple[Node, ...], tied: frozenset[str], shared: frozenset[str], has_masks: bool, in_flight: int
-) -> tuple[Node, ...]:
+def _split(group: Body, tied: frozenset[str], shared: frozenset[str], has_masks: bool, in_flight: int) -> Body:
     node = group[0]
     match node:
         case If() if len(group) == 1:
@@ -97,17 +95,17 @@ def _split(
 
 
 def _run_partial(
-    group: tuple[Node, ...],
+    group: Body,
     in_rows: list[Expr],
     has_open_lanes: bool,
     tied: frozenset[str],
     shared: frozenset[str],
     has_masks: bool,
     in_flight: int,
-) -> tuple[Node, ...]:
+) -> Body:
     """A group whose tile is not full; `in_rows`: conditions under which all rows are there."""
 
-    def run_lanes(nests: tuple[Node, ...]) -> tuple[Node, ...]:
+    def run_lanes(nests: Body) -> Body:
         return (run_in_parts(nests, "vector", tied, shared, has_masks) if has_open_lanes else None) or nests
 
     in_parts = run_in_parts(group, "unroll", tied, shared, has_masks, in_flight) if in_rows else None

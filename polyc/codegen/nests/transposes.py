@@ -34,9 +34,7 @@ MIN_LANES = 4
 """Fewer lanes are put together from scalar loads as fast."""
 
 
-def block_transposes(
-    body: tuple[Node, ...], buffers: tuple[Buffer, ...], streamed: frozenset[str] = frozenset()
-) -> tuple[Node, ...]:
+def block_transposes(body: Body, buffers: tuple[Buffer, ...], streamed: frozenset[str] = frozenset()) -> Body:
     """Strip-mine loops of copies along which a vector loop reads contiguously, and move the strips inside it.
 
     Blocks that write `streamed` results are no longer than their vectors: a line that is written by several vectors is then
@@ -50,9 +48,7 @@ def block_transposes(
     return rewrite_nodes(body, block)
 
 
-def _block_copy(
-    loops: list[Loop], store: Store, buffers: Mapping[str, Buffer], streamed: frozenset[str]
-) -> tuple[Node, ...] | None:
+def _block_copy(loops: list[Loop], store: Store, buffers: Mapping[str, Buffer], streamed: frozenset[str]) -> Body | None:
     """The copy in blocks; None if nothing in it lies across the vectors, or the loops cannot be brought into order."""
     vector = next((loop for loop in loops if loop.kind == "vector"), None)
     if vector is None or vector.lanes < MIN_LANES:
@@ -211,7 +207,7 @@ def lies_across(read: Read, buffer: Buffer, outer: str, inner: str) -> bool:
     return along == size and (unknown or abs(across) > size)
 
 
-def _strip_mine(along: Loop, vector: Loop, store: Store, block: int) -> tuple[Node, ...]:
+def _strip_mine(along: Loop, vector: Loop, store: Store, block: int) -> Body:
     """``for along { vector { store } }`` in blocks of `block` iterations of `along`."""
     lower, upper, name = along.lower, along.upper, f"{along.var}_0"
     trip = simplify(upper - lower)

@@ -17,11 +17,11 @@ from polyc.ir.expr import Const, Expr, all_hold, ge, index_names, int_const, le,
 from polyc.ir.facts import Span, interior, is_empty, span_of
 from polyc.ir.loops import If, Loop, Node, Update
 from polyc.ir.simplify import simplify
-from polyc.ir.walk import map_bodies
+from polyc.ir.walk import Body, map_bodies
 from polyc.records import dataclass, replace
 
 
-def split_triangles(body: tuple[Node, ...], aliased: frozenset[str] = frozenset()) -> tuple[Node, ...]:
+def split_triangles(body: Body, aliased: frozenset[str] = frozenset()) -> Body:
     """The same nodes with the sums over tiles that are not boxes written for whole tiles and for others.
 
     Initial values just before such a sum go with it.  `aliased`: buffers that may be the same memory as others, whose elements
@@ -107,7 +107,7 @@ def _is_sum(updates: list[Update], sums: set[str], aliased: frozenset[str]) -> b
     return True
 
 
-def _write(found: _Sum, initial: tuple[Node, ...]) -> Iterator[Node]:
+def _write(found: _Sum, initial: Body) -> Iterator[Node]:
     loop = found.loop
     whole, rest = _make_whole(loop, found), _take_rows_out(found)
     begin, end = interior(loop, found.moving)
@@ -148,7 +148,7 @@ def _take_rows_out(found: _Sum) -> Loop:
         chain.append(node)
         body = node.body
         node = body[0]
-    result: tuple[Node, ...] = body
+    result: Body = body
     for n in reversed([*rows, *(c for c in chain if c not in rows)]):
         result = (replace(n, kind="serial", max_trip=None, tile=None, body=result) if n in rows else replace(n, body=result),)
     (outer,) = result

@@ -105,7 +105,7 @@ def _find_strips(loop: Loop, buffers: Mapping[str, Buffer]) -> _Strips | None:
     return _find_store(loop, once, test, rows, buffers)
 
 
-def _rows_of(node: Node, asked: tuple[Node, ...]) -> Loop | None:
+def _rows_of(node: Node, asked: Body) -> Loop | None:
     """The loop over groups of rows that `node` is, or is made of where it is a vector loop: one for as many as it has lanes.
 
     Each group asks for its share of what is `asked` in front of them all, if that is one loop."""
@@ -195,7 +195,7 @@ def _is_request(node: Node) -> bool:
     return False
 
 
-def _write_behind(strips: _Strips, stage: str) -> tuple[Node, ...]:
+def _write_behind(strips: _Strips, stage: str) -> Body:
     """The loop over `strips`, and the last of them behind it."""
     loop, width = strips.loop, strips.width
     half = _parity(strips, Index(loop.var)) * width
@@ -210,7 +210,7 @@ def _write_behind(strips: _Strips, stage: str) -> tuple[Node, ...]:
     last = _write_down(strips, stage, final, int_const(0), int_const(width))
     if known_length(loop) is None:
         last = If(lt(loop.lower, loop.upper), (last,))
-    made: tuple[Node, ...] = (_around(strips, (rows,)), last)
+    made: Body = (_around(strips, (rows,)), last)
     if strips.test is None:
         return made
     return (replace(strips.test, body=made, orelse=(_around(strips, strips.test.orelse),) if strips.test.orelse else ()),)
@@ -221,7 +221,7 @@ def _parity(strips: _Strips, strip: Expr) -> Expr:
     return number % 2
 
 
-def _around(strips: _Strips, body: tuple[Node, ...]) -> Loop:
+def _around(strips: _Strips, body: Body) -> Loop:
     once = strips.once
     return replace(strips.loop, body=body if once is None else (replace(once, body=body),))
 
