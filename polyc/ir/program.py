@@ -15,13 +15,13 @@ version alone and reduces has the whole version as its region.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field
 from itertools import chain, count
 from typing import Literal
 
 from polyc.diagnostics import Diagnostic, Source, Span
-from polyc.ir.expr import Call, Const, Expr, Index, Read, reads, rewrite, substitute, walk
+from polyc.ir.expr import Call, Const, Expr, Index, Read, Size, reads, rewrite, substitute, walk
 from polyc.ir.types import DType
 from polyc.records import dataclass, replace
 
@@ -307,3 +307,23 @@ def map_expressions(program: Program, change: Callable[[Expr], Expr]) -> Program
             for s in program.statements
         ),
     )
+
+
+def statement_expressions(s: Statement) -> list[Expr]:
+    """The value, the left subscripts, the initial value and what the where clauses say."""
+    found: list[Expr] = [s.value, *s.subscripts, *([] if s.reduction is None else [s.reduction.init])]
+    for clause in s.where:
+        match clause:
+            case RangeClause():
+                found += [clause.lower, clause.upper]
+            case Condition():
+                found.append(clause.condition)
+            case Exists():
+                found.append(clause.value)
+    return found
+
+
+def find_sizes(statements: Iterable[Statement], tensors: Iterable[Tensor]) -> set[str]:
+    """The size symbols that statements and shapes are made of."""
+    roots = [e for t in tensors for e in t.shape or ()] + [e for s in statements for e in statement_expressions(s)]
+    return {node.name for e in roots for node in walk(e) if isinstance(node, Size)}

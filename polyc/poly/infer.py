@@ -16,7 +16,7 @@ from polyc.diagnostics import Diagnostic, RangeError, UnsupportedError, in_notat
 from polyc.ir.advice import help_start
 from polyc.ir.expr import Call, Const, Expr, Index, Size, evaluate, ge, int_const, walk
 from polyc.ir.magnitude import check_magnitudes
-from polyc.ir.program import Program, Statement, Tensor
+from polyc.ir.program import Program, Statement, Tensor, find_sizes
 from polyc.ir.read_sites import collect_reads, is_data_dependent
 from polyc.ir.signature import HostCheck
 from polyc.poly import isl
@@ -101,8 +101,9 @@ def _intervals_of(state: _State) -> dict[str, dict[str, Interval]]:
 
 def _solve_in_order(program: Program, generic: Callable[[], Program] | None, whole: Mapping[str, tuple[Bounds, ...]]) -> _State:
     """One round; `whole`: all that the round before found to be written of each tensor."""
-    parameters = (*program.sizes, *(name for name, _ in program.defined_sizes))
-    state = _State(program, Sizes(parameters), generic=generic)
+    used = find_sizes(program.statements, program.tensors)  # those that are numbers now would only be in isl's way
+    names = (*program.sizes, *(name for name, _ in program.defined_sizes))
+    state = _State(program, Sizes([n for n in names if n in used]), generic=generic)
     state.unfinished = Counter(s.target for s in program.statements)
     _assume_sizes(state)
     for tensor in program.tensors:

@@ -9,8 +9,8 @@ constants leave the tree (their loops go, their tensor becomes an argument in pa
 
 from __future__ import annotations
 
-from polyc.ir.expr import Expr, Read, index_names, reads
-from polyc.ir.program import Condition, Exists, Program, RangeClause, Statement, Where
+from polyc.ir.expr import Read, index_names, reads
+from polyc.ir.program import Program, RangeClause, Statement, statement_expressions
 from polyc.ir.simplify import simplify_int
 from polyc.ir.types import DType
 from polyc.poly.domains import fills_box
@@ -74,20 +74,7 @@ def hoist_constants(scop: Scop, rows: Node, constants: frozenset[str]) -> tuple[
 
 def statement_reads(s: Statement) -> list[Read]:
     """Reads of the value, the left subscripts, the initial value and the where clauses."""
-    expressions: list[Expr] = [s.value, *s.subscripts, *([] if s.reduction is None else [s.reduction.init])]
-    for clause in s.where:
-        expressions += where_expressions(clause)
-    return [r for e in expressions for r in reads(e)]
-
-
-def where_expressions(clause: Where) -> list[Expr]:
-    match clause:
-        case RangeClause():
-            return [clause.lower, clause.upper]
-        case Condition():
-            return [clause.condition]
-        case Exists():
-            return [clause.value]
+    return [r for e in statement_expressions(s) for r in reads(e)]
 
 
 def _find_constant_statements(program: Program, ranges: Ranges, constants: frozenset[str]) -> list[Statement]:

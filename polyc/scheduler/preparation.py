@@ -6,12 +6,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from polyc.ir.expr import Const, Expr, Index, Read, Size, int_const, reads, walk
-from polyc.ir.program import Program, Return, Role, Statement, Tensor
+from polyc.ir.program import Program, Return, Role, Tensor, find_sizes
 from polyc.ir.signature import ArraySpec, Signature
 from polyc.poly.scop import Scop, ScopStatement
 from polyc.poly.storage import Folding, Panel, panel_shape
 from polyc.poly.tree import Plan, PlanLeaf, PlanLoop, PlanSequence, plan_statements
-from polyc.scheduler.constants import Prepared, statement_reads, where_expressions
+from polyc.scheduler.constants import Prepared, statement_reads
 
 
 def add_constants(signature: Signature, scop: Scop, storage: Mapping[str, Folding]) -> Signature:
@@ -84,7 +84,7 @@ def build_preparation(program: Program, prepared: tuple[Prepared, ...], returned
         p = targets[name]
         role: Role = "output" if name in returned else "temporary"
         tensors.append(Tensor(name, p.dtype, len(p.intervals), None, role, name, p.statement.span))
-    used = _sizes_in(statements, tensors)
+    used = find_sizes(statements, tensors)
     defined = tuple((n, e) for n, e in program.defined_sizes if n in used)
     used |= {node.name for _, e in defined for node in walk(e) if isinstance(node, Size)}
     return Program(
@@ -97,15 +97,6 @@ def build_preparation(program: Program, prepared: tuple[Prepared, ...], returned
         defined_sizes=defined,
         source=program.source,
     )
-
-
-def _sizes_in(statements: tuple[Statement, ...], tensors: list[Tensor]) -> set[str]:
-    expressions: list[Expr] = [e for t in tensors for e in t.shape or ()]
-    for s in statements:
-        expressions += [*s.subscripts, s.value, *([] if s.reduction is None else [s.reduction.init])]
-        for clause in s.where:
-            expressions += where_expressions(clause)
-    return {node.name for e in expressions for node in walk(e) if isinstance(node, Size)}
 
 
 def lay_out_panels(
