@@ -71,7 +71,8 @@ def fold_steps(
                 break
             moduli = tuple(steps if d == dimension else m for d, m in enumerate(whole.moduli))
             trial = {**storage, name: replace(whole, moduli=moduli)}
-            if prove_storage(scop, dependences, schedule, trial, buffer=whole.buffer, known=known) is None:
+            at = whole.buffer
+            if prove_storage(scop, dependences, schedule, trial, buffer=at, known=known, is_doubtful=True) is None:
                 storage = trial
                 base = scop.tensors[name].base
                 remarks.append(Remark("passed", "storage", f"{base} keeps {steps} steps of dimension {dimension}", None))
