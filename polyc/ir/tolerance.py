@@ -8,9 +8,9 @@ twice (kernel and reference round apart), relative to the element and to the lar
 
 That says nothing about cancellation inside a program (a variance from two moments), nor about recurrences that amplify
 errors.  `expect_results` measures it, element by element: the same program is interpreted with f32 and with f64 arithmetic,
-and with random rounding errors (`rounding.Noise`).  As it has that measure, it takes the typical (median) element in place of
-the largest, so that one large element hides no others.  Where the results move by a part of themselves, no comparison can tell
-a wrong kernel from a right one: `find_undecided` names such elements.
+and with random rounding errors (`rounding.Noise`) where these two do not settle it.  As it has that measure, it takes the
+typical (median) element in place of the largest, so that one large element hides no others.  Where the results move by a
+part of themselves, no comparison can tell a wrong kernel from a right one: `find_undecided` names such elements.
 
 Elements stored as 16-bit floats are rounded there, by kernel and reference alike, but not always to the same side.  Such
 roundings are counted apart (`of_storage`): each weighs one unit of its type, and summing many of them in f32 adds none.
@@ -39,14 +39,15 @@ _SPREAD_FACTOR = 8
 """The errors seen are samples; a kernel may be this much further off than the largest of them."""
 _FIRST_SAMPLES = 2
 _ALL_SAMPLES = 10
-"""Interpretations with random errors: at first, and before a kernel is called wrong."""
+"""Interpretations with random errors: where a result is not within the bounds that need none, or to say what is undecided; and
+before a kernel is called wrong."""
 _RARE = 50
 """For so many elements that are nothing but rounding error there may be one that is, too, and did not move in the samples."""
 _DECIDABLE = 0.25
 """The largest tolerance by measured errors, as a part of an element, at which agreement still says something."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Expectation:
     """What a kernel should give: `values` (in f64 where the results are floating point), `plain` (in the element types),
     the tolerances per result name or element, and the index of each result's element 0 in the user's coordinates."""
@@ -61,6 +62,8 @@ class Expectation:
     """How far the samples are from each element: infinite where some are finite and some are not, or where integers differ."""
     sample: Callable[[int], dict[str, np.ndarray]]
     """Results with the random errors of a seed."""
+    n_samples: int
+    """Samples with random errors that `spread` has seen.  They widen the tolerances, and are drawn where that is asked for."""
     origins: dict[str, tuple[int, ...]]
     types: dict[str, DType]
     """Element types of the results."""
@@ -242,7 +245,7 @@ def expect_results(
     sizes: Mapping[str, int] | None = None,
     out: Mapping[str, np.ndarray] | None = None,
 ) -> Expectation:
-    """Interpret `program` with f32 and f64 arithmetic and with random errors, and derive what a kernel may give."""
+    """Interpret `program` with f32 and f64 arithmetic, and derive what a kernel may give."""
     plain = interpret(program, arrays, sizes, out)
     is_single = any(t.computed in (F32, C64) for t in _types(program))
     wide = interpret(program, arrays, sizes, out, float_as=np.float64) if is_single else plain
@@ -277,17 +280,18 @@ def expect_results(
     )
     origins = {r.name: tuple(lower for lower, _ in ranges.tensors[r.version]) for r in program.returns}
     types = {r.name: program.types[r.version] for r in program.returns}
-    found = Expectation(wide, plain, rtol, atol, typical, spread, sample, origins, types, int(makes_integers))
+    n_samples = 0 if any(is_rounded(t) for t in _types(program)) else _ALL_SAMPLES  # all would be the same
+    found = Expectation(wide, plain, rtol, atol, typical, spread, sample, n_samples, origins, types, int(makes_integers))
     _add_sample(found, plain)
-    if any(is_rounded(t) for t in _types(program)):
-        _draw(found, range(_FIRST_SAMPLES))
     return found
 
 
-def _draw(expected: Expectation, seeds: range) -> None:
-    for seed in seeds:
+def _draw(expected: Expectation, n_samples: int) -> None:
+    """Samples with random errors until there are so many."""
+    for seed in range(expected.n_samples, n_samples):
         with suppress(PolycError):  # a subscript made of rounded numbers may leave its array
             _add_sample(expected, expected.sample(seed))
+    expected.n_samples = max(expected.n_samples, n_samples)
 
 
 def _add_sample(expected: Expectation, results: Mapping[str, np.ndarray]) -> None:
@@ -308,8 +312,10 @@ def check_results(got: Mapping[str, np.ndarray], expected: Expectation) -> str |
     """As `compare_results`, with the measured tolerances.  Elements that one precision overflows and the other does not are
     unsure and pass."""
     message = _check(got, expected)
-    if message is not None:
-        _draw(expected, range(_FIRST_SAMPLES, _ALL_SAMPLES))
+    for n_samples in (_FIRST_SAMPLES, _ALL_SAMPLES):
+        if message is None:
+            break
+        _draw(expected, n_samples)
         message = _check(got, expected)
     return message
 
@@ -376,12 +382,14 @@ def find_undecided(got: Mapping[str, np.ndarray], expected: Expectation) -> str 
     An element that agrees with the interpreter to the last bit is decided all the same."""
     found = []
     for name, reference in expected.values.items():
-        bound = _SPREAD_FACTOR * expected.spread[name]
         with np.errstate(all="ignore"):
-            unclear = _find_unsure(name, expected)
-            unclear = unclear | _exceeds_elements(bound, name, expected)
             values, plain = widen(got[name]), widen(expected.plain[name])
-            unclear = unclear & (values != plain) & np.logical_not((values != values) & (plain != plain))
+            unclear = (values != plain) & np.logical_not((values != values) & (plain != plain))
+            if not unclear.any():
+                continue
+            _draw(expected, _FIRST_SAMPLES)
+            bound = _SPREAD_FACTOR * expected.spread[name]
+            unclear = unclear & (_find_unsure(name, expected) | _exceeds_elements(bound, name, expected))
         if unclear.any():
             first, place = _first(name, unclear, expected.origins[name])
             size = f"{bound[first]:.2g}" if np.isfinite(bound[first]) else "any number"
