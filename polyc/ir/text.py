@@ -51,9 +51,9 @@ def format_name(name: str) -> str:
     return name if plain else "`" + name.replace("\\", "\\\\").replace("`", "\\`") + "`"
 
 
-def format_expr(expr: Expr) -> str:
-    """The expression in infix notation, indices and sizes by their names."""
-    return _expr(expr, _Names(None), 0)
+def format_expr(expr: Expr, is_operand: bool = False) -> str:
+    """The expression in infix notation, indices and sizes by their names; `is_operand`: as that of a comparison."""
+    return _expr(expr, _Names(None), _PRECEDENCE["add"] if is_operand else 0)
 
 
 def _const(c: Const) -> str:

@@ -31,7 +31,7 @@ from polyc.ir.types import BOOL, DTYPES, F32, I64, DType
 from polyc.records import dataclass, replace
 
 _DTYPE = "|".join(DTYPES)
-_TOKEN = re.compile(
+TOKEN = re.compile(
     rf"""(?P<space>\s+|(?:(?<=\n)|^)[ ]*//[^\n]*)
     |(?P<number>(?:\d+\.\d*(?:[eE][+-]?\d+)?|\d+[eE][+-]?\d+|\d+|inf\b|nan\b)(?::(?:{_DTYPE})\b(?!\())?)
     |(?P<assign>combine=(?!=)|max=(?!=)|min=(?!=)|&&=|\|\|=|\+=|\*=)
@@ -50,22 +50,24 @@ _BINARY: tuple[dict[str, str], ...] = (
 
 
 @dataclass(frozen=True, slots=True)
-class _Token:
+class Token:
     kind: str
     text: str
     span: Span
 
 
 @dataclass(slots=True)
-class _Reader:
+class Reader:
+    """Tokens, and the next one to read."""
+
     source: Source
-    tokens: list[_Token]
+    tokens: list[Token]
     position: int = 0
     indices: frozenset[str] = field(default=frozenset())
     """Bare names that are indices in the statement being read."""
 
     @property
-    def current(self) -> _Token:
+    def current(self) -> Token:
         return self.tokens[self.position]
 
     def fail(self, expected: str) -> NoReturn:
@@ -99,33 +101,34 @@ def parse_program(text: str, name: str = "<program>") -> Program:
 
     Raises SyntaxErrorInSource (code ``syntax-program-text``); what it means is judged by `verify.verify_program`."""
     source = Source(text, name)
-    reader = _Reader(source, _split_tokens(source))
+    reader = Reader(source, split_tokens(source))
     program = _read_program(reader)
     if reader.current.kind != "end":
         reader.fail("a statement")
     return program
 
 
-def _split_tokens(source: Source) -> list[_Token]:
+def split_tokens(source: Source, pattern: re.Pattern[str] = TOKEN) -> list[Token]:
+    """The tokens of a text, and one at its end; `pattern` has a group for each kind, ``space`` for what separates them."""
     tokens = []
     position = 0
     while position < len(source.text):
-        match = _TOKEN.match(source.text, position)
+        match = pattern.match(source.text, position)
         if match is None:
             span = Span(source, position, position + 1)
             message = f"the character '{source.text[position]}' has no meaning here"
             raise SyntaxErrorInSource(Diagnostic("syntax-program-text", message, span))
         if match.lastgroup != "space":
             assert match.lastgroup is not None
-            tokens.append(_Token(match.lastgroup, match.group(), Span(source, *match.span())))
+            tokens.append(Token(match.lastgroup, match.group(), Span(source, *match.span())))
         position = match.end()
-    return [*tokens, _Token("end", "", Span(source, len(source.text), len(source.text)))]
+    return [*tokens, Token("end", "", Span(source, len(source.text), len(source.text)))]
 
 
 # --- Declarations ----------------------------------------------------------------------------------------------------
 
 
-def _read_program(r: _Reader) -> Program:
+def _read_program(r: Reader) -> Program:
     r.expect("program")
     name = r.name()
     parameters: list[str] = []
@@ -149,7 +152,7 @@ def _read_program(r: _Reader) -> Program:
     while r.accept("define"):
         symbol = r.name()
         r.expect("=")
-        defined.append((symbol, _read_expr(r)))
+        defined.append((symbol, read_expr(r)))
     while r.at(*ROLES):
         role = ROLES[r.current.text]
         r.position += 1
@@ -165,7 +168,7 @@ def _read_program(r: _Reader) -> Program:
     )
 
 
-def _read_returns(r: _Reader) -> list[Return]:
+def _read_returns(r: Reader) -> list[Return]:
     returns = []
     r.expect("(")
     while not r.accept(")"):
@@ -177,7 +180,7 @@ def _read_returns(r: _Reader) -> list[Return]:
     return returns
 
 
-def _read_type(r: _Reader, name: str, role: Role, start: Span) -> Tensor:
+def _read_type(r: Reader, name: str, role: Role, start: Span) -> Tensor:
     if r.current.text not in DTYPES:
         r.fail("an element type")
     dtype = DTYPES[r.current.text]
@@ -188,7 +191,7 @@ def _read_type(r: _Reader, name: str, role: Role, start: Span) -> Tensor:
     while not r.accept("]"):
         rank += 1
         if not r.accept("?"):
-            extents.append(_read_expr(r))
+            extents.append(read_expr(r))
         if not r.at("]"):
             r.expect(",")
     is_declared = len(extents) == rank if rank else not r.accept("?") if role == "input" else r.accept("!")
@@ -196,7 +199,7 @@ def _read_type(r: _Reader, name: str, role: Role, start: Span) -> Tensor:
     return Tensor(name, dtype, rank, tuple(extents) if is_declared else None, role, base, start)
 
 
-def _read_statement(r: _Reader) -> Statement:
+def _read_statement(r: Reader) -> Statement:
     start = r.current.span
     name = r.name()
     r.expect("(")
@@ -209,18 +212,18 @@ def _read_statement(r: _Reader) -> Statement:
     r.indices = frozenset(indices)
     target = r.name()
     r.expect("[")
-    subscripts = _read_list(r, "]")
+    subscripts = read_list(r, "]")
     op: str | None = None
     if r.current.text in _ASSIGNMENT:
         op = _ASSIGNMENT[r.current.text]
         r.position += 1
     else:
         r.expect("=")
-    value = _read_expr(r)
+    value = read_expr(r)
     reduction = None
     if op is not None:
         r.expect("init")
-        reduction = Reduction(op, _read_expr(r))
+        reduction = Reduction(op, read_expr(r))
         if op == "combine":
             reduction = _read_monoid(r, reduction)
     where: list[Where] = []
@@ -233,65 +236,67 @@ def _read_statement(r: _Reader) -> Statement:
     return Statement(name, target, subscripts, tuple(indices), value, reduction, tuple(where), span)
 
 
-def _read_monoid(r: _Reader, reduction: Reduction) -> Reduction:
+def _read_monoid(r: Reader, reduction: Reduction) -> Reduction:
     r.expect("component")
     number = _read_number(r.current, 1, r.current.span)
     r.position += 1
     r.expect("of")
     name = r.name()
     r.expect("(")
-    identity = _read_list(r, ")")
+    identity = read_list(r, ")")
     r.expect("(")
-    results = _read_list(r, ")")
+    results = read_list(r, ")")
     constants = tuple(c for c in identity if isinstance(c, Const))
     return replace(reduction, monoid=Monoid(name, constants, results), component=int(number.value))
 
 
-def _read_where(r: _Reader) -> Where:
+def _read_where(r: Reader) -> Where:
     start = r.current.span
     if r.accept("exists"):
-        value = _read_expr(r)
+        value = read_expr(r)
         return Exists(value, start.join(r.tokens[r.position - 1].span))
     if r.tokens[r.position + 1].text == "in":
         index = r.name()
         r.expect("in")
-        lower = _read_binary(r, 0)
+        lower = read_binary(r, 0)
         r.expect(":")
-        return RangeClause(index, lower, _read_binary(r, 0), start.join(r.tokens[r.position - 1].span))
-    condition = _read_expr(r)
+        return RangeClause(index, lower, read_binary(r, 0), start.join(r.tokens[r.position - 1].span))
+    condition = read_expr(r)
     return Condition(condition, start.join(r.tokens[r.position - 1].span))
 
 
 # --- Expressions -----------------------------------------------------------------------------------------------------
 
 
-def _read_expr(r: _Reader) -> Expr:
+def read_expr(r: Reader) -> Expr:
+    """One expression; bare names that are not `Reader.indices` are sizes."""
     start = r.current.span
-    condition = _read_binary(r, 0)
+    condition = read_binary(r, 0)
     if not r.accept("?"):
         return condition
-    then = _read_binary(r, 0)
+    then = read_binary(r, 0)
     r.expect(":")
-    other = _read_expr(r)
+    other = read_expr(r)
     return Select(condition, then, other, start.join(r.tokens[r.position - 1].span))
 
 
-def _read_binary(r: _Reader, level: int) -> Expr:
+def read_binary(r: Reader, level: int) -> Expr:
+    """An expression of operators that bind as closely as those of `_BINARY` from `level` on."""
     if level == len(_BINARY):
         return _read_unary(r)
     start = r.current.span
-    left = _read_binary(r, level + 1)
+    left = read_binary(r, level + 1)
     while r.current.kind == "symbol" and r.current.text in _BINARY[level]:
         op = _BINARY[level][r.current.text]
         r.position += 1
-        right = _read_binary(r, level + 1)
+        right = read_binary(r, level + 1)
         left = Call(op, (left, right), start.join(r.tokens[r.position - 1].span))
         if "<" in _BINARY[level]:
             break  # comparisons do not chain
     return left
 
 
-def _read_unary(r: _Reader) -> Expr:
+def _read_unary(r: Reader) -> Expr:
     start = r.current.span
     if r.at("-") and r.tokens[r.position + 1].kind == "number":  # the sign belongs to the literal
         r.position += 2
@@ -302,7 +307,7 @@ def _read_unary(r: _Reader) -> Expr:
     return _read_primary(r)
 
 
-def _read_number(token: _Token, sign: Literal[1, -1], start: Span) -> Const:
+def _read_number(token: Token, sign: Literal[1, -1], start: Span) -> Const:
     literal, _, suffix = token.text.partition(":")
     dtype: DType = DTYPES[suffix] if suffix else I64 if literal.isdigit() else F32
     if dtype.is_float or dtype.is_complex:
@@ -311,14 +316,14 @@ def _read_number(token: _Token, sign: Literal[1, -1], start: Span) -> Const:
     return Const(sign * int(literal), dtype, start.join(token.span))
 
 
-def _read_primary(r: _Reader) -> Expr:
+def _read_primary(r: Reader) -> Expr:
     token = r.current
     word = token.text
     if token.kind == "number":
         r.position += 1
         return _read_number(token, 1, token.span)
     if r.accept("("):
-        inner = _read_expr(r)
+        inner = read_expr(r)
         r.expect(")")
         return inner
     if word in ("true", "false"):
@@ -328,19 +333,19 @@ def _read_primary(r: _Reader) -> Expr:
         return _read_call(r)
     name = r.name()
     if r.accept("["):
-        subscripts = _read_list(r, "]")
+        subscripts = read_list(r, "]")
         return Read(name, subscripts, token.span.join(r.tokens[r.position - 1].span))
     return Index(name, token.span) if name in r.indices else Size(name, token.span)
 
 
-def _read_call(r: _Reader) -> Expr:
+def _read_call(r: Reader) -> Expr:
     token = r.current
     r.position += 2
     if token.text in ("index", "size"):
         name = r.name()
         r.expect(")")
         return Index(name, token.span) if token.text == "index" else Size(name, token.span)
-    args = _read_list(r, ")")
+    args = read_list(r, ")")
     span = token.span.join(r.tokens[r.position - 1].span)
     if token.text in DTYPES and len(args) == 1:
         return Cast(args[0], DTYPES[token.text], span)
@@ -355,10 +360,11 @@ def _read_call(r: _Reader) -> Expr:
     return Call(token.text, args, span)
 
 
-def _read_list(r: _Reader, end: str) -> tuple[Expr, ...]:
+def read_list(r: Reader, end: str) -> tuple[Expr, ...]:
+    """Expressions up to the token `end`, and that."""
     items = []
     while not r.accept(end):
-        items.append(_read_expr(r))
+        items.append(read_expr(r))
         if not r.at(end):
             r.expect(",")
     return tuple(items)
