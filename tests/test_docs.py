@@ -8,17 +8,17 @@ from __future__ import annotations
 
 import re
 import runpy
-import subprocess
-import sys
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
 import polyc
 from polyc.api.samples import draw_array, find_index_limits
+from polyc.cli import main
 from polyc.ir.expr import evaluate
 from polyc.ir.interpret import interpret
 
@@ -95,7 +95,8 @@ def run_on_samples(operator: polyc.Operator) -> None:
 
 
 @pytest.mark.parametrize("page", pages_with("console"))
-def test_console_lines_succeed(page: Path, tmp_path: Path) -> None:
+def test_console_lines_succeed(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
     for block in blocks(page):
         if "file" in block.attributes:
             (tmp_path / block.attributes["file"]).write_text(block.text)
@@ -103,9 +104,8 @@ def test_console_lines_succeed(page: Path, tmp_path: Path) -> None:
             continue
         for line in block.text.splitlines():
             if line.startswith("$ polyc "):
-                command = [sys.executable, "-m", "polyc", *line.removeprefix("$ polyc ").split()]
-                done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
-                assert done.returncode == 0, f"{line}\n{done.stderr}"
+                done = CliRunner().invoke(main, line.removeprefix("$ polyc ").split())
+                assert done.exit_code == 0, f"{line}\n{done.stderr}"
 
 
 def test_links_lead_somewhere() -> None:

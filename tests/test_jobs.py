@@ -56,6 +56,7 @@ def test_workers_make_the_same_kernels(no_debugging, store, monkeypatch):
             assert all(isinstance(c, recall.Recalled) for c in jobs.compile_all(many, 2))
 
 
+@pytest.mark.parametrize("store", ["cache"], indirect=True)
 def test_strides_sizes_and_constants_reach_the_worker(no_debugging, store, monkeypatch):
     text = "def f{n}(float(N, K) x, float(K) w) -> (y) {{ y(i) +=! x(i, k) * (w(k) * {n}.0) }}"
     programs = [driver.read_tc(text.format(n=n), "<test>")[0] for n in range(1, jobs.FEWEST + 1)]
@@ -70,12 +71,14 @@ def test_strides_sizes_and_constants_reach_the_worker(no_debugging, store, monke
         assert len(c.preparations) == len(expected.preparations)
 
 
+@pytest.mark.parametrize("store", ["no cache"], indirect=True)
 def test_errors_are_raised_here(no_debugging, store):
     text = "def f{n}(float(N) x) -> (y) {{ y(i) = x(i + {n}) where i in 0:N }}"
     with pytest.raises(PolycError):
         jobs.compile_all(make_jobs(jobs.FEWEST, text), 2)
 
 
+@pytest.mark.parametrize("store", ["no cache"], indirect=True)
 def test_workers_that_die_are_done_without(no_debugging, store, monkeypatch):
     def start():
         command = [sys.executable, "-c", "print('{'); exit(3)"]
@@ -87,6 +90,7 @@ def test_workers_that_die_are_done_without(no_debugging, store, monkeypatch):
     assert len(run(compiled)) == jobs.FEWEST
 
 
+@pytest.mark.parametrize("store", ["no cache"], indirect=True)
 def test_what_progress_raises_ends_everything(no_debugging, store):
     def stop(done, total):
         if done:
@@ -129,6 +133,7 @@ def no_workers():
     workers.end_all()
 
 
+@pytest.mark.parametrize("store", ["no cache"], indirect=True)
 def test_a_worker_is_used_again(no_debugging, no_workers, store, monkeypatch):
     started = []
     real = workers.start

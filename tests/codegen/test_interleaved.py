@@ -58,16 +58,17 @@ def test_rotated_pairs_are_stored_whole_without_masks():
     assert "vunpcklps" in text and text.count("vextractps") < 16  # those of the last few elements
 
 
-@pytest.mark.parametrize("target", TARGETS)
-@pytest.mark.parametrize("width", [50, 52, 67, 98])
+@pytest.mark.parametrize(
+    ("width", "target"), [(width, t) for width in (50, 52, 67, 98) for t in TARGETS if t == "x86-64-v3" or width in (50, 67)]
+)
 def test_pairs_at_the_end_of_a_row_of_tiles_are_stored_in_parts(width, target):
     source = "def conv(float(C,H,W) I, float(K,C,3,3) F) -> (O) { O(k,h,w) +=! I(c,h+r,w+s) * F(k,c,r,s) }"
     x, f = whole_numbers((32, 16, width), "f4"), whole_numbers((64, 32, 3, 3), "f4")
-    op = polyc.compile(source, target=target)
+    lowered = polyc.compile(source, target=target).lower(x, f)
     windows = np.lib.stride_tricks.sliding_window_view(x, (3, 3), (1, 2))
     out = np.full((64, 14, width - 2), np.nan, "f4")
-    np.testing.assert_array_equal(op(x, f, out=out), np.einsum("chwrs,kcrs->khw", windows, f, optimize=True))
-    lowered = op.lower(x, f)
+    lowered.compile()(x, f, out=out)
+    np.testing.assert_array_equal(out, np.einsum("chwrs,kcrs->khw", windows, f, optimize=True))
     if lowered.target.vector_bits == 256:
         assert any((r.kind, r.pass_name) == ("passed", "minimal-filtering") for r in lowered.remarks)
         text = lowered.as_text("s")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+from collections.abc import Iterable
 from dataclasses import replace
 
 import numpy as np
@@ -120,13 +121,19 @@ def check(text: str | Program, sizes: dict[str, int], target: Target = X86_64_V4
 
 
 def check_each(
-    text: str | Program, all_sizes: list[dict[str, int]], target: Target = X86_64_V4, **changes: object
+    text: str | Program,
+    all_sizes: list[dict[str, int]],
+    target: Target = X86_64_V4,
+    others: Iterable[dict[str, int]] = (),
+    **changes: object,
 ) -> list[driver.Lowered]:
-    """Lower for each of these sizes, and once for symbolic ones, check all, and give the former."""
+    """Lower for each of these sizes, and once for any, check all, the latter at `others`, too, and give the former."""
     options = replace(Options(), **changes)  # type: ignore[arg-type]
     for_any = _lower_for_any(text, options, target, os.environ["PYTEST_CURRENT_TEST"])
     fixed = [lower(text, sizes, True, options, target) for sizes in all_sizes]
     for lowered, sizes in zip(fixed, all_sizes, strict=True):
         check_nest(for_any, sizes)
         check_nest(lowered, sizes)
+    for sizes in others:
+        check_nest(for_any, sizes)
     return fixed

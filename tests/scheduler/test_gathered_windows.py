@@ -69,11 +69,11 @@ def test_before_and_after():
 
 @pytest.mark.parametrize("name", ["stride 2", "plane", "plane, uneven"])
 def test_windows_of_few_channels(name: str):
-    all_sizes = [own_sizes(WINDOWS[name], K=channels, R=3, S=3) for channels in (1, 2, 3)]
+    all_sizes = [own_sizes(WINDOWS[name], K=channels, R=3, S=3) for channels in (1, 3)]
     op = polyc.compile(WINDOWS[name])
     for sizes, lowered in zip(all_sizes, check_each(WINDOWS[name], all_sizes), strict=True):
         assert is_gathered(lowered)
-        agree(op, draw(op, sizes), sizes)
+        agree(op, draw(op, sizes), sizes, call=lowered.compile())
 
 
 def test_windows_of_few_channels_that_are_as_long_as_the_row_stay():

@@ -171,8 +171,7 @@ def test_sizes_around_whole_tiles(n: int):
         check(CASES["most pairs"], n)
 
 
-@pytest.mark.parametrize("name", ["most pairs", "sums of products of two tables"])
-@pytest.mark.parametrize("target", ["x86-64-v2", "x86-64-v3"])
+@pytest.mark.parametrize(("name", "target"), [("most pairs", "x86-64-v2"), ("sums of products of two tables", "x86-64-v3")])
 def test_narrow_vectors(name: str, target: str):
     check(CASES[name], 270, target=target)
 

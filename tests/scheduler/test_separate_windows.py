@@ -68,7 +68,8 @@ def test_the_first_pass_is_done_once_for_results_that_share_it():
 
 @pytest.mark.parametrize("name", WINDOWS)
 def test_every_form(name: str):
-    for lowered in check_each(WINDOWS[name], [SIZES | {"H": h, "W": w} for h, w in ((17, 41), (13, 13), (31, 70))]):
+    sizes, *others = (SIZES | {"H": h, "W": w} for h, w in ((17, 41), (13, 13), (31, 70)))
+    for lowered in check_each(WINDOWS[name], [sizes], others=others):
         assert any(r.pass_name == "separate-windows" for r in lowered.remarks)
 
 

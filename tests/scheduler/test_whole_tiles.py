@@ -13,7 +13,7 @@ from polyc.runtime.threads import limited_to
 from polyc.scheduler.rewriting.whole_tiles import complete_tiles
 from polyc.target import X86_64_V2, X86_64_V3, X86_64_V4, Target
 from tests.oracle.programs import agree, draw
-from tests.scheduler.support import check, infer, read, statements
+from tests.scheduler.support import check_nest, infer, lower, read, statements
 
 HEAD = "def f(float(N,K) A, float(N,K) B) -> (e) { "
 SCORES = """def f(float(S,D) Q, float(S,D) K, float(S,D) V) -> (O) {{
@@ -78,8 +78,10 @@ def test_a_triangle_that_one_tile_covers_has_no_condition():
 @pytest.mark.parametrize("target", [X86_64_V2, X86_64_V3, X86_64_V4], ids=lambda t: t.name)
 @pytest.mark.parametrize("n", [30, 75])
 def test_every_form(name: str, target: Target, n: int):
-    lowered = check(WHOLE[name], {"S": n, "D": 8, "N": n, "K": 8}, target=target)
+    sizes = {"S": n, "D": 8, "N": n, "K": 8}
+    lowered = lower(WHOLE[name], sizes, target=target)
     assert any(r.pass_name == "whole-tiles" for r in lowered.remarks)
+    check_nest(lowered, sizes)
 
 
 @pytest.mark.parametrize("name", OTHERS)
