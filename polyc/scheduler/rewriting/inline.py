@@ -88,12 +88,13 @@ def _reason_against(
     is_copy = weight == 0 and not any(isinstance(n, Cast) for n in walk(producer.value))
     size = sum(1 for _ in walk(producer.value))
     has_borders = any(isinstance(n, Pad) and n.mode != "value" for n in walk(producer.value))
-    uses = 0.0
+    is_whole_copy, uses = _is_whole_copy(producer, ranges), 0.0
     for consumer in consumers:
         if any(r.tensor == producer.target for e in consumer.subscripts for r in reads(e)):
             return f"it says where {consumer.name} writes"
         expressions = [consumer.value] + ([] if consumer.reduction is None else [consumer.reduction.init])
-        if any(isinstance(n, Pad) and n.read.tensor == producer.target for e in expressions for n in walk(e)):
+        is_padded = any(isinstance(n, Pad) and n.read.tensor == producer.target for e in expressions for n in walk(e))
+        if is_padded and not is_whole_copy:
             return "it is read with padding"
         found = dict.fromkeys(r for e in expressions for r in reads(e) if r.tensor == producer.target)
         total = sum(1 for e in expressions for _ in walk(e)) + size * sum(
@@ -106,6 +107,8 @@ def _reason_against(
             repeats = float(prod(trips.values()))
             for sub in read.subscripts:
                 linear = index_coefficients(sub)
+                if linear is None and is_whole_copy:
+                    continue
                 if linear is None:
                     return f"{consumer.name} reads it at data-dependent places"
                 # Windows that overlap come to the same element several times.
@@ -120,6 +123,14 @@ def _reason_against(
     if weight * (uses - 1) > MAX_REPEATED_WEIGHT:
         return f"{weight} operations would be computed {uses:.0f} times"
     return None
+
+
+def _is_whole_copy(producer: Statement, ranges: Ranges) -> bool:
+    """Whether a tensor is another one, element by element: what lies beyond its borders is the same, too."""
+    value = producer.value
+    if not isinstance(value, Read) or value.subscripts != producer.subscripts:
+        return False
+    return ranges.tensors[value.tensor] == ranges.tensors[producer.target]
 
 
 def _inline_read(expr: Expr, producer: Statement) -> Expr:

@@ -55,6 +55,7 @@ from polyc.scheduler.rewriting.rules.turned_results import turn_results
 from polyc.scheduler.rewriting.rules.weighted_sums import collect_weights
 from polyc.scheduler.rewriting.rules.windows import separate_windows
 from polyc.scheduler.rewriting.short_indices import write_out_short_indices
+from polyc.scheduler.rewriting.short_recurrences import write_out_steps
 from polyc.scheduler.rewriting.single_values import assign_single_values
 from polyc.scheduler.rewriting.split import split_reductions
 from polyc.scheduler.rewriting.stored_operands import store_operands
@@ -238,6 +239,13 @@ _PASSES: tuple[Pass[State, ProgramContext], ...] = (
         "full unrolling of short dimensions",
         _vectors,
         lambda ctx: (ctx.target, ctx.options.reassociate),
+    ),
+    _rewriting(
+        "short-recurrences",
+        write_out_steps,
+        "full unrolling of recurrences of few steps: their steps are tiled as producers and consumers",
+        lambda ctx: ctx.options.inline and ctx.options.tile,
+        lambda ctx: (ctx.target, ctx.shared),
     ),
     _rewriting("inline", inline_producers, "temporaries are computed where they are read", lambda ctx: ctx.options.inline),
     _rewriting("narrow", narrow_integers, "integers are computed in as many bits as their ranges need", _vectors),

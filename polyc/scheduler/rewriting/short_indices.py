@@ -62,12 +62,16 @@ Values = Mapping[str, int]
 
 
 @dataclass(slots=True)
-class _Plan:
+class Plan:
     """What is written out: indices by statement, and the dimensions of temporaries that become tensors of their own."""
 
     program: Program
     ranges: Ranges
     may_reassociate: bool
+    most_values: int = MOST_VALUES
+    most_places: int = MOST_VALUES
+    is_recurrent: bool = False
+    """Whether statements may read what they write at other values, and what lies beside a tensor along other dimensions."""
     indices: dict[str, set[str]] = field(default_factory=dict)
     dimensions: dict[str, set[int]] = field(default_factory=dict)
 
@@ -75,7 +79,7 @@ class _Plan:
         """Whether nothing about a statement depends on all values of `index` being in one loop."""
         own = self.ranges.statements[s.name]
         extent = own.indices[index].extent
-        if not isinstance(extent, Const) or not 1 <= extent.value <= MOST_VALUES:
+        if not isinstance(extent, Const) or not 1 <= extent.value <= self.most_values:
             return False
         if not isinstance(own.indices[index].lower, Const) or own.guards or own.region is not None:
             return False
@@ -86,7 +90,9 @@ class _Plan:
                 return False
             if not has_own_elements(s, self.ranges) or not writes_whole(s, self.ranges):
                 return False
-        if any(r.tensor == s.target for r in all_reads(s)) or any(isinstance(n, Pad) for n in walk(s.value)):
+        if not self.is_recurrent and (
+            any(r.tensor == s.target for r in all_reads(s)) or any(isinstance(n, Pad) for n in walk(s.value))
+        ):
             return False
         return is_box(own.domain, own.indices, s.indices)
 
@@ -96,11 +102,11 @@ class _Plan:
             return False
         found: dict[str, set[str]] = {}
         places = self.ranges.tensors[tensor][dimension]
-        if not isinstance(places.lower, Const) or not 1 <= trip_count(places.extent) <= MOST_VALUES:
+        if not isinstance(places.lower, Const) or not 1 <= trip_count(places.extent) <= self.most_places:
             return False
         for s in self.program.statements:
             accesses = _accesses(s, tensor)
-            is_padded = any(isinstance(n, Pad) and n.read.tensor == tensor for n in walk(s.value))
+            is_padded = not self.is_recurrent and any(isinstance(n, Pad) and n.read.tensor == tensor for n in walk(s.value))
             own = self.ranges.statements[s.name]
             if any(g.read.tensor == tensor for g in own.guards):
                 return False
@@ -150,7 +156,7 @@ def write_out_short_indices(
     _, _, shared = share_rows(program, ranges, target)
     if shared:
         return program, ranges, []  # sums along rows and down columns go in one pass, which costs less
-    plan = _Plan(program, ranges, may_reassociate)
+    plan = Plan(program, ranges, may_reassociate)
     written: set[str] = set()
     for s in program.statements:
         seeds = _find_seeds(s, written, program, ranges)
@@ -161,17 +167,23 @@ def write_out_short_indices(
     plan.follow()
     if not first or not plan.is_small():
         return program, ranges, []
-    edit = start_edit(program, ranges)
-    for tensor, dimensions in plan.dimensions.items():
-        _take_apart(edit, tensor, dimensions)
     remarks = []
     for s in program.statements:
+        if s.name in first:
+            names = ", ".join(i for i in s.indices if i in plan.indices[s.name])
+            remarks.append(Remark("passed", "short-indices", f"{s.target} is written out over {names}", s.name, s.span))
+    return (*write_out(plan, target), remarks)
+
+
+def write_out(plan: Plan, target: Target) -> tuple[Program, Ranges]:
+    """The program of a plan with all written out that it says."""
+    edit = start_edit(plan.program, plan.ranges)
+    for tensor, dimensions in plan.dimensions.items():
+        _take_apart(edit, tensor, dimensions)
+    for s in plan.program.statements:
         mine = plan.indices.get(s.name, set())
         edit.statements += _write_out(s, mine, plan, edit, target) if mine else [_redirect(s, plan)]
-        if s.name in first:
-            names = ", ".join(i for i in s.indices if i in mine)
-            remarks.append(Remark("passed", "short-indices", f"{s.target} is written out over {names}", s.name, s.span))
-    return (*edit.finish(), remarks)
+    return edit.finish()
 
 
 def _find_seeds(s: Statement, written: set[str], program: Program, ranges: Ranges) -> set[str]:
@@ -260,7 +272,7 @@ def _number(expr: Expr) -> int:
     return int(expr.value)
 
 
-def _write_out(s: Statement, indices: set[str], plan: _Plan, edit: Edit, target: Target) -> list[Statement]:
+def _write_out(s: Statement, indices: set[str], plan: Plan, edit: Edit, target: Target) -> list[Statement]:
     """The statements in the place of `s`, one for each combination of values of those `indices` that stand on the left."""
     own = edit.ranges.statements[s.name]
     left = [i for i in s.left_indices if i in indices]
@@ -285,7 +297,7 @@ def _write_out(s: Statement, indices: set[str], plan: _Plan, edit: Edit, target:
     return made
 
 
-def _redirect(s: Statement, plan: _Plan) -> Statement:
+def _redirect(s: Statement, plan: Plan) -> Statement:
     """A statement that stays, with single components of the tensors that are taken apart as tensors of their own."""
     if not any(tensor in plan.dimensions for tensor, _ in _all_accesses(s)):
         return s
@@ -302,7 +314,7 @@ def _values(indices: list[str], own: StatementRanges) -> Iterator[dict[str, int]
         yield dict(zip(indices, place, strict=True))
 
 
-def _place(expr: Expr, at: Values, plan: _Plan) -> Expr:
+def _place(expr: Expr, at: Values, plan: Plan) -> Expr:
     """`expr` at values of indices, reading the parts of the tensors that are taken apart."""
 
     def rule(node: Expr) -> Expr | None:

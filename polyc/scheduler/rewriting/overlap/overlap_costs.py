@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import field
 from math import ceil, prod
 
-from polyc.ir.expr import Const, Expr, Index, index_names, walk
+from polyc.ir.expr import Const, Expr, Index, Select, index_names, reads, walk
 from polyc.ir.linear import index_coefficients
 from polyc.ir.loops import LINE
 from polyc.ir.program import Program, Statement
@@ -65,6 +65,10 @@ arrays from outside hides that filling (Harris' corners at the same size: 10.1 m
 NEAR = 0.5
 """Part of the estimated arithmetic that computing again takes in tiles of short rows: the estimate counts every load."""
 
+TEST = 2.0
+"""Operations for a test of a column in every point of rows that are cut, and for the choice that hangs on it: whole rows have
+their borders taken off (five steps of Jacobi at 1500 x 1500, Zen 4: 3.8 ms in tiles of 8 x 64, 2.8 of 16 whole rows)."""
+
 STREAM_START = 30.0
 """Cycles until a prefetcher follows a row of an array in memory."""
 
@@ -117,6 +121,16 @@ class Model:
             n_loads = len({site.read for site in self.sites[s.name]})
             self._work[s.name] = (1 + operation_weight(s.value) + 1.5 * n_loads) / (2.0 * lanes)
         return self._work[s.name]
+
+    def tests(self, s: Statement) -> float:
+        """Cycles of one point to test where it is in its row."""
+        last = {e.name for sub in s.subscripts[-1:] for e in walk(sub) if isinstance(e, Index)}
+        n_tests = 0
+        for node in walk(s.value):
+            if isinstance(node, Select) and not reads(node.condition):
+                found = sum(1 for e in walk(node.condition) if isinstance(e, Index) and e.name in last)
+                n_tests += found + 1 if found else 0
+        return TEST * n_tests / (2.0 * self.target.lanes(self.dtype(s.target).itemsize))
 
     # -- whole
     def whole(self, s: Statement, shared: frozenset[int]) -> float:
@@ -211,7 +225,7 @@ class Model:
 @dataclass(frozen=True, slots=True)
 class _Share:
     """What one producer adds to the cycles of a tile; `outer`: cycles to read again each tensor that it reads; `rows`: what it
-    reads of each of them; `windows`: cycles to read them again."""
+    reads of each of them; `windows`: cycles to read them again; `tests`: of borders, in rows that are cut."""
 
     buffer: int
     extra: float
@@ -220,6 +234,7 @@ class _Share:
     outer: dict[str, float]
     rows: dict[str, int]
     windows: float
+    tests: float
 
 
 class Trial:
@@ -235,6 +250,9 @@ class Trial:
         self._windows = sum(model.window_cycles(root, inside[-1] if inside else None) for root in roots)
         self._rows = [model.rows_read(root, inside, root.left_indices) for root in roots]
         lost = [model.cut_rows(root, sizes) for root in roots]
+        self._is_cut = any(part for part, _ in lost)
+        tested = sum(model.tests(root) * prod(model.trips(root).values()) for root in roots)
+        self._tests = tested if self._is_cut else 0.0
         self._is_short = any(part == CUT_SHORT_ROWS for part, _ in lost)
         self._cut_rows, self._filled = max(part for part, _ in lost), sum(cycles for _, cycles in lost)
         self._work = sum(model.work(root) * prod(model.trips(root).values()) for root in roots)
@@ -247,7 +265,7 @@ class Trial:
         None where the buffers fit no cache of a core."""
         model, inner = self.model, {p.target for p in producers}
         extra = total = 0.0
-        cycles = self._windows
+        cycles = self._windows + self._tests
         buffers, starts, rows = 0, self._starts, list(self._rows)
         for n, p in enumerate(producers):
             share = self._shares.get(p.name)
@@ -258,7 +276,7 @@ class Trial:
             total += share.once
             starts += share.starts
             rows.append(share.rows)
-            cycles += share.windows
+            cycles += share.windows + share.tests
             cycles += sum(c for tensor, c in share.outer.items() if tensor not in inner)
         footprint = BESIDE * buffers
         if find_level(footprint, model.target) > Level.L2:
@@ -293,6 +311,7 @@ class Trial:
             {t: again * model.bytes(t) / READ[Level.L3] for t in sorted(outer)},
             model.rows_read(p, extents, p.left_indices),
             model.window_cycles(p, extents[-1] if extents else None),
+            self._n_tiles * volume * depth * model.tests(p) if self._is_cut else 0.0,
         )
 
 
