@@ -124,7 +124,7 @@ class Model:
 
     def tests(self, s: Statement) -> float:
         """Cycles of one point to test where it is in its row."""
-        last = {e.name for sub in s.subscripts[-1:] for e in walk(sub) if isinstance(e, Index)}
+        last = index_names(*s.subscripts[-1:])
         n_tests = 0
         for node in walk(s.value):
             if isinstance(node, Select) and not reads(node.condition):
