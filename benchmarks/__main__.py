@@ -132,6 +132,10 @@ if __name__ == "__main__":
         from benchmarks.cold_loads import main as main_cold
 
         main_cold(sys.argv[2:])
+    elif sys.argv[1:2] == ["ablate"]:
+        from benchmarks.ablate import main as main_ablate
+
+        main_ablate(sys.argv[2:])
     elif sys.argv[1:2] == ["company"]:
         from benchmarks.company import main as main_company
 

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -66,10 +66,13 @@ class Measurement:
 
 
 class Worker:
-    """A live process for one side, held to `threads` cores."""
+    """A live process for one side, held to `threads` cores; `options` are those of polyc."""
 
-    def __init__(self, workload: Workload, side: str, threads: int, fresh: bool, exact: Path) -> None:
+    def __init__(
+        self, workload: Workload, side: str, threads: int, fresh: bool, exact: Path, options: Mapping[str, Any] | None = None
+    ) -> None:
         job = {"workload": workload.name, "side": side, "threads": threads, "fresh": fresh, "exact": str(exact)}
+        job |= {"options": dict(options)} if options else {}
         cores = sorted(os.sched_getaffinity(0))[-threads:]
         # Where no environment has the package, the worker of the runner's own interpreter says so.
         python = sides.interpreter(side) or sys.executable
@@ -156,9 +159,9 @@ def cpu_nanoseconds(pid: int) -> int:
 
 
 def exact_results(workload: Workload) -> tuple[np.ndarray, ...]:
-    """The results, computed from float64 inputs (integers as they are)."""
-    inputs = workload.inputs()
-    wide = {n: a.astype(np.float64) if a.dtype.kind == "f" else a for n, a in inputs.items()}
+    """The results, computed from inputs in double precision (integers as they are)."""
+    wider = {"f": np.float64, "c": np.complex128}
+    wide = {n: a.astype(wider.get(a.dtype.kind, a.dtype)) for n, a in workload.inputs().items()}
     return tuple(np.asarray(r) for r in as_tuple(workload.exact(**wide)))
 
 

@@ -6,7 +6,7 @@ import importlib
 import math
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from benchmarks import engines, environments, roofline
@@ -59,13 +59,16 @@ def interpreter(side: str) -> str | None:
     return sys.executable if side in (*ROOFS, *SUBJECTS) else environments.find_interpreter(side)
 
 
-def build(side: str, workload: Workload, arrays: Arrays, out: Results | None, threads: int) -> Run:
+def build(
+    side: str, workload: Workload, arrays: Arrays, out: Results | None, threads: int, options: Mapping[str, Any] | None = None
+) -> Run:
     """A callable for repetitions on `side`.
 
-    `out` (a tuple where there are several results) is reused by every repetition; None for fresh results each time."""
+    `out` (a tuple where there are several results) is reused by every repetition; None for fresh results each time.
+    `options` are those of polyc."""
     match side:
         case "polyc" | "polyc_bound":
-            return _build_polyc(workload, arrays, out, threads, workload.weights if side == "polyc_bound" else ())
+            return _build_polyc(workload, arrays, out, threads, workload.weights if side == "polyc_bound" else (), options)
         case "stream":
             kind = is_streaming(workload) if workload.has_same_stores else None
             return roofline.build_stream(workload.bytes_read, workload.bytes_written, threads, out is None, kind)
@@ -142,22 +145,29 @@ def is_streaming(workload: Workload) -> bool:
     return "stream " in make_operator(workload).lower(*workload.inputs().values()).as_text("loops")
 
 
-def make_operator(workload: Workload) -> Any:
+def make_operator(workload: Workload, **options: Any) -> Any:
     """The workload's `polyc.Operator`."""
     import polyc
 
     if workload.notation == "einsum":
-        return polyc.einsum_operator(workload.source)
-    return polyc.compile(workload.source)
+        return polyc.einsum_operator(workload.source, **options)
+    return polyc.compile(workload.source, **options)
 
 
-def _build_polyc(workload: Workload, arrays: Arrays, out: Results | None, threads: int, bound: tuple[str, ...]) -> Run:
+def _build_polyc(
+    workload: Workload,
+    arrays: Arrays,
+    out: Results | None,
+    threads: int,
+    bound: tuple[str, ...],
+    options: Mapping[str, Any] | None,
+) -> Run:
     import polyc
 
     polyc.set_num_threads(threads)
     if "polyc" in workload.peers:  # not one operator on the same arrays each time
         return _bind(workload.peers["polyc"], polyc, out, arrays)
-    operator = make_operator(workload)
+    operator = make_operator(workload, **(options or {}))
     if bound:
         operator = operator.bind(**{n: arrays[n] for n in bound})
     inputs = tuple(a for n, a in arrays.items() if n not in bound)

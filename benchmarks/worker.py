@@ -47,22 +47,22 @@ def reply(replies: TextIO, message: dict[str, Any]) -> None:
 
 def prepare(workload: Workload, job: dict[str, Any]) -> tuple[sides.Run, dict[str, Any]]:
     """Build the side, check its result against the float64 reference, find the number of repetitions."""
-    side = job["side"]
+    side, options = job["side"], job.get("options", {})
     if side in sides.ROOFS:
         run, ready = sides.build(side, workload, {}, None if job["fresh"] else (), job["threads"]), {}
     else:
         with np.load(job["exact"]) as file:
             exact = list(file.values())
-        arrays = [prefaulted(e.shape, workload.dtype if e.dtype.kind == "f" else str(e.dtype)) for e in exact]
+        arrays = [prefaulted(e.shape, result_type(e.dtype, workload)) for e in exact]
         out = None if job["fresh"] else as_results(arrays)
-        run = sides.build(side, workload, workload.inputs(), out, job["threads"])
+        run = sides.build(side, workload, workload.inputs(), out, job["threads"], options)
         results = [np.asarray(r) for r in as_tuple(run(1))]
         ready = {
             "error": largest_error(results, exact),
             "version": version_of(side),
             "digest": hashlib.sha256(b"".join(np.ascontiguousarray(r).tobytes() for r in results)).hexdigest(),
             "memory": sides.kept_memory(side),
-            "planned": sides.planned_memory(side, workload, job["threads"]),
+            "planned": None if options else sides.planned_memory(side, workload, job["threads"]),
         }
         del results, arrays, exact
     seconds = settle(run)
@@ -79,6 +79,16 @@ def version_of(side: str) -> str | None:
         return f"{package} {metadata.version(package)}"
     except metadata.PackageNotFoundError:
         return None
+
+
+def result_type(exact: np.dtype, workload: Workload) -> str:
+    """The element type of a result whose exact values are of this one: floats and complex numbers in the workload's precision."""
+    match exact.kind:
+        case "f":
+            return workload.dtype
+        case "c":
+            return "complex64" if workload.dtype == "float32" else "complex128"
+    return str(exact)
 
 
 def prefaulted(shape: tuple[int, ...], dtype: str) -> np.ndarray:
@@ -100,7 +110,8 @@ def relative_error(result: np.ndarray, exact: np.ndarray) -> float:
     if result.shape != exact.shape or not np.isfinite(result).all():
         return float("inf")
     scale = float(np.abs(exact).max(initial=0)) or 1.0
-    return float(np.abs(result.astype(np.float64) - exact).max(initial=0)) / scale
+    wide = result.astype(np.complex128 if result.dtype.kind == "c" else np.float64)
+    return float(np.abs(wide - exact).max(initial=0)) / scale
 
 
 def settle(run: sides.Run) -> float:

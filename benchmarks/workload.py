@@ -78,6 +78,32 @@ class Workload:
         arrays = self.make_inputs(np.random.default_rng(7))
         return {n: a.astype(self.dtype) if a.dtype == np.float32 else a for n, a in arrays.items()}
 
+    def signature(self) -> Signature:
+        """Type and shape of each input."""
+        return signature_of(self.make_inputs, self.dtype)
+
+
+class ShapesOnly:
+    """Stands for a random generator where only types and shapes are asked for; its arrays take no memory."""
+
+    def standard_normal(self, shape: Any, dtype: Any = np.float64) -> np.ndarray:
+        return np.broadcast_to(np.zeros((), dtype), shape)
+
+    def random(self, shape: Any, dtype: Any = np.float64) -> np.ndarray:
+        return self.standard_normal(shape, dtype)
+
+    def integers(self, low: int, high: int, shape: Any, dtype: Any = np.int64) -> np.ndarray:
+        return self.standard_normal(shape, dtype)
+
+
+Signature = dict[str, tuple[np.dtype, tuple[int, ...]]]
+
+
+def signature_of(make_inputs: Callable[[Any], Arrays], dtype: str) -> Signature:
+    """Type and shape of each input, in a precision; without making the arrays where that is possible."""
+    arrays = make_inputs(ShapesOnly())
+    return {n: (np.dtype(dtype) if a.dtype == np.float32 else a.dtype, a.shape) for n, a in arrays.items()}
+
 
 def in_double(workload: Workload) -> Workload:
     """The same computation in float64."""

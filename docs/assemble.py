@@ -1,13 +1,15 @@
-"""Assemble docs/errors.md from the sections that each part of polyc keeps in docs/errors.d/, and the table of docs/passes.md.
+"""Assemble docs/errors.md from the sections that each part of polyc keeps in docs/errors.d/, and the tables of docs/passes.md.
 
 ``python docs/assemble.py`` rewrites them; ``--check`` only says (exit code 1) that one is out of date.
 """
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 from pathlib import Path
+from typing import Any
 
 DOCS = Path(__file__).parent
 PREFIXES = {
@@ -54,19 +56,43 @@ def assemble() -> str:
     return "\n".join(parts)
 
 
-TABLE = re.compile(r"(?<=<!-- passes -->\n).*?(?=<!-- end of passes -->)", re.S)
+TABLE = r"(?<=<!-- {0} -->\n).*?(?=<!-- end of {0} -->)"
 
 
 def tabulate_passes() -> str:
-    """docs/passes.md with the table of the passes that there are."""
+    """docs/passes.md with the table of the passes that there are, and what docs/ablation.json says that they bring."""
     from polyc.driver import pass_levels
 
-    lines = ["| level | pass | what it is for |", "|---|---|---|"]
-    for level in pass_levels():
-        for p in level.passes:
-            lines.append(f"| {level.name} | {f'{p.name} (required)' if p.required else f'`{p.name}`'} | {p.why} |")
-    table = "\n".join([*lines, ""])
-    return TABLE.sub(lambda match: table, (DOCS / "passes.md").read_text())
+    passes = [(level.name, p) for level in pass_levels() for p in level.passes]
+    names = [f"{p.name} (required)" if p.required else f"`{p.name}`" for _, p in passes]
+    table = [["level", "pass", "what it is for"]]
+    table += [[level, name, p.why] for (level, p), name in zip(passes, names, strict=True)]
+    worth = json.loads((DOCS / "ablation.json").read_text())
+    settings = list(dict.fromkeys(key for each in worth.values() for key in each if key != "lines"))
+    gains = [["pass", "lines", *settings]]
+    for (_, p), name in zip(passes, names, strict=True):
+        if p.name in worth and not p.required:
+            own = worth[p.name]
+            gains.append([name, str(own["lines"]), *(describe_worth(own.get(key)) for key in settings)])
+    text = (DOCS / "passes.md").read_text()
+    for mark, rows in (("passes", table), ("ablation", gains)):
+        lines = [f"| {' | '.join(row)} |\n" for row in (rows[0], ["---"] * len(rows[0]), *rows[1:])]
+        lines[1] = lines[1].replace(" ", "")
+        text = re.sub(TABLE.format(mark), lambda match, lines=lines: "".join(lines), text, flags=re.S)  # type: ignore[misc]
+    return text
+
+
+def describe_worth(worth: dict[str, Any] | None) -> str:
+    """One cell: of how many workloads the code is another without the pass, the best and the worst ratio, and the mean."""
+    if worth is None or not worth["changed"]:
+        return "–"
+    text = f"{worth['differs']}" + (f", {worth['fails']} fail" if worth["fails"] else "")
+    if not worth["measured"]:
+        return text
+    (best, at_best), (worst, at_worst) = worth["best"], worth["worst"]
+    if worth["measured"] == 1:
+        return f"{text}: {best:.2f} {at_best}"
+    return f"{text}: {best:.2f} {at_best} … {worst:.2f} {at_worst}, mean {worth['mean']:.2f} of {worth['measured']}"
 
 
 def main() -> int:

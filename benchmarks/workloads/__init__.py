@@ -11,14 +11,16 @@ from benchmarks.workloads import (
     layers,
     normalisations,
     polybench,
+    programs,
     recurrences,
+    samples,
     stencils,
     table,
 )
 
 _SINGLE: dict[str, Workload] = {
     w.name: w
-    for module in (normalisations, contractions, convolutions, layers, stencils, recurrences, table, fusion)
+    for module in (normalisations, contractions, convolutions, layers, stencils, recurrences, table, fusion, programs, samples)
     for w in module.WORKLOADS
 }
 _TABLE = {group: tuple(names) for group, names in table.GROUPS.items()}
@@ -40,6 +42,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
     **fusion.GROUPS,
     **polybench.GROUPS,
     **recurrences.GROUPS,
+    "programs": tuple(w.name for module in (programs, samples) for w in module.WORKLOADS),
 }
 """Workloads that are asked for by one name; contractions in single and in double precision."""
 

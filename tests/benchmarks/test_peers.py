@@ -21,7 +21,7 @@ from benchmarks import coordinator, engines, environments, report, sides, statis
 from benchmarks.coordinator import Measurement, Side
 from benchmarks.engines import Opaque
 from benchmarks.graph import Graph
-from benchmarks.workload import Convolution, as_tuple
+from benchmarks.workload import Convolution, ShapesOnly, as_tuple
 from benchmarks.workloads import GROUPS, WORKLOADS, derived
 
 ROOT = Path(__file__).parents[2]
@@ -174,23 +174,10 @@ def test_graph_of_a_convolution() -> None:
     assert relu[:2] == ("Relu", ("v0",))
 
 
-class Shapes:
-    """Stands for a random generator; its arrays take no memory."""
-
-    def standard_normal(self, shape: Any, dtype: Any = np.float32) -> np.ndarray:
-        return np.broadcast_to(np.zeros((), dtype), shape)
-
-    def random(self, shape: Any, dtype: Any = np.float32) -> np.ndarray:
-        return self.standard_normal(shape, dtype)
-
-    def integers(self, low: int, high: int, shape: Any, dtype: Any) -> np.ndarray:
-        return self.standard_normal(shape, dtype)
-
-
 @pytest.mark.parametrize("name", [n for n, w in WORKLOADS.items() if "onnxruntime" in w.peers])
 def test_graph_uses_every_input(name: str) -> None:
     workload = WORKLOADS[name]
-    inputs = workload.make_inputs(Shapes())  # type: ignore[arg-type]
+    inputs = workload.make_inputs(ShapesOnly())  # type: ignore[arg-type]
     graph = Graph({n: a.shape for n, a in inputs.items()}, workload.dtype)
     results = as_tuple(workload.peers["onnxruntime"](graph, None, **{n: n for n in inputs}))
     assert graph.nodes[-1][2] in results and set(results) <= {result for _, _, result, _ in graph.nodes}
@@ -314,7 +301,7 @@ def test_loops_of_numba_take_inputs_and_results(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(benchmarks, "numba_loops", Loops(), raising=False)
     monkeypatch.setitem(sys.modules, "benchmarks.numba_loops", Loops())
     for workload in (WORKLOADS[n] for n in GROUPS["fusion"]):
-        workload.peers["numba"](None, None, **workload.make_inputs(Shapes()))  # type: ignore[arg-type]
+        workload.peers["numba"](None, None, **workload.make_inputs(ShapesOnly()))  # type: ignore[arg-type]
     assert set(called) <= set(arity) and {n: arity[n] for n in called} == called
     assert {n for n in GROUPS["fusion"] if "numba" not in WORKLOADS[n].peers} == set()
 

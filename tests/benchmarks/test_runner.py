@@ -17,6 +17,7 @@ from benchmarks.coordinator import Measurement, Side
 from benchmarks.worker import largest_error, prepare, relative_error
 from benchmarks.workload import Workload
 from benchmarks.workloads import GROUPS, WORKLOADS, table
+from polyc.ir.expr import Size
 
 
 def measurement(**sides: list[float]) -> Measurement:
@@ -220,14 +221,18 @@ def test_calls_on_new_shapes_are_all_different() -> None:
     assert len(seen) == table.N_NEW
 
 
-@pytest.mark.parametrize("name", ["resnet3x3_7", "conv1x1_s2", "grouped", "depthwise_pad", "dilated"])
-def test_convolution_texts_have_the_shape_of_their_reference(name: str) -> None:
+TEXTS = [n for n in GROUPS["programs"] if WORKLOADS[n].notation == "tc"]
+
+
+@pytest.mark.parametrize("name", ["resnet3x3_7", "conv1x1_s2", "grouped", "depthwise_pad", "dilated", *TEXTS])
+def test_texts_have_the_shape_of_their_reference(name: str) -> None:
     import polyc
 
     workload = WORKLOADS[name]
     inputs = workload.inputs()
     program = polyc.compile(workload.source).program
-    sizes = {n.name: e for t in program.parameters for n, e in zip(program.tensor(t).shape, inputs[t].shape, strict=True)}
+    pairs = [p for t in program.parameters for p in zip(program.tensor(t).shape, inputs[t].shape, strict=True)]
+    sizes = {n.name: e for n, e in pairs if isinstance(n, Size)}
     from polyc import driver
 
     ((_, shape),) = driver.infer_shapes(program, sizes).values()
