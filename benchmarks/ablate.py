@@ -1,7 +1,7 @@
 """``python -m benchmarks ablate``: what each optional pass of the compiler brings, on the workloads that it changes.
 
-Each workload is lowered once, to see which passes change something, and once more without each of these.  Only where the LLVM IR
-is another one, kernels with and without the pass take turns, as live processes (`benchmarks.coordinator`).
+Each workload is lowered once, to see which passes change something, and once more without each of these.  Only where the LLVM
+IR is another one, kernels with and without the pass take turns, as live processes (`benchmarks.coordinator`).
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def measure(workload: Workload, passes: list[str], options: dict[str, Any], thre
 def select(entries: dict[str, Entry], passes: frozenset[str], at_most: int | None, sample: int | None) -> dict[str, list[str]]:
     """What is to be measured: by workload, the passes without which its LLVM IR is another.
 
-    `at_most` leaves out the passes of which there are more such workloads; of the others, `sample` are spread over the board."""
+    `at_most` leaves out the passes that have more such workloads; of the others', `sample` are taken from all over the board."""
     wanted: dict[str, list[str]] = {}
     for p in sorted(passes):
         places = [n for n, e in entries.items() if p in e.differs and "polyc" not in WORKLOADS[n].peers]
@@ -127,7 +127,9 @@ def _numbers(_: click.Context, __: click.Parameter, value: str) -> list[int]:
 @click.option("--at-most", type=click.IntRange(min=1), help="Measure only passes that make a difference to so many workloads.")
 @click.option("--sample", type=click.IntRange(min=1), help="Measure each pass on so many of its workloads.")
 @click.option("--threads", default="1", callback=_numbers, help="Numbers of threads, e.g. 1,2.", show_default=True)
-@click.option("--rounds", default=20, type=click.IntRange(min=LEAST_ROUNDS), show_default=True, help="Most rounds of a workload.")
+@click.option(
+    "--rounds", default=20, type=click.IntRange(min=LEAST_ROUNDS), show_default=True, help="Most rounds of a workload."
+)
 @click.option("--record", type=click.Path(path_type=Path), help="Keep what is found here, and take from it what it has.")
 @click.option("--summary", type=click.Path(path_type=Path), help="Write a summary of the record here: docs/ablation.json.")
 def main(
@@ -147,7 +149,8 @@ def main(
     """What each optional pass brings to the WORKLOADs (all of them by default; groups may be named, too).
 
     Each is lowered with all passes, and without each one that changed something. Where the LLVM IR differs, both kernels are
-    timed in turns until the 95 % interval of their ratio is narrower than 2 %. Ratios are time without the pass over time with it.
+    timed in turns until the 95 % interval of their ratio is narrower than 2 %. Ratios are time without the pass over time with
+    it: above 1 the pass makes the kernel faster.
 
     \b
     Examples:
@@ -176,7 +179,9 @@ def main(
             status.update(f"lowered {name}")
             kept.save()
     found = {n: entries[n] for n in board if n in entries}
-    is_right = digests_only or _measure_all(console, kept, found, select(found, passes, at_most, sample), options, threads, rounds)
+    is_right = digests_only or _measure_all(
+        console, kept, found, select(found, passes, at_most, sample), options, threads, rounds
+    )
     print_table(console, chosen, found)
     if summary is not None:
         summary.write_text(json.dumps(summarise(kept, steps), indent=1) + "\n")

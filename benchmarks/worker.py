@@ -82,7 +82,8 @@ def version_of(side: str) -> str | None:
 
 
 def result_type(exact: np.dtype, workload: Workload) -> str:
-    """The element type of a result whose exact values are of this one: floats and complex numbers in the workload's precision."""
+    """The element type of a result whose exact values are of this one: floats and complex numbers are in the workload's
+    precision."""
     match exact.kind:
         case "f":
             return workload.dtype

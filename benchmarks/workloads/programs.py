@@ -179,11 +179,11 @@ def program(
 
 
 def letters(rng: Any, n: int) -> np.ndarray:
-    return rng.integers(0, 4, n, dtype=np.uint8)  # type: ignore[no-any-return]
+    return rng.integers(0, 4, n, dtype=np.uint8)
 
 
 def octets(rng: Any, *shape: int, dtype: Any = np.uint8) -> np.ndarray:
-    return rng.integers(*((0, 256) if dtype == np.uint8 else (-128, 128)), shape, dtype=dtype)  # type: ignore[no-any-return]
+    return rng.integers(*((0, 256) if dtype == np.uint8 else (-128, 128)), shape, dtype=dtype)
 
 
 def complex_normal(rng: Any, *shape: int) -> np.ndarray:

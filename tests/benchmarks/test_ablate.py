@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -83,7 +83,7 @@ def test_what_is_measured() -> None:
 class FakeWorker:
     """Tells which kernels ran, in order; its errors and times are those of its pass."""
 
-    ran: list[str] = []
+    ran: ClassVar[list[str]] = []
 
     def __init__(self, workload: Any, side: str, threads: int, fresh: bool, exact: Any, options: dict[str, Any]) -> None:
         self.name = options.get("disable", ["none"])[0]
