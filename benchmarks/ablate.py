@@ -66,7 +66,7 @@ def measure(workload: Workload, passes: list[str], options: dict[str, Any], thre
 def select(entries: dict[str, Entry], passes: frozenset[str], at_most: int | None, sample: int | None) -> dict[str, list[str]]:
     """What is to be measured: by workload, the passes without which its LLVM IR is another.
 
-    `at_most` leaves out the passes that have more such workloads; of the others', `sample` are taken from all over the board."""
+    `at_most` leaves out passes that have more such workloads; of the others' workloads, `sample` are taken, spread evenly."""
     wanted: dict[str, list[str]] = {}
     for p in sorted(passes):
         places = [n for n, e in entries.items() if p in e.differs and "polyc" not in WORKLOADS[n].peers]
