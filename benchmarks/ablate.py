@@ -35,7 +35,10 @@ class WrongResult(Exception):
 
 def measure(workload: Workload, passes: list[str], options: dict[str, Any], threads: int, rounds: int) -> dict[str, Interval]:
     """What each of `passes` brings to `workload`; a round begins and ends with the complete kernel, and runs the others back
-    and forth in between."""
+    and forth in between.
+
+    CPU time counts on one thread, as it says more where other processes run besides."""
+    clock = "cpu" if threads == 1 else "seconds"
     variants = [options, *({**options, "disable": [p]} for p in passes)]
     workers: list[coordinator.Worker] = []
     ratios: list[list[float]] = [[] for _ in passes]
@@ -49,8 +52,8 @@ def measure(workload: Workload, passes: list[str], options: dict[str, Any], thre
                     raise WrongResult(f"{workload.name}{without}: an error of {ready['error']:.1e}")
                 workers[-1].wait_until_idle()
             while len(ratios[0]) < rounds:
-                there = [worker.run_round() for worker in workers]
-                back = [worker.run_round() for worker in reversed(workers)][::-1]
+                there = [worker.run_round(clock) for worker in workers]
+                back = [worker.run_round(clock) for worker in reversed(workers)][::-1]
                 seconds = [a + b for a, b in zip(there, back, strict=True)]
                 for n, own in enumerate(ratios):
                     own.append(seconds[n + 1] / seconds[0])

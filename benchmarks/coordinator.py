@@ -98,12 +98,12 @@ class Worker:
             raise WorkerFailed(message["failed"])
         return message
 
-    def run_round(self) -> float:
-        """Seconds per repetition of one round; returns when the process has come to rest."""
+    def run_round(self, clock: str = "seconds") -> float:
+        """Seconds per repetition of one round, or ``cpu`` seconds; returns when the process has come to rest."""
         assert self.process.stdin is not None
         self.process.stdin.write("run\n")
         self.process.stdin.flush()
-        seconds: float = self.receive()["seconds"]
+        seconds: float = self.receive()[clock]
         self.wait_until_idle()
         return seconds
 

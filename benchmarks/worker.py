@@ -1,7 +1,7 @@
 """One side of one workload in a process of its own; started by the coordinator, spoken to over a pipe.
 
 Protocol: one JSON line each way.  The worker says ``{"ready": …}`` or ``{"failed": "reason"}``; to ``run`` it answers with
-seconds per repetition; the end of its input ends it.  Anything a library prints goes to standard error.
+seconds per repetition, and with CPU seconds; the end of its input ends it.  Anything a library prints goes to standard error.
 """
 
 from __future__ import annotations
@@ -135,9 +135,10 @@ def serve(run: sides.Run, repetitions: int, seconds: float, replies: TextIO) -> 
             return
         if seconds < LONG_SECONDS:
             run(1)
-        start = time.perf_counter()
+        start, cpu = time.perf_counter(), time.process_time()
         run(repetitions)
-        reply(replies, {"seconds": (time.perf_counter() - start) / repetitions})
+        cpu, seconds = time.process_time() - cpu, time.perf_counter() - start
+        reply(replies, {"seconds": seconds / repetitions, "cpu": cpu / repetitions})
 
 
 if __name__ == "__main__":

@@ -86,6 +86,14 @@ def linear_added(float(M, K) X, float(K, N) W, float(N) b) -> (Y) {
 """
 
 INT8_MATMUL = "def int8_matmul(uint8(M, K) A, int8(K, N) B) -> (C) { C(m, n) +=! int32(A(m, k)) * int32(B(k, n)) }"
+SCALED_MATMUL = """
+def scaled_matmul(float(M, K) A, float(K, N) B, float(M) s, float(N) t) -> (C) {
+  C(m, n) +=! A(m, k) * s(m) * B(k, n) * t(n)
+}
+"""
+STANDARDISE = (
+    "def standardise(float(N, C) X, float(C) M, float(C) V) -> (Y) { Y(n, c) = (X(n, c) - M(c)) / sqrt(V(c) + 0.001) }"
+)
 HALF_MATMUL = "def half_matmul(float16(M, K) A, float16(K, N) B) -> (float(M, N) C) { C(m, n) +=! A(m, k) * B(k, n) }"
 COMPLEX_MATMUL = "def complex_matmul(complex64(M, K) A, complex64(K, N) B) -> (C) { C(m, n) +=! A(m, k) * B(k, n) }"
 CUMULATIVE_SUM = "def cumulative_sum(float(N, D) X) -> (Y) { Y(n, d) +=! X(n, e) where e <= d, d in 0:D }"
@@ -231,6 +239,17 @@ WORKLOADS = (
         4.0 * 512**2,
     ),
     program(
+        "scaled_matmul",
+        "256×512×512, rows of one operand and columns of the other scaled",
+        SCALED_MATMUL,
+        lambda rng: {"A": normal(rng, 256, 512), "B": normal(rng, 512, 512), "s": normal(rng, 256), "t": normal(rng, 512)},
+        lambda A, B, s, t: (A @ B) * s[:, None] * t,
+        2.0 * 256 * 512 * 512,
+        4.0 * 256 * 512,
+        5e-5,
+    ),
+    einsum_workload("few_rows", "ik,kj->ij 8×3000×1000", "ik,kj->ij", {"i": 8, "j": 3000, "k": 1000}),
+    program(
         "complex_matmul",
         "256×256×256 of complex64",
         COMPLEX_MATMUL,
@@ -344,6 +363,15 @@ WORKLOADS = (
         lambda A: A + A.T,
         2048.0 * 2048,
         4.0 * 2048 * 2048,
+    ),
+    program(
+        "standardise",
+        "the columns of 4096×256 by given means and variances",
+        STANDARDISE,
+        lambda rng: {"X": normal(rng, 4096, 256), "M": normal(rng, 256), "V": rng.random(256, dtype=np.float32)},
+        lambda X, M, V: (X - M) / np.sqrt(V + V.dtype.type(0.001)),
+        3.0 * 4096 * 256,
+        4.0 * 4096 * 256,
     ),
     program(
         "tf_idf",

@@ -43,12 +43,19 @@ def int8_conv(uint8(N, C, H, W) X, int8(K, C, R, S) F) -> (Y) {
 }
 """
 
+CONV_LAST = """
+def conv_last(float(N, H, W, C) X, float(R, S, C, K) F) -> (Y) {
+  Y(n, h, w, k) +=! X(n, h + r, w + s, c) * F(r, s, c, k)
+}
+"""
+
 COMPLEX_TRANSPOSE = "def complex_transpose(complex64(M, N) X) -> (Y) { Y(j, i) = X(i, j) }"
 IMAGE_HISTOGRAM = "def image_histogram(uint8(H, W) X) -> (int32(256) count) { count(int32(X(h, w))) +=! 1 }"
 ROTATE_POINTS = "def rotate_points(float(N, 3, 3) R, float(N, 3) X) -> (Y) { Y(n, i) +=! R(n, i, j) * X(n, j) }"
 RGB_INTERLEAVE = "def rgb_interleave(uint8(C, H, W) X) -> (Y) { Y(h, w, c) = X(c, h, w) }"
 REVERSE_AXES = "def reverse_axes(float(C, H, W) X) -> (Y) { Y(w, h, c) = X(c, h, w) }"
 ROWS_LAST = "def rows_last(double(N, C, P) X) -> (Y) { Y(n, p, c) = X(n, c, p) }"
+ODD_ROWS = "def odd_rows(double(A, B, C, D, E) X) -> (Y) { Y(c, a, e, b, d) = X(a, b, c, d, e) }"
 UPSAMPLE = "def upsample(float(H, W) X, float(2, 4) P) -> (Y) { Y(i, 2 * j + q) +=! X(i, j + b) * P(q, b) }"
 
 
@@ -96,6 +103,16 @@ WORKLOADS = (
         2.0 * 64 * 64 * 9 * 28 * 28,
         4.0 * 64 * 28 * 28,
         1e-12,
+    ),
+    program(
+        "conv_last",
+        "3×3, 32 → 32 channels, 224×224, channels last (image given padded)",
+        CONV_LAST,
+        lambda rng: {"X": normal(rng, 1, 226, 226, 32), "F": normal(rng, 3, 3, 32, 32)},
+        lambda X, F: direct(X.transpose(0, 3, 1, 2), F.transpose(3, 2, 0, 1)).transpose(0, 2, 3, 1),
+        2.0 * 32 * 32 * 9 * 224 * 224,
+        4.0 * 32 * 224 * 224,
+        5e-5,
     ),
     program(
         "transposed_conv",
@@ -172,6 +189,17 @@ WORKLOADS = (
         lambda X: X.transpose(0, 2, 1).copy(),
         32.0 * 50 * 3136,
         8.0 * 32 * 50 * 3136,
+        1e-15,
+        "float64",
+    ),
+    program(
+        "odd_rows",
+        "abcde → caebd, 8×23×17×41×47, float64",
+        ODD_ROWS,
+        lambda rng: {"X": rng.standard_normal((8, 23, 17, 41, 47))},
+        lambda X: X.transpose(2, 0, 4, 1, 3).copy(),
+        8.0 * 23 * 17 * 41 * 47,
+        8.0 * 8 * 23 * 17 * 41 * 47,
         1e-15,
         "float64",
     ),

@@ -91,7 +91,7 @@ class FakeWorker:
     def receive(self) -> dict[str, float]:
         return {"error": 1.0 if self.name == "wrong" else 0.0}
 
-    def run_round(self) -> float:
+    def run_round(self, clock: str) -> float:
         self.ran.append(self.name)
         return {"none": 1.0, "a": 1.5, "b": 0.5}[self.name]
 
