@@ -97,11 +97,14 @@ def print_table(console: Console, steps: list[tuple[str, Any]], entries: dict[st
 
 
 def summarise(record: Record, steps: list[tuple[str, Any]]) -> dict[str, Any]:
-    """By pass and setting what it is worth, with the lines of its modules: what docs/assemble.py reads."""
+    """By setting the number of workloads, and what each pass is worth there: what docs/assemble.py reads."""
     return {
-        step.name: {"lines": ablation.lines_of(step)}
-        | {key: asdict(ablation.assess(step.name, entries)) for key, entries in record.entries.items()}
-        for _, step in steps
+        "settings": {key: len(entries) for key, entries in record.entries.items()},
+        "lines": {step.name: ablation.lines_of(step) for _, step in steps},
+        "passes": {
+            step.name: {key: asdict(ablation.assess(step.name, entries)) for key, entries in record.entries.items()}
+            for _, step in steps
+        },
     }
 
 

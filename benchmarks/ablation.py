@@ -180,8 +180,10 @@ class Worth:
 
     changed: int
     """Workloads in which it changed something."""
+    compared: int
+    """Those of them that were lowered without it."""
     differs: int
-    """Those of them whose LLVM IR is another without it."""
+    """Those whose LLVM IR is another then."""
     fails: int
     """Those that cannot be lowered without it."""
     seconds: float
@@ -203,6 +205,7 @@ def assess(name: str, entries: Mapping[str, Entry]) -> Worth:
     ]
     worth = (
         len(known),
+        sum(name not in e.lacks(frozenset({name})) for _, e in known),
         sum(name in e.differs for _, e in known),
         sum(name in e.fails for _, e in known),
         round(sum(e.changed[name] for _, e in known), 2),

@@ -67,13 +67,12 @@ def tabulate_passes() -> str:
     names = [f"{p.name} (required)" if p.required else f"`{p.name}`" for _, p in passes]
     table = [["level", "pass", "what it is for"]]
     table += [[level, name, p.why] for (level, p), name in zip(passes, names, strict=True)]
-    worth = json.loads((DOCS / "ablation.json").read_text())
-    settings = list(dict.fromkeys(key for each in worth.values() for key in each if key != "lines"))
-    gains = [["pass", "lines", *settings]]
+    found = json.loads((DOCS / "ablation.json").read_text())
+    gains = [["pass", "lines", *(f"{key}, {n} workloads" for key, n in found["settings"].items())]]
     for (_, p), name in zip(passes, names, strict=True):
-        if p.name in worth and not p.required:
-            own = worth[p.name]
-            gains.append([name, str(own["lines"]), *(describe_worth(own.get(key)) for key in settings)])
+        if p.name in found["passes"] and not p.required:
+            cells = (describe_worth(found["passes"][p.name][key]) for key in found["settings"])
+            gains.append([name, str(found["lines"][p.name]), *cells])
     text = (DOCS / "passes.md").read_text()
     for mark, rows in (("passes", table), ("ablation", gains)):
         lines = [f"| {' | '.join(row)} |\n" for row in (rows[0], ["---"] * len(rows[0]), *rows[1:])]
@@ -82,11 +81,13 @@ def tabulate_passes() -> str:
     return text
 
 
-def describe_worth(worth: dict[str, Any] | None) -> str:
+def describe_worth(worth: dict[str, Any]) -> str:
     """One cell: of how many workloads the code is another without the pass, the best and the worst ratio, and the mean."""
-    if worth is None or not worth["changed"]:
+    if not worth["changed"]:
         return "–"
-    text = f"{worth['differs']}" + (f", {worth['fails']} fail" if worth["fails"] else "")
+    if not worth["compared"]:
+        return f"changes {worth['changed']}"
+    text = str(worth["differs"]) + (f", {worth['fails']} fail" if worth["fails"] else "")
     if not worth["measured"]:
         return text
     (best, at_best), (worst, at_worst) = worth["best"], worth["worst"]

@@ -94,6 +94,13 @@ def scaled_matmul(float(M, K) A, float(K, N) B, float(M) s, float(N) t) -> (C) {
 STANDARDISE = (
     "def standardise(float(N, C) X, float(C) M, float(C) V) -> (Y) { Y(n, c) = (X(n, c) - M(c)) / sqrt(V(c) + 0.001) }"
 )
+TALL_VARIANCE = """
+def tall_variance(float(N, D) X) -> (V) {
+  S(d) +=! X(n, d)
+  T(d) +=! (X(n, d) - S(d) / N) * (X(n, d) - S(d) / N)
+  V(d) = T(d) / N
+}
+"""
 HALF_MATMUL = "def half_matmul(float16(M, K) A, float16(K, N) B) -> (float(M, N) C) { C(m, n) +=! A(m, k) * B(k, n) }"
 COMPLEX_MATMUL = "def complex_matmul(complex64(M, K) A, complex64(K, N) B) -> (C) { C(m, n) +=! A(m, k) * B(k, n) }"
 CUMULATIVE_SUM = "def cumulative_sum(float(N, D) X) -> (Y) { Y(n, d) +=! X(n, e) where e <= d, d in 0:D }"
@@ -372,6 +379,16 @@ WORKLOADS = (
         lambda X, M, V: (X - M) / np.sqrt(V + V.dtype.type(0.001)),
         3.0 * 4096 * 256,
         4.0 * 4096 * 256,
+    ),
+    program(
+        "tall_variance",
+        "variances of the columns of 131072×64",
+        TALL_VARIANCE,
+        lambda rng: {"X": normal(rng, 1 << 17, 64)},
+        lambda X: X.var(axis=0),
+        4.0 * (1 << 23),
+        256.0,
+        5e-5,
     ),
     program(
         "tf_idf",

@@ -67,10 +67,10 @@ ENTRIES = {
 
 def test_worth_of_a_pass() -> None:
     worth = ablation.assess("pack", ENTRIES)
-    assert (worth.changed, worth.differs, worth.fails, worth.seconds) == (3, 2, 1, 1.0)
+    assert (worth.changed, worth.compared, worth.differs, worth.fails, worth.seconds) == (3, 3, 2, 1, 1.0)
     assert (worth.measured, worth.best, worth.worst) == (2, (1.5, "tmm"), (0.96, "tmm, 2 threads"))
     assert worth.mean == pytest.approx(1.2)
-    assert ablation.assess("jam-rows", ENTRIES) == ablation.Worth(1, 0, 0, 1.0)
+    assert ablation.assess("jam-rows", ENTRIES) == ablation.Worth(1, 1, 0, 0, 1.0)
 
 
 def test_what_is_measured() -> None:
@@ -125,7 +125,8 @@ def test_from_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert result.exit_code == 0, result.output
     assert "tmm, 1 thread(s), a: 1.500" in result.output and "jam-rows" not in result.output
     assert Record(kept.path).entries["x86-64-v3"]["tmm"].differs == {"pack": {}, "a": {"1": [1.5, 1.5, 1.5]}}
-    assert json.loads(summary.read_text())["pack"]["x86-64-v3"]["differs"] == 1
+    read = json.loads(summary.read_text())
+    assert read["settings"] == {"x86-64-v3": 1} and read["passes"]["pack"]["x86-64-v3"]["differs"] == 1
 
 
 @pytest.mark.parametrize(
