@@ -140,7 +140,9 @@ class MaskedNest:
                 other = Select(self.condition(), other, total)
             total = op(self.pick("add", "add", "sub", "max", "min", "mul"), total, other)
         if self.computed.is_float and self.chance(0.3):
-            total = op(self.pick("abs", "sqrt") if self.chance(0.3) else "abs", op("max", total, Const(0, self.computed)))
+            root = self.chance(0.3) and self.pick("abs", "sqrt") == "sqrt"
+            total = op("max", total, Const(0, self.computed))
+            total = op("floor", op("sqrt", total)) if root else op("abs", total)  # whole numbers, whose sums have no order
         return total
 
     # -- the nest
@@ -151,7 +153,7 @@ class MaskedNest:
             return op("ne", value, Const(0, self.computed))
         if dtype == self.computed:
             return value
-        if dtype.kind in "iu" and self.computed.is_float:  # fractions of square roots, and what is outside of small types
+        if dtype.kind in "iu" and self.computed.is_float:  # what is outside of small types
             value = op(
                 "max", op("min", value, Const(100, self.computed)), Const(0 if dtype.kind == "u" else -100, self.computed)
             )
