@@ -101,6 +101,15 @@ def tall_variance(float(N, D) X) -> (V) {
   V(d) = T(d) / N
 }
 """
+CONCENTRATION = """
+def concentration(float(N, D) X) -> (Y) {
+  M(n) max=! X(n, d)
+  E(n, d) = exp(X(n, d) - M(n))
+  Z(n) +=! E(n, d)
+  P(n, d) = E(n, d) / Z(n)
+  Y(n) +=! P(n, d) * P(n, d)
+}
+"""
 HALF_MATMUL = "def half_matmul(float16(M, K) A, float16(K, N) B) -> (float(M, N) C) { C(m, n) +=! A(m, k) * B(k, n) }"
 COMPLEX_MATMUL = "def complex_matmul(complex64(M, K) A, complex64(K, N) B) -> (C) { C(m, n) +=! A(m, k) * B(k, n) }"
 CUMULATIVE_SUM = "def cumulative_sum(float(N, D) X) -> (Y) { Y(n, d) +=! X(n, e) where e <= d, d in 0:D }"
@@ -139,6 +148,12 @@ def band_cholesky(A: np.ndarray) -> np.ndarray:
         column = A[j:high, j] - L[j:high, low:j] @ L[j, low:j]
         L[j:high, j] = column / np.sqrt(column[0])
     return L
+
+
+def concentration(X: np.ndarray) -> np.ndarray:
+    e = np.exp(X - X.max(axis=1, keepdims=True))
+    p = e / e.sum(axis=1, keepdims=True)
+    return (p * p).sum(axis=1)
 
 
 def sigmoid(x: np.ndarray) -> np.ndarray:
@@ -389,6 +404,16 @@ WORKLOADS = (
         4.0 * (1 << 23),
         256.0,
         5e-5,
+    ),
+    program(
+        "concentration",
+        "sums of the squared softmax in the rows of 32×262144",
+        CONCENTRATION,
+        lambda rng: {"X": normal(rng, 32, 1 << 18)},
+        concentration,
+        6.0 * (1 << 23),
+        128.0,
+        1e-4,
     ),
     program(
         "tf_idf",
