@@ -71,6 +71,16 @@ def test_strides_sizes_and_constants_reach_the_worker(no_debugging, store, monke
         assert len(c.preparations) == len(expected.preparations)
 
 
+def test_long_compilations_say_in_the_log_how_far_they_are(caplog, monkeypatch):
+    caplog.set_level("INFO", "polyc")
+    told = jobs.LoggedProgress()
+    told(0, 9)
+    assert not caplog.messages
+    monkeypatch.setattr(jobs, "PATIENCE", -1.0)
+    told(4, 9)
+    assert caplog.messages == ["compiled 4 of 9 programs"]
+
+
 @pytest.mark.parametrize("store", ["no cache"], indirect=True)
 def test_errors_are_raised_here(no_debugging, store):
     text = "def f{n}(float(N) x) -> (y) {{ y(i) = x(i + {n}) where i in 0:N }}"
