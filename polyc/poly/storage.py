@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from typing import Literal
 
 from polyc.ir.expr import Expr, int_const
-from polyc.ir.simplify import simplify_int
 from polyc.records import dataclass
 
 
@@ -37,6 +36,8 @@ class Folding:
 
 def panel_shape(shape: Sequence[Expr], panel: Panel) -> tuple[Expr, ...]:
     """Extents of the buffer of a tensor in panels: number of panels, the other extents, width."""
+    from polyc.ir.simplify import simplify_int  # a kernel that is found in the cache asks for no shape
+
     extent, width = shape[panel.dimension], int_const(panel.size)
     count = simplify_int((extent + (panel.size - 1)) // width)
     return (count, *(e for d, e in enumerate(shape) if d != panel.dimension), width)

@@ -85,7 +85,7 @@ api: call_signature bind dynamic functions kernels layouts names operator result
 cache: keys places store values
 codegen: objects objects.call_loader objects.elf objects.host objects.loader objects.pool objects.pool_layout
 driver: loading lock shapes
-ir: expr factors halves number_checks program signature text traced types versions
+ir: expr factors halves number_checks operators program signature text traced types versions
 poly: storage
 recall: entries facts glue kernels machine
 runtime: arguments arrays call_self_test fastcalls kernel memory packing pages plain plan plan_table scalar_tables sizes
