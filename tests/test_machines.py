@@ -65,7 +65,7 @@ SAMPLES: dict[str, tuple[str, Callable[..., Array], tuple[tuple[int, ...], ...]]
             : 0.25 * (A(t-1,i-1,j) + A(t-1,i+1,j) + A(t-1,i,j-1) + A(t-1,i,j+1)) where t in 1:T+1, i in 0:N, j in 0:M
           B(i,j) = A(T,i,j) }""",
         heat,
-        ((231, 333), (6,)),
+        ((231, 333), (12,)),
     ),
     "column sums": ("def f(float(N,D) X) -> (S) { S(d) +=! X(n,d) * X(n,d) }", lambda x: (x * x).sum(0), ((700, 131),)),
 }

@@ -80,7 +80,7 @@ def test_copies_of_a_loop_share_the_lines_they_read() -> None:
       A(t, i, j) = i == 0 || i == N-1 || j == 0 || j == N-1 ? A(t-1, i, j)
         : A(t-1, i, j-1) + A(t-1, i, j) + A(t-1, i, j+1) + A(t-1, i-1, j) + A(t-1, i+1, j) where t in 1:T+1, i in 0:N, j in 0:N
       y(i, j) = A(T, i, j) }"""
-    code = polyc.compile(text, target="x86-64-v4").lower(N=512, T=8).as_text("ll")
+    code = polyc.compile(text, target="x86-64-v4").lower(N=512, T=12).as_text("ll")
     blocks = [block for block in code.split("\n\n") for block in block.split("loop")]
     (inner,) = (block for block in blocks if block.count("shufflevector <8 x double>") == 8)
     # Four vectors: six lines of their own row, four each of the rows before and behind.

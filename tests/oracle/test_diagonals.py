@@ -48,7 +48,7 @@ def test_in_python() -> None:
 def test_elements_beside_the_diagonal_are_missed() -> None:
     with pytest.raises(PolycError, match=r"O\(1, 0\) \(for N = 2\) is never written"):
         polyc.compile("def f(float(N) x) -> (O) { O(k, k) = x(k) }").lower()
-    with pytest.raises(PolycError, match=r"O\(0, 1\) is never written"):
+    with pytest.raises(PolycError, match=r"O\((0, 1|1, 0)\) is never written"):
         polyc.compile("def f(float(N) x) -> (O) { O(k, k) = x(k) }").lower(("f4", (3,)))
 
 

@@ -75,11 +75,14 @@ def translate_schedule(
     memory.  `groups`: by argument, which of the caller's dimensions each dimension of the program stands for.
     `reassociate`: whether quotients may differ in the last bit."""
     translator = _Translator(scop, storage)
-    build = isl.AstBuild.from_context(scop.context)
+    sizes = [*signature.sizes, *(name for name, _ in signature.defined_sizes)]
+    # isl names loops c0, c1, … where no parameter has that name, and sizes that are numbers here are no parameters.
+    taken = isl.set_space([name for name in sizes if name.startswith("c")], None, ()).params()
+    build = isl.AstBuild.from_context(scop.context.align_params(taken))
     ast = build.node_from_schedule(schedule)
     body = tuple(translator.translate(ast, {}, {}))
     buffers = make_buffers(scop, storage, signature, aliases, groups)
-    parameters = [*signature.sizes, *(name for name, _ in signature.defined_sizes)]
+    parameters = list(sizes)
     for array in (a.memory for a in signature.arrays):
         parameters += [f"{array.name}.stride{d}" for d in range(len(array.shape))]
     guards = tuple(translator.guards)
