@@ -36,7 +36,7 @@ def test_bound_weights_give_the_same_product(shape):
 
 def test_packed_in_panels_as_wide_as_the_register_tile():
     bound = polyc.compile(FC).bind(W=normal(1001, 96))
-    lowered = bound.lower(normal(16, 96))
+    lowered = bound.lower(normal(4, 96))
     (name, panel), *others = lowered.panels.items()
     assert name.startswith("W.packed") and not others
     constant = next(a for a in lowered.signature.arrays if a.role == "constant")
@@ -252,12 +252,14 @@ def test_first_calls_from_many_threads():
     assert bound._kernels.preparations.n_runs == 1
 
 
+@pytest.mark.machine("zen3")
 def test_what_binding_gains_nothing_for_is_computed_as_without_it():
     operator = polyc.compile("def f(float(M,K) X, float(K,N) W) -> (Y) { Y(m,n) +=! X(m,k) * W(k,n) }", target="x86-64-v3")
     x, w = np.ones((200, 64), np.float32), np.ones((64, 1001), np.float32)
     assert operator.bind(W=w).lower(x).as_text("loops") == operator.lower(x, w).as_text("loops")
 
 
+@pytest.mark.machine("zen3")
 def test_estimates_about_equal_leave_the_tile_of_unbound_calls():
     layer = """def layer(float(M,K) X, float(N,K) W, float(N) b) -> (Y) {
       H(m,n) +=! X(m,k) * W(n,k)

@@ -16,11 +16,13 @@ from polyc.ir.interpret_loops import interpret_loops
 from polyc.ir.loops import Buffer, LoopNest
 from polyc.ir.types import I64, DType, from_numpy
 from polyc.target import PINNED, Target, select_model
+from tests.machines import pinned_caches
 
 ENTRY = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int32)
 WORKSPACE = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_int32)
 
-HOST = host_target()
+with pinned_caches():  # modules are imported before the tests pin them
+    HOST = host_target()
 LEVELS = [level for level in PINNED if PINNED[level].vector_bits <= HOST.vector_bits]
 
 

@@ -17,6 +17,8 @@ from polyc.ir.expr import Call, Const, Size, evaluate, int_const
 from polyc.ir.interpret import interpret
 from polyc.target import select_model
 
+from .support import HOST
+
 PLANE = """def f({t}(N, M) x, {t}(T) steps) -> (B) {{
   A(0, i, j) = x(i, j)
   A(t, i, j) = i == 0 || i == N-1 || j == 0 || j == M-1 ? A(t-1, i, j)
@@ -53,7 +55,7 @@ MEANS = {
 }
 
 
-IS_WIDE = host_target().vector_bits >= 256
+IS_WIDE = HOST.vector_bits >= 256
 """Vectors of at least half a line."""
 
 
