@@ -9,13 +9,12 @@ pipeline those may meet that wait for each other.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import islpy
 
 from polyc.diagnostics import CompileBudgetError
 from polyc.ir.expr import Const
-from polyc.poly.dependences import Dependences, init_name, init_write, reads_by_tensor
+from polyc.poly.concurrency import check_concurrent, concurrent_loops
+from polyc.poly.dependences import Dependences
 from polyc.poly.instances import (
     Known,
     Theta,
@@ -25,43 +24,14 @@ from polyc.poly.instances import (
     pairs_in_order,
     pairs_not_before,
     proof_quota,
-    sets_by_name,
 )
 from polyc.poly.isl import operation_quota
 from polyc.poly.scop import Scop
 from polyc.poly.storage import Folding, Storage
-from polyc.records import dataclass
+from polyc.poly.uses import Use, collect_uses
 
 _SOME_LENGTH = 40
 """Sizes at which one write of many is looked at."""
-
-
-@dataclass(frozen=True, eq=False, slots=True)
-class Use:
-    """All accesses of one instance set to one version.  An update (`reduces`) is a write and a read."""
-
-    instances: str
-    version: str
-    buffer: str
-    space: str
-    is_write: bool
-    reduces: bool
-    is_exact: bool
-    to_element: islpy.Map  # [sizes] -> { I[i] -> T[e] }
-    cells: islpy.Map  # [sizes] -> { T[e] -> buffer[c] }, for all integer e
-    to_cell: islpy.Map  # [sizes] -> { I[i] -> buffer[c] }
-
-
-@dataclass(frozen=True, eq=False, slots=True)
-class ConcurrentLoop:
-    """A loop whose iterations overlap.  `window`: iterations at a distance below it do; None: all (a parallel loop)."""
-
-    window: int | None
-    level: int
-    """Position of the loop in the flattened schedule: the levels before it are those of the loops outside."""
-    reach: dict[str, islpy.Set]  # by instance set, those below the loop only: [sizes] -> { I[i] }
-    columns: int = 0
-    """Of a pipeline: how many levels from `level` on say which column it is; the level behind them says how far along."""
 
 
 def prove_storage(
@@ -138,51 +108,10 @@ def _check_storage(
             if violation is not None:
                 return violation
         for loop in loops:
-            violation = _check_concurrent(loop, theta, group)
+            violation = check_concurrent(loop, theta, group)
             if violation is not None:
                 return violation
     return None
-
-
-def collect_uses(scop: Scop, storage: Storage, buffer: str | None = None) -> list[Use]:
-    """Every access of every instance set that has instances, with the cells it touches; of one buffer alone, if it is given."""
-    uses: list[Use] = []
-
-    def folding(version: str) -> Folding:
-        tensor = scop.tensors[version]
-        whole = (None,) * len(tensor.shape)
-        return storage.get(version) or Folding(version, whole, "shared" if tensor.role == "temporary" else "argument")
-
-    def add(
-        instances: str, version: str, relation: islpy.Map, is_write: bool, reduces: bool = False, is_exact: bool = True
-    ) -> None:
-        place = folding(version)
-        if (buffer is not None and place.buffer != buffer) or relation.is_empty():
-            return  # instances that never run have no place in the schedule
-        cells = element_to_cell(relation.range().get_space(), place)
-        to_cell = relation.apply_range(cells)
-        uses.append(Use(instances, version, place.buffer, place.space, is_write, reduces, is_exact, relation, cells, to_cell))
-
-    for s in scop.statements:
-        add(s.name, s.target, s.write, True, s.is_reduction, s.writes_exactly)
-        for tensor, relation in reads_by_tensor(s.accesses).items():
-            add(s.name, tensor, relation, False)
-        if s.init_domain is not None:
-            add(init_name(s.name), s.target, init_write(s), True)
-            for tensor, relation in reads_by_tensor(s.init_accesses).items():
-                add(init_name(s.name), tensor, relation, False)
-    return uses
-
-
-def element_to_cell(space: islpy.Space, folding: Folding) -> islpy.Map:
-    """``[sizes] -> { T[e] -> buffer[e mod moduli] }`` for the set space of T."""
-    local = islpy.LocalSpace.from_space(space)
-    target = space.map_from_set().set_tuple_name(islpy.dim_type.out, folding.buffer)
-    cells = islpy.MultiAff.zero(target)
-    for d, modulus in enumerate(folding.moduli):
-        value = islpy.Aff.var_on_domain(local, islpy.dim_type.set, d)
-        cells = cells.set_aff(d, value if modulus is None else value.mod_val(islpy.Val(modulus)))
-    return islpy.Map.from_multi_aff(cells)
 
 
 def _may_overwrite(group: list[Use]) -> bool:
@@ -337,130 +266,3 @@ def _describe_overwrite(reason: str, hit: islpy.Map, others: list[Use], w: Use) 
         if not pairs.is_empty():
             return describe_pair(reason, pairs.reverse())
     return Violation(f"{reason}: {w.instances}")
-
-
-def concurrent_loops(schedule: islpy.Schedule, with_vectors: bool) -> Iterator[ConcurrentLoop]:
-    """The loops below ``parallel``, ``pipeline`` and ``vector`` marks.  Raises `ValueError` for a mark that is not above a
-    band, or a pipeline whose bands do not stand inside each other."""
-
-    def visit(node: islpy.ScheduleNode, level: int) -> Iterator[ConcurrentLoop]:
-        kind: object = node.get_type()
-        if kind == islpy.schedule_node_type.mark:
-            words = node.mark_get_id().get_name().split()
-            band = node.child(0)
-            if words and (words[0] in ("parallel", "pipeline") or (words[0] == "vector" and with_vectors)):
-                below: object = band.get_type()
-                if below != islpy.schedule_node_type.band:
-                    raise ValueError(f"the mark {words[0]} is not above a band")
-                window = None
-                if words[0] == "vector":
-                    window = int(words[2]) * int(words[3]) if len(words) > 3 else 1 << 30
-                reach = sets_by_name(band.get_domain())
-                columns = int(words[2]) if words[0] == "pipeline" else 0
-                if columns:
-                    _check_nesting(band, columns)
-                yield ConcurrentLoop(window, level, reach, columns)
-        elif kind == islpy.schedule_node_type.band:
-            level += node.band_n_member()
-        elif kind == islpy.schedule_node_type.sequence:
-            level += 1
-        for n in range(node.n_children()):
-            yield from visit(node.child(n), level)
-
-    yield from visit(schedule.get_root(), 0)
-
-
-def _check_nesting(band: islpy.ScheduleNode, columns: int) -> None:
-    """Below the mark of a pipeline `columns` members and one more must follow each other, with nothing between."""
-    found = 0
-    while found <= columns:
-        kind: object = band.get_type()
-        if kind == islpy.schedule_node_type.band:
-            found += band.band_n_member()
-        elif kind != islpy.schedule_node_type.mark:
-            raise ValueError("the loops of a pipeline do not stand inside each other")
-        band = band.child(0)
-
-
-def _check_concurrent(loop: ConcurrentLoop, theta: Theta, group: list[Use]) -> Violation | None:
-    if not any(use.instances in loop.reach for use in group):
-        return None
-    if loop.window is None and group[0].space == "thread":
-        return _check_private(loop, theta, group)
-    inside = [use for use in group if use.instances in loop.reach]
-    for n, w in enumerate(inside):
-        if not w.is_write:
-            continue
-        for m, use in enumerate(inside):
-            if use.is_write and m < n:
-                continue
-            pairs = w.to_cell.apply_range(use.to_cell.reverse())
-            if loop.window is not None and use is w and w.reduces and w.is_exact:
-                # Lanes of a vectorised reduction have accumulators of their own; those of a scatter meet in memory.
-                pairs = pairs.subtract(w.to_element.apply_range(use.to_element.reverse()))
-            if pairs.is_empty():
-                continue
-            clash = _overlapping(loop, theta, pairs, w.instances, use.instances)
-            if not clash.is_empty():
-                what = "lanes of a vector" if loop.window is not None else "iterations of a parallel loop"
-                what = "columns of a pipeline" if loop.columns else what
-                return describe_pair(f"two {what} meet in one cell of {w.buffer}", clash)
-    return None
-
-
-def _overlapping(loop: ConcurrentLoop, theta: Theta, pairs: islpy.Map, a: str, b: str) -> islpy.Map:
-    """Pairs in different iterations of the loop that may run at the same time."""
-    pairs = pairs.intersect_domain(loop.reach[a]).intersect_range(loop.reach[b])
-    # Equal outer times first: equations make the pairs few before anything splits them.
-    for level in range(loop.level):
-        if theta[a].constants[level] is None or theta[a].constants[level] != theta[b].constants[level]:
-            pairs = pairs.intersect(theta[a].levels[level].apply_range(theta[b].levels[level].reverse())).detect_equalities()
-    ta, tb = theta[a].levels[loop.level], theta[b].levels[loop.level]
-    if loop.columns:
-        return _ahead(loop, theta, pairs, a, b).union(_ahead(loop, theta, pairs.reverse(), b, a).reverse())
-    near = "" if loop.window is None else f" and -{loop.window} < t - u < {loop.window}"
-    apart = islpy.Map(f"{{ [t] -> [u] : t != u{near} }}")
-    return pairs.intersect(ta.apply_range(apart).apply_range(tb.reverse()))
-
-
-def _ahead(loop: ConcurrentLoop, theta: Theta, pairs: islpy.Map, a: str, b: str) -> islpy.Map:
-    """Pairs of a pipeline whose second instance is of a later column, but does not wait for the first one: it is less far
-    along."""
-    along = loop.level + loop.columns
-    pairs = pairs.intersect(theta[a].levels[along].lex_gt_map(theta[b].levels[along]))
-    found = islpy.Map.empty(pairs.get_space())
-    for level in range(loop.level, along):
-        ta, tb = theta[a].levels[level], theta[b].levels[level]
-        found = found.union(pairs.intersect(ta.lex_lt_map(tb)))
-        if level < along - 1:
-            pairs = pairs.intersect(ta.apply_range(tb.reverse()))
-    return found
-
-
-def _check_private(loop: ConcurrentLoop, theta: Theta, group: list[Use]) -> Violation | None:
-    """Values in memory of one thread must stay inside one iteration of the loop, or one column of a pipeline."""
-    inner = loop.level + max(1, loop.columns)
-    for w in (use for use in group if use.is_write):
-        for use in group:
-            if use.version != w.version or (use is w and not w.reduces):
-                continue
-            made, needed = loop.reach.get(w.instances), loop.reach.get(use.instances)
-            if made is None and needed is None:
-                continue
-            flow = w.to_element.apply_range(use.to_element.reverse())
-            if made is not None and needed is not None:
-                touched = flow.intersect_domain(made).union(flow.intersect_range(needed))
-                leaving = touched.subtract(flow.intersect_domain(made).intersect_range(needed))
-                a, b = theta[w.instances], theta[use.instances]
-                for level in range(min(inner, len(a.levels))):
-                    if a.constants[level] is None or a.constants[level] != b.constants[level]:
-                        together = a.levels[level].apply_range(b.levels[level].reverse())
-                        leaving = leaving.union(touched.subtract(together))
-            elif made is not None:
-                leaving = flow.intersect_domain(made)
-            else:
-                assert needed is not None
-                leaving = flow.intersect_range(needed)
-            if not leaving.is_empty():
-                return describe_pair(f"a value passes between iterations of a parallel loop in private {w.buffer}", leaving)
-    return None
