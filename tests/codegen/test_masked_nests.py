@@ -49,3 +49,10 @@ def test_guarded_rows_of_any_width(level: str) -> None:
     if failed is not None:
         seed, what = failed
         pytest.fail(f"{level}, seed {seed}: {what}\n{format_loops(MaskedNest(seed).nest)}", pytrace=False)
+
+
+@pytest.mark.optimised
+def test_wide_divisions_that_llvm_makes_of_loops_are_found() -> None:
+    """LLVM counts the iterations of this nest's loops by a division of 128 bits, a function of the compiler's own library."""
+    failed = run_apart(lambda n: check_seed(688926796123, "x86-64-v2"), 1)
+    assert failed is None, failed

@@ -7,6 +7,7 @@ every outside symbol (libm, OpenMP) by its plain name.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import itertools
 import re
 import threading
@@ -21,6 +22,9 @@ from polyc.target import Target
 
 LONG = 3000
 """Lines of a module from which on LLVM does not look for conditions that it could ask outside of loops."""
+
+WIDE_DIVISIONS = ("__divti3", "__modti3", "__udivti3", "__umodti3")
+"""Divisions of integers of two words, which LLVM counts iterations of some loops with, and has no instructions for."""
 
 _TEAM_OF_ONE = """
 define void @GOMP_parallel(ptr %function, ptr %data, i32 %threads, i32 %flags) {
@@ -153,6 +157,10 @@ def load_object(obj: bytes, name: str, symbols: Mapping[str, int] | None = None)
                 builder.import_symbol(symbol, (symbols or {})[symbol])
         else:
             builder.add_ir(_TEAM_OF_ONE)
+        for symbol in (s for s in WIDE_DIVISIONS if s.encode() in obj):
+            address = _address_in_libgcc(symbol)
+            if address:
+                builder.import_symbol(symbol, address)
         builder.export_symbol(name).export_symbol(f"{name}_workspace")
         try:
             tracker = builder.link(lljit, f"{name}.{next(_NUMBERS)}")
@@ -163,6 +171,15 @@ def load_object(obj: bytes, name: str, symbols: Mapping[str, int] | None = None)
                 Diagnostic("unsupported-symbol", f"this process has no function {missing}", help=help)
             ) from error
         return LoadedCode(tracker[name], tracker[f"{name}_workspace"], tracker, b"GOMP_parallel" in obj)
+
+
+def _address_in_libgcc(symbol: str) -> int | None:
+    """The address of a function of the compiler's runtime library, which programs link and processes may lack."""
+    try:
+        function = ctypes.CDLL("libgcc_s.so.1")[symbol]
+    except (OSError, AttributeError):
+        return None
+    return ctypes.cast(function, ctypes.c_void_p).value
 
 
 def _unknown_names(obj: bytes, name: str) -> list[str]:
