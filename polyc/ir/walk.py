@@ -65,12 +65,7 @@ def rewrite_nodes(body: Body, rule: Rule, scope: Scope = TOP) -> Body:
         made = rule(node, scope)
         if made is None:
             made = rewrite_inside(node, rule, scope)
-            if (
-                isinstance(made, (If, Loop))
-                and made is not node
-                and not made.body
-                and not (isinstance(made, If) and made.orelse)
-            ):
+            if made is not node and _is_empty(made):
                 continue
         result += made if isinstance(made, tuple) else (made,)
     return body if len(result) == len(body) and all(a is b for a, b in zip(result, body, strict=True)) else tuple(result)

@@ -13,7 +13,7 @@ from __future__ import annotations
 from math import prod
 
 from polyc.diagnostics import Remark
-from polyc.ir.expr import Call, Const, Expr, reads
+from polyc.ir.expr import Const, Expr, reads
 from polyc.ir.program import Program, Statement
 from polyc.ir.simplify import simplify
 from polyc.poly.ranges import Ranges
@@ -72,5 +72,5 @@ def _find_step(s: Statement, program: Program, ranges: Ranges, target: Target) -
 
 
 def _is_before(subscript: Expr, step: Expr) -> bool:
-    distance = simplify(Call("sub", (step, subscript)))
+    distance = simplify(step - subscript)
     return isinstance(subscript, Const) or (isinstance(distance, Const) and int(distance.value) > 0)
