@@ -77,6 +77,8 @@ def summed(form: str, w: np.ndarray, x: np.ndarray, on: bool) -> list[list[Any]]
     shift = -1 if "k + 1" in form else 0
     helpers = {"first": lambda a, b: a * 1, "chosen": lambda a, on: a if on else 1, "f32": np.float32, "np": np}
     rows = []
+    if x.dtype.kind in "iu":  # NumPy 1 compares elements with no number beyond their type
+        w, x = w.astype(object), x.astype(object)
     with np.errstate(all="ignore"):
         for r in range(x.shape[0]):
             points = [{**helpers, "w": w, "x": x, "on": on, "r": r, "k": k} for k in range(shift, x.shape[1] + shift)]
