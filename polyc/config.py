@@ -71,7 +71,7 @@ SWITCHES: dict[str, tuple[str, ...]] = {
 
 ENVIRONMENT: dict[str, str] = {
     "POLYC_TARGET": "machine model: x86-64-v2, x86-64-v3, x86-64-v4 or aarch64 (default: the host)",
-    "POLYC_MACHINE": "machine in the place of this one: zen3, skylake-x, sapphire-rapids, small-vm or an x86-64 level",
+    "POLYC_MACHINE": "machine in the place of this one: zen2 to zen5, skylake-x, sapphire-rapids, neoverse, small-vm, a level",
     "POLYC_NUM_THREADS": "threads per kernel (default: OMP_NUM_THREADS, else the number of cores)",
     "POLYC_VERIFY": "1 compares every call with the reference interpreter",
     "POLYC_EINSUM": "compile lets polyc.einsum compile at once, instead of when calls have lost as much time as that takes",

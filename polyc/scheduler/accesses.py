@@ -7,6 +7,7 @@ from math import prod
 from typing import Literal
 from weakref import WeakKeyDictionary
 
+from polyc.code_limits import MAX_STRIDE
 from polyc.ir.expr import Call, Const, Expr, Index, Read, Select, Size, children, index_names, reads, walk
 from polyc.ir.linear import index_coefficients
 from polyc.poly.scop import Scop, ScopStatement
@@ -15,21 +16,14 @@ from polyc.records import dataclass
 Motion = Literal["invariant", "unit", "strided"]
 """unit: to the neighbour; for a read also a few elements on, because all in between are loaded together and shuffled."""
 
-NEAR = 4
-"""Elements between lanes up to which a read takes whole vectors (`codegen.writer.shuffles.MAX_STRIDE`)."""
-
 UNKNOWN_EXTENT = 512
 """Trip count assumed for a symbolic extent."""
 
+SHORT_SUM = 16
+"""Terms of a sum up to which memory bounds it, not arithmetic, and are added one by one where vectors of them would wait."""
+
 MATH_WEIGHT = 12
 """Arithmetic operations that one call of a transcendental function counts for."""
-
-STREAMING_BITS = 256
-"""Vector width for nests that memory bounds: arrays of NumPy start 16 bytes off a line, where every wider access
-straddles two lines and only half of these do (measured: layer normalisation 1.31 to 0.90 ms)."""
-
-MAX_WINDOW = 16
-"""Terms of a sum up to which memory bounds it, not arithmetic."""
 
 _CHEAP_CALLS = frozenset(
     "add sub mul neg abs max min fmax fmin lt le gt ge eq ne and or not floordiv mod "
@@ -56,7 +50,7 @@ class AccessMotion:
                 if index in self.named[d]:
                     return "strided"
                 continue
-            if c.get(index, 0) and not (last and abs(c[index]) <= (1 if self.is_write else NEAR)):
+            if c.get(index, 0) and not (last and abs(c[index]) <= (1 if self.is_write else MAX_STRIDE)):
                 return "strided"
         if self.coefficients and self.coefficients[-1] and self.coefficients[-1].get(index, 0):
             return "unit"
@@ -105,10 +99,10 @@ def is_strided_window(s: ScopStatement) -> bool:
     """Whether a statement sums a few elements each, over windows that step on along rows of memory by more than one."""
     if not s.is_reduction or operation_weight(s.value) >= MATH_WEIGHT:
         return False
-    if prod(trip_count(s.extents[i]) for i in s.reduction_indices) > MAX_WINDOW:
+    if prod(trip_count(s.extents[i]) for i in s.reduction_indices) > SHORT_SUM:
         return False
     lasts = (m.coefficients[-1] for m in access_motions(s) if not m.is_write and m.coefficients)
-    return any(c and 2 <= abs(c.get(i, 0)) <= NEAR for c in lasts for i in s.separate_left)
+    return any(c and 2 <= abs(c.get(i, 0)) <= MAX_STRIDE for c in lasts for i in s.separate_left)
 
 
 def trip_count(extent: Expr) -> int:

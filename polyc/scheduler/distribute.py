@@ -13,15 +13,16 @@ from math import prod
 
 from polyc.ir.expr import Expr, Index
 from polyc.ir.simplify import linear_form
+from polyc.machine import Level
 from polyc.poly.rows import Band, Leaf, Member, Node, Sequence, statements_of
 from polyc.poly.scop import Scop, ScopStatement
 from polyc.scheduler.accesses import access_motions, index_trips, statement_work
 from polyc.scheduler.contractions.choice import choose
 from polyc.scheduler.contractions.contraction import find_contraction
 from polyc.scheduler.misfits import bytes_between, groups_across, narrows_tiles, passed_bytes, scattered_parts
-from polyc.scheduler.parallel import MINIMUM_ITERATIONS, MINIMUM_WORK
+from polyc.scheduler.parallel import MINIMUM_ITERATIONS
 from polyc.scheduler.rewriting.split import ENOUGH_TASKS, TILE_TASK
-from polyc.scheduler.traffic import Level, find_level, pass_cycles, stream
+from polyc.scheduler.traffic import find_level, pass_cycles, stream
 from polyc.target import Target
 
 TILE_ROWS = 8
@@ -54,7 +55,7 @@ def distribute_bands(node: Node, scop: Scop, target: Target, depth: int = 0, is_
             is_row = depth > 0 and len(node.members) == 1 and all(isinstance(part, Leaf) for part in child.children)
             reduces = any(m.kind == "R" for m in node.members)
             if not is_inside and not is_row and reduces and _tasks(node, scop) < ENOUGH_TASKS:
-                parallel = _free_parallel_parts(node.members, child, scop)
+                parallel = _free_parallel_parts(node.members, child, scop, target)
                 if parallel is not None:
                     return distribute_bands(parallel, scop, target, depth)
             if not is_inside and _starves(node.members, child, scop, target):
@@ -155,11 +156,11 @@ def _tasks(band: Band, scop: Scop) -> int:
     return iterations if n < 2 else iterations // TILE_TASK
 
 
-def _free_parallel_parts(members: tuple[Member, ...], child: Sequence, scop: Scop) -> Node | None:
+def _free_parallel_parts(members: tuple[Member, ...], child: Sequence, scop: Scop, target: Target) -> Node | None:
     """Runs of parts that reduce along the band, and runs that do not; None if all are alike or there is little work."""
     work = sum(statement_work(scop.statement(n)) for n in statements_of(child))
     reduces = [any(_reduces(m, scop.statement(n)) for m in members for n in statements_of(part)) for part in child.children]
-    if all(reduces) or work < MINIMUM_WORK:
+    if all(reduces) or work < target.threads.least_work:
         return None
     runs: list[tuple[bool, list[Node]]] = []
     for part, reducing in zip(child.children, reduces, strict=True):

@@ -9,28 +9,15 @@ from __future__ import annotations
 from dataclasses import replace
 from math import prod
 
+from polyc.machine import Level
 from polyc.poly.rows import Band, Leaf, Member, Node, Sequence, statements_of
 from polyc.poly.scop import Scop, ScopStatement
 from polyc.scheduler.accesses import AccessMotion, access_motions, index_trips, statement_work
-from polyc.scheduler.contractions.choice import Choice, choose, estimate_cycles
+from polyc.scheduler.contractions.choice import CLEARLY, Choice, choose, estimate_cycles
 from polyc.scheduler.contractions.contraction import Contraction, find_contraction
 from polyc.scheduler.parallel import MINIMUM_ITERATIONS
-from polyc.scheduler.traffic import Level, find_level, pass_cycles, write_cycles
+from polyc.scheduler.traffic import find_level, pass_cycles, write_cycles
 from polyc.target import Target
-
-CLEARLY = 0.95
-"""Part of the cycles of shared loops below which loops apart are better."""
-
-SCATTERED = {Level.L1: 2.0, Level.L2: 3.0, Level.L3: 15.0, Level.MEMORY: 15.0}
-"""Cycles of an element that is written to a line of its own, by the cache that holds these lines until they are full.  (AMD,
-Zen 4: norms of rows whose result is turned take 1.6 cycles more of 100×100 and 300×300, 2.8 of 1000×1000, 16 of 1024×1024
-whose lines meet in few sets.)"""
-
-TURNED = 0.5
-"""The same where blocks of elements are turned in registers."""
-
-FORK_CYCLES = 4000
-"""What one more nest costs where threads share it: a microsecond."""
 
 
 def narrows_tiles(members: tuple[Member, ...], child: Sequence, passed: int, scop: Scop, target: Target) -> bool:
@@ -115,7 +102,7 @@ def _is_narrow(
         results = contraction.itemsize * prod(contraction.trips[i] for i in contraction.left)
         apart += choice.total - choice.cycles.get("copies", 0.0) - write_cycles(results, results, target)
         together += (estimate_cycles(piece, inside, target) - copies) * repeated
-    return apart + pass_cycles(passed, passed, target) + FORK_CYCLES < CLEARLY * together
+    return apart + pass_cycles(passed, passed, target) + target.threads.fork < CLEARLY * together
 
 
 def passed_bytes(part: set[str], others: set[str], scop: Scop) -> int:
@@ -166,11 +153,11 @@ def scattered_parts(
         lines = prod(trips[i] for i in s.left if write.motion(i) == "strided") // repeated
         pitch = itemsize * prod(trips[i] for i in s.left if write.motion(i) == "unit")
         points = prod(trips.values())
-        together += points * SCATTERED[find_level(lines * target.cache_line, target, pitch, itemsize)]
+        together += points * target.memory.scattered[find_level(lines * target.cache_line, target, pitch, itemsize)]
         read = sum(scop.tensors[m.tensor].dtype.itemsize * points for m in access_motions(s) if _moves(m, s))
-        apart += points * TURNED + repeated * pass_cycles(read / repeated, read / repeated, target)
+        apart += points * target.copies.transposed + repeated * pass_cycles(read / repeated, read / repeated, target)
     forks = repeated if kept and repeated < MINIMUM_ITERATIONS else 1
-    return (kept, groups) if apart + forks * FORK_CYCLES < CLEARLY * together else None
+    return (kept, groups) if apart + forks * target.threads.fork < CLEARLY * together else None
 
 
 def _scattered(members: tuple[Member, ...], part: Node, scop: Scop) -> tuple[int, ScopStatement] | None:

@@ -7,13 +7,11 @@ from dataclasses import replace
 from math import prod
 
 from polyc.diagnostics import Remark
+from polyc.machine import Threads
 from polyc.poly.domains import is_product
 from polyc.poly.scop import Scop
 from polyc.poly.tree import Mark, Plan, PlanLoop, PlanSequence, plan_statements
 from polyc.scheduler.accesses import index_trips, is_constant, statement_work
-
-MINIMUM_WORK = 1 << 16
-"""Operations below which a nest stays on one thread (a fork and join costs about a microsecond)."""
 
 MINIMUM_ITERATIONS = 8
 """Iterations that balance well over a few threads; a later loop is preferred to one with fewer."""
@@ -22,19 +20,6 @@ MINIMUM_BLOCKS = 2
 """The same for blocks of symbolic extents, which are cut for the cache: another loop outside of them would undo them, and most
 calls have more than the first one."""
 
-WORK_PER_FORK = 1 << 20
-"""Operations that one more fork and join should share out."""
-
-WORK_PER_STEP = 3 << 17
-"""The same for what is shared out at each step of a sequential loop: the threads meet again at once, while they still wait in a
-loop for work, and what one of them reads at each step stays in its own cache (a recurrent layer's weights)."""
-
-WORK_PER_PART = 1 << 18
-"""Operations that are worth a part of their own, which a thread that has done its own may take from another one."""
-
-UNEVEN_PART = 1 << 14
-"""The same where iterations hold different numbers of instances: with several parts each, threads share out a triangle."""
-
 WORK_TO_COLLAPSE = 1 << 12
 """Operations of an iteration of two loops from which threads share both as one: finding out where it is takes a division."""
 
@@ -42,27 +27,28 @@ CHUNK = 4096
 """Elements per iteration when the only parallel loop is the vector loop itself."""
 
 
-def mark_parallel_loops(plan: Plan, scop: Scop) -> tuple[Plan, list[Remark]]:
+def mark_parallel_loops(plan: Plan, scop: Scop, threads: Threads) -> tuple[Plan, list[Remark]]:
     """Mark one loop ``parallel`` in every top-level nest that is worth it, and move it outermost."""
     remarks: list[Remark] = []
     children = plan.children if isinstance(plan, PlanSequence) else (plan,)
-    result = tuple(_mark(child, scop, remarks) for child in children)
+    result = tuple(_mark(child, scop, threads, remarks) for child in children)
     return (PlanSequence(result) if isinstance(plan, PlanSequence) else result[0]), remarks
 
 
-def _mark(plan: Plan, scop: Scop, remarks: list[Remark], repetitions: int = 1) -> Plan:
+def _mark(plan: Plan, scop: Scop, threads: Threads, remarks: list[Remark], repetitions: int = 1) -> Plan:
     """`repetitions`: iterations of the sequential loops around."""
     names = [n for n in plan_statements(plan) if not n.startswith("init_")]
     label = names[0] if names else None
     work = sum(statement_work(scop.statement(n)) for n in names) // repetitions
-    if not isinstance(plan, PlanLoop) or work < MINIMUM_WORK:
-        remarks.append(Remark("missed", "parallel", f"one thread: {work} operations, parallel from {MINIMUM_WORK}", label))
+    if not isinstance(plan, PlanLoop) or work < threads.least_work:
+        message = f"one thread: {work} operations, parallel from {threads.least_work}"
+        remarks.append(Remark("missed", "parallel", message, label))
         return plan
     if any(loop.mark is not None and loop.mark.kind == "pipeline" for loop in _loops_inside(plan)):
         remarks.append(Remark("passed", "parallel", f"a pipeline of columns of tiles, {work} operations", label))
         return plan
     if plan.kind == "S":
-        return _mark_below_steps(plan, scop, remarks, work, label)
+        return _mark_below_steps(plan, scop, threads, remarks, work, label)
     chain: list[PlanLoop] = []
     node: Plan = plan
     while isinstance(node, PlanLoop) and node.kind == "P":
@@ -75,7 +61,7 @@ def _mark(plan: Plan, scop: Scop, remarks: list[Remark], repetitions: int = 1) -
             inner = replace(vector, part="point", size=CHUNK)
             remarks.append(Remark("passed", "parallel", f"chunks of {CHUNK} elements of the vector loop", label))
             tiles = replace(vector, part="tile", size=CHUNK, child=inner)
-            least = _least_part(work, _trip(tiles, scop), False, _has_symbolic_extent(vector, scop))
+            least = _least_part(work, _trip(tiles, scop), False, _has_symbolic_extent(vector, scop), threads)
             return replace(tiles, mark=Mark("parallel", least_part=least))
         remarks.append(Remark("missed", "parallel", "the outermost loop carries a dependence", label))
         return plan
@@ -83,7 +69,7 @@ def _mark(plan: Plan, scop: Scop, remarks: list[Remark], repetitions: int = 1) -
     enough = {n: MINIMUM_BLOCKS if _is_block(chain, n, scop) else MINIMUM_ITERATIONS for n in free}
     best = next((n for n in free if trips[n] >= enough[n]), max(free, key=lambda n: trips[n]))
     if trips[best] < MINIMUM_ITERATIONS and isinstance(node, PlanSequence):
-        inside = _mark_inside(chain, node, trips, work, scop)
+        inside = _mark_inside(chain, node, trips, work, scop, threads)
         if inside is not None:
             plan, found = inside
             reason = f"inside {trips[best]} iterations: too few for the loop around to balance"
@@ -94,7 +80,7 @@ def _mark(plan: Plan, scop: Scop, remarks: list[Remark], repetitions: int = 1) -
         return plan
     is_uneven = any(_is_uneven(chain[best], name, scop) for name in names)
     if not is_uneven and best and set(range(best)) <= set(free):
-        in_order = _share_in_order(chain, best, node, trips, work, scop, label)
+        in_order = _share_in_order(chain, best, node, trips, work, scop, threads, label)
         if in_order is not None:
             remarks.append(in_order[1])
             return in_order[0]
@@ -107,7 +93,7 @@ def _mark(plan: Plan, scop: Scop, remarks: list[Remark], repetitions: int = 1) -
             iterations = both
             rest[0] = replace(rest[0], mark=Mark("parallel"))
             joined = f", with the loop inside, of {trips[second]} iterations, as one"
-    least = _least_part(work, iterations, is_uneven, _has_symbolic_extent(chain[best], scop))
+    least = _least_part(work, iterations, is_uneven, _has_symbolic_extent(chain[best], scop), threads)
     parts = f", in parts of {least} or more" if least else ""
     message = f"a loop of {trips[best]} iterations, {work} operations{joined}{parts}"
     remarks.append(Remark("passed", "parallel", message, label))
@@ -119,7 +105,14 @@ def _mark(plan: Plan, scop: Scop, remarks: list[Remark], repetitions: int = 1) -
 
 
 def _share_in_order(
-    chain: list[PlanLoop], best: int, inner: Plan, trips: dict[int, int], work: int, scop: Scop, label: str | None
+    chain: list[PlanLoop],
+    best: int,
+    inner: Plan,
+    trips: dict[int, int],
+    work: int,
+    scop: Scop,
+    threads: Threads,
+    label: str | None,
 ) -> tuple[Plan, Remark] | None:
     """Threads share the loops in front of `best`, which may be short, and blocks of tiles of it as one loop: elements are
     visited in the order of memory, whatever their number is.  None where this is not worth it, and for blocks that are cut for
@@ -140,7 +133,7 @@ def _share_in_order(
         if n_tiles > 1
         else [*chain[first:best], *chain[best + 1 :]]
     )
-    least = _least_part(work, iterations, False, True)
+    least = _least_part(work, iterations, False, True, threads)
     marks = [Mark("parallel", least_part=least), *(Mark("parallel") for _ in outer[1:])]
     result = inner
     for each in reversed(rest):
@@ -151,9 +144,9 @@ def _share_in_order(
     return result, Remark("passed", "parallel", message, label)
 
 
-def _least_part(work: int, iterations: int, is_uneven: bool, is_symbolic: bool) -> int:
+def _least_part(work: int, iterations: int, is_uneven: bool, is_symbolic: bool, threads: Threads) -> int:
     """Iterations of the least part of a loop for which a thread comes back; 0 where no thread would get two."""
-    wanted = UNEVEN_PART if is_uneven else WORK_PER_PART
+    wanted = threads.work_per_uneven_part if is_uneven else threads.work_per_part
     least = -(-wanted // max(1, work // iterations))
     return least if is_uneven or is_symbolic or iterations >= 4 * least else 0
 
@@ -176,7 +169,9 @@ def _has_symbolic_extent(loop: PlanLoop, scop: Scop) -> bool:
     return any(c and not is_constant(s.extents[s.indices[k]]) for s, row in named for k, c in enumerate(row.coefficients))
 
 
-def _mark_below_steps(plan: PlanLoop, scop: Scop, remarks: list[Remark], work: int, label: str | None) -> Plan:
+def _mark_below_steps(
+    plan: PlanLoop, scop: Scop, threads: Threads, remarks: list[Remark], work: int, label: str | None
+) -> Plan:
     """Share out what each step of sequential loops does, where it is worth a fork and join."""
     steps: list[PlanLoop] = []
     repetitions = 1
@@ -185,12 +180,12 @@ def _mark_below_steps(plan: PlanLoop, scop: Scop, remarks: list[Remark], work: i
         steps.append(node)
         repetitions *= max(1, _trip(node, scop))
         node = node.child
-    if work // repetitions < WORK_PER_STEP:
+    if work // repetitions < threads.work_per_step:
         message = f"the outermost loop carries a dependence, and a step has {work // repetitions} operations"
         remarks.append(Remark("missed", "parallel", message, label))
         return plan
     children = node.children if isinstance(node, PlanSequence) else (node,)
-    marked = tuple(_mark(child, scop, remarks, repetitions) for child in children)
+    marked = tuple(_mark(child, scop, threads, remarks, repetitions) for child in children)
     result: Plan = PlanSequence(marked) if isinstance(node, PlanSequence) else marked[0]
     for loop in reversed(steps):
         result = replace(loop, child=result)
@@ -212,16 +207,16 @@ def _is_uneven(loop: PlanLoop, name: str, scop: Scop) -> bool:
 
 
 def _mark_inside(
-    chain: list[PlanLoop], body: PlanSequence, trips: dict[int, int], work: int, scop: Scop
+    chain: list[PlanLoop], body: PlanSequence, trips: dict[int, int], work: int, scop: Scop, threads: Threads
 ) -> tuple[Plan, list[Remark]] | None:
     """Leave a short chain of loops serial and share out what it repeats, where each repetition is worth a fork and join."""
     repetitions = 1
     for n in trips:
         repetitions *= trips[n]
-    if work // repetitions < WORK_PER_FORK:
+    if work // repetitions < threads.work_per_fork:
         return None
     found: list[Remark] = []
-    children = tuple(_mark(child, scop, found) for child in body.children)
+    children = tuple(_mark(child, scop, threads, found) for child in body.children)
     heaviest = max(body.children, key=lambda child: _plan_work(child, scop))
     marked = children[body.children.index(heaviest)]
     if not (isinstance(marked, PlanLoop) and marked.mark is not None and marked.mark.kind == "parallel"):

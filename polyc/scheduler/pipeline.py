@@ -100,7 +100,7 @@ def _block_rows(draft: Draft, ctx: PlanContext) -> Draft:
 
 
 def _mark_parallel_loops(draft: Draft, ctx: PlanContext) -> Draft:
-    plan, found = mark_parallel_loops(draft.planned, draft.scop)
+    plan, found = mark_parallel_loops(draft.planned, draft.scop, ctx.target.threads)
     ctx.remarks.extend(found)
     return replace(draft, plan=plan)
 

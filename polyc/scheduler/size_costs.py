@@ -6,12 +6,13 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import field
 from math import inf
 
+from polyc.code_limits import MAX_STRIDE
 from polyc.ir.expr import Expr, Select, Size, eq, int_const, substitute, walk
 from polyc.ir.versions import NEVER
 from polyc.poly.ranges import assume_sizes, estimate_extent
 from polyc.poly.scop import Scop, ScopStatement
 from polyc.records import dataclass, replace
-from polyc.scheduler.accesses import NEAR, access_motions
+from polyc.scheduler.accesses import access_motions
 from polyc.scheduler.amounts import A, Amount, as_expr, ceil_div, product, total
 from polyc.scheduler.contractions.choice import Choice, choose, estimate
 from polyc.scheduler.contractions.contraction import Contraction, call_trips, find_contraction, measure_call
@@ -19,9 +20,6 @@ from polyc.scheduler.contractions.operands import form_extent
 from polyc.scheduler.distribute import reread_cycles
 from polyc.scheduler.traffic import pass_cycles, write_cycles
 from polyc.target import Target
-
-READ_CYCLES, FAR_READ_CYCLES, VECTOR_BYTES = 1.8, 12.0, 64
-"""Of a statement that is no contraction, for each read of a vector of so many bytes: along memory, and lane by lane."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,10 +150,11 @@ def _weigh_reads(s: ScopStatement, target: Target, scop: Scop) -> tuple[str | No
     """Of a statement that is no contraction: the index along memory of what it writes, cycles per vector, and its lanes."""
     write, *read = access_motions(s)
     last = (write.coefficients[-1] if write.coefficients else None) or {}
-    along = next((i for i, step in last.items() if abs(step) <= NEAR), None)
+    along = next((i for i, step in last.items() if abs(step) <= MAX_STRIDE), None)
     if along is None:
-        return None, READ_CYCLES * len(read), 1
+        return None, target.loops.read * len(read), 1
     size = scop.tensors[s.target].dtype.itemsize
     lanes = max(1, target.lanes(size))
-    cycles = sum(FAR_READ_CYCLES if m.motion(along) == "strided" else READ_CYCLES for m in read)
-    return along, cycles * lanes * size / VECTOR_BYTES, lanes
+    costs = target.loops
+    cycles = sum(costs.far_read if m.motion(along) == "strided" else costs.read for m in read)
+    return along, cycles * lanes * size / target.cache_line, lanes

@@ -11,11 +11,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import field
 from math import prod
 
+from polyc.code_limits import MAX_STRIDE
 from polyc.ir.expr import Const, Expr
 from polyc.poly.scop import ScopStatement, ScopTensor
 from polyc.records import dataclass
 from polyc.scheduler.accesses import (
-    STREAMING_BITS,
+    SHORT_SUM,
     AccessMotion,
     access_motions,
     index_trips,
@@ -32,26 +33,14 @@ STREAM_VECTORS, WIDE_STREAM = 512, 32
 than cores are worth it: short pieces of rows cost the prefetcher its lead (one thread, 4096 x 4096: 1024 columns at once
 1.37 ms, 512 1.87, 256 2.31)."""
 
-LONGEST_ROW = 4
-"""Elements of rows up to which a vector of elements, one of each row, is loaded with all that lies between them."""
-
-OPERATIONS_OF_ROW = 3.0
-"""Loads and shuffles for each element of a row: three vectors take 9, four take 12."""
-
-IN_FLIGHT = 8
-"""Vectors of accumulators whose operands nothing shares, of rows that no window reads again, where registers are few.  Two at a
-time are waited for (AVX2, Zen 4, max over the middle of 32x1000x64 floats 0.25 ms, eight 0.19; sums 0.24 and 0.19)."""
-
 STREAM_ROWS = 8
 """Rows added to the accumulators at once: one load and one store of an accumulator for so many multiply-adds."""
 
+OPERATIONS_OF_ROW = 3.0
+"""Loads and shuffles for each element of short rows that are accessed whole: three vectors take 9, four take 12."""
+
 Rows = Mapping[tuple[str, tuple[Expr, ...]], float]
 """Operations by tensor and subscripts, of accesses to elements of rows that are accessed whole."""
-
-MOST_GATHERED = 16
-"""Elements that data chooses, in a sum for each row, up to which they are added one by one.  A gather takes no less time than
-so many loads, and lanes of one sum are added up across (Zen 4, sums of 8 and of 16: 0.4 and 0.7 of the time with AVX-512, 0.65
-and 0.8 with AVX2)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +107,7 @@ def _row_length(m: AccessMotion, index: str, tensors: Mapping[str, ScopTensor]) 
     if moving != [len(m.coefficients) - 2] or m.coefficients[-2] != {index: 1} or m.coefficients[-1]:
         return None
     extent = tensors[m.tensor].shape[-1]
-    return int(extent.value) if isinstance(extent, Const) and 2 <= extent.value <= LONGEST_ROW else None
+    return int(extent.value) if isinstance(extent, Const) and 2 <= extent.value <= MAX_STRIDE else None
 
 
 def gathered_index(s: ScopStatement) -> str | None:
@@ -129,7 +118,7 @@ def gathered_index(s: ScopStatement) -> str | None:
     (index,) = s.reduction_indices
     operands = [m for m in access_motions(s) if not m.is_write]
     gathered = any(c is None and index in names for m in operands for c, names in zip(m.coefficients, m.named, strict=True))
-    if not gathered or not 2 <= index_trips(s)[index] <= MOST_GATHERED:
+    if not gathered or not 2 <= index_trips(s)[index] <= SHORT_SUM:
         return None
     is_along = any(m.motion(index) == "unit" for m in operands)
     return index if is_along and not any(m.motion(i) == "unit" for m in operands for i in s.left) else None
@@ -191,12 +180,12 @@ def choose_register_tile(s: ScopStatement, target: Target, lanes: int, allow_red
                 others = _product(trips[i] for i in s.separate_left if i != vector)
                 chunk = _streamed_columns(trips[vector], lanes, max(1, target.cores // others))
                 return RegisterTile(vector, lanes, {vector: chunk}, {streamed: STREAM_ROWS})
-        is_narrow = is_strided_window(s) and target.vector_bits > STREAMING_BITS
+        is_narrow = is_strided_window(s) and target.vector_bits > target.streaming_bits
         is_bound = is_narrow or any(c is None for m in operands for c in m.coefficients)
         mr, n = _tile_shape(target.n_registers, trips[rows[0]] if rows else 1, columns, is_bound)
         is_plain = all(c is not None and len(c) <= 1 for m in operands for c in m.coefficients)
         if mr == 1 and is_plain and target.n_registers < 32:
-            n = max(1, min(IN_FLIGHT, columns))
+            n = max(1, min(target.in_flight, columns))
         sizes = {vector: n * lanes}
         if rows and mr > 1:
             sizes[rows[0]] = mr
@@ -247,7 +236,7 @@ def _tile_shape(registers: int, max_rows: int, max_columns: int, is_bound: bool)
     """Rows and vectors per row with the fewest loads per multiply-add that fit into the registers.
 
     `is_bound`: memory bounds it.  Where data names the rows of an operand, each pass along them reads the names and their cache
-    misses again; windows have vectors of half the width (`STREAMING_BITS`)."""
+    misses again; windows have vectors of half the width (`Machine.streaming_bits`)."""
     widest = 4 if registers >= 32 else 2
     best = (0.0, 1, 1)
     for n in range(1, min(widest, max_columns) + 1):

@@ -1,72 +1,29 @@
 """The model of memory traffic behind all estimates: where bytes that are used again are found, and what it costs to move them.
 
 Everything follows from a *footprint*: the bytes that are touched between two uses of one element.  The first level that has
-room for them gives the element back; each level has rates, in bytes per cycle of one core, which were measured on the kernels
-whose choices they decide.  `contraction` asks for streams of operands, `overlap_costs` and `distribute` for tensors that one
-statement passes to the next.  Rough on purpose: it only has to rank choices.  Functions give cycles of one core unless their
-name says bytes.  They take amounts (`amounts`): numbers, or formulas over the sizes of a call.
+room for them gives the element back; each level has rates (`machine.Memory`).  `contraction` asks for streams of operands,
+`overlap_costs` and `distribute` for tensors that one statement passes to the next.  Rough on purpose: it only has to rank
+choices.  Functions give cycles of one core unless their name says bytes.  They take amounts (`amounts`): numbers, or formulas
+over the sizes of a call.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from enum import IntEnum
 from typing import Generic
 
+from polyc.machine import Level
 from polyc.records import dataclass
 from polyc.scheduler.amounts import A, Amount, Truth, common_power, either, largest, smallest, whole_part
 from polyc.target import Target
 
 
-class Level(IntEnum):
-    """Where bytes are found, nearest first."""
-
-    L1 = 1
-    L2 = 2
-    L3 = 3
-    MEMORY = 4
-
-
-HELD = 0.7
-"""Part of a cache that is left for what is used again: the rest streams past, or falls into sets that are full."""
-
-L3_SHARE = 32 << 20
-"""Most bytes that one core may count on in the last-level cache: virtual machines report that of the whole machine."""
-
-READ = {Level.L1: float("inf"), Level.L2: 40.0, Level.L3: 12.0, Level.MEMORY: 12.0}
-"""Bytes per cycle in order; loads from the first level are part of the arithmetic."""
-
-READ_STRIDED = {Level.L1: float("inf"), Level.L2: 26.0, Level.L3: 5.0, Level.MEMORY: 5.0}
-"""By lines that no prefetcher foresees."""
-
-ASKED_AHEAD = {Level.L3: 20.0, Level.MEMORY: 8.0}
-"""By lines that the steps of a sum ask for ahead (`codegen`'s `steps_ahead`): tiles of 4 x 4 vectors of 64 bytes, which read
-five lines in 16 cycles, wait for hardly any of them."""
-
-ASKED_LINES, ASKED_STEPS = 6, 64
-"""Most lines of a step, and fewest steps, for which that is done."""
-
-WRITTEN = {Level.L1: float("inf"), Level.L2: float("inf"), Level.L3: 8.0, Level.MEMORY: 4.0}
-"""Bytes of results: each line is read before it is written, and goes back later.  Near caches take them meanwhile."""
-
-PASSED = {Level.L1: float("inf"), Level.L2: 20.0, Level.L3: 6.0, Level.MEMORY: 10 / 3}
-"""Bytes that one statement writes and another one reads: a line of memory moves three times."""
-
-PAGE = 4096
-"""Bytes whose addresses choose the set of a first-level cache: that cache has one way for each so many bytes."""
-
-
 def room_bytes(level: Level, target: Target) -> float:
     """Bytes that stay in a cache until they are used again."""
-    match level:
-        case Level.L1:
-            return HELD * target.l1
-        case Level.L2:
-            return HELD * target.l2
-        case Level.L3:
-            return min(HELD * target.l3, L3_SHARE)
-        case Level.MEMORY:
-            return float("inf")
+    if level is Level.MEMORY:
+        return float("inf")
+    held = target.memory.held * target.size(level)
+    return min(held, target.memory.l3_per_core) if level is Level.L3 else held
 
 
 Places = list[tuple[Truth, Level]]
@@ -80,8 +37,7 @@ def find_places(footprint: Amount, target: Target, stride: Amount = 0, run: floa
     for level in Level:
         held: Truth = level is Level.MEMORY or footprint <= room_bytes(level, target)
         if level <= Level.L2 and held is not False:
-            size = target.l1 if level is Level.L1 else target.l2
-            held = held & has_sets(footprint, stride, size, target, run)
+            held = held & has_sets(footprint, stride, level, target, run)
         if held is not False:
             found.append((held, level))
         if held is True:
@@ -106,13 +62,13 @@ def at_places(places: Places, cost: Callable[[Level], A]) -> A:
 
 def pass_cycles(size: A, between: A, target: Target) -> A:
     """Writing `size` bytes, and reading them again after `between` bytes."""
-    return at_places(find_places(between, target), lambda level: size / PASSED[level])
+    return at_places(find_places(between, target), lambda level: size / target.memory.passed[level])
 
 
 def write_cycles(footprint: A, run: A, target: Target) -> A:
     """Writing `footprint` bytes of results once, `run` bytes at a time: the line at an end of a run may be moved once more."""
     moved = footprint * (1 + 0.5 * target.cache_line / run)
-    return at_places(find_places(footprint, target), lambda level: moved / WRITTEN[level])
+    return at_places(find_places(footprint, target), lambda level: moved / target.memory.written[level])
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +89,8 @@ def stream(bytes_per_step: A, footprint: A, target: Target, stride: A = 0, run: 
     is_strided = not (isinstance(stride, int) and stride == 0)
 
     def cycles(level: Level) -> A:
-        return bytes_per_step / (READ_STRIDED if (run if level <= Level.L2 else is_strided) else READ)[level]
+        rates = target.memory.read_strided if (run if level <= Level.L2 else is_strided) else target.memory.read
+        return bytes_per_step / rates[level]
 
     def far_cycles(level: Level) -> A:
         return cycles(level) if level >= Level.L3 else 0.0
@@ -154,30 +111,31 @@ def choose_stream(condition: Truth, then: Callable[[], Stream[A]], other: Callab
 def asked_ahead(found: Stream[A], width: float, steps: A, size: A, target: Target) -> Stream[A]:
     """The stream `found` of `width` bytes far apart in each of so many steps, over an operand of `size` bytes, where generated
     code asks for it ahead."""
-    if not target.cache_line <= width <= ASKED_LINES * target.cache_line:
+    prefetchers, rates = target.prefetchers, target.memory.read_prefetched
+    if not target.cache_line <= width <= prefetchers.strided_lines * target.cache_line:
         return found
 
     def asked() -> Stream[A]:
         places = [(held, level) for held, level in find_places(size, target) if level >= Level.L3]
 
         def at(level: Level) -> A:
-            return smallest(found.cycles, found.bytes / ASKED_AHEAD[level])
+            return smallest(found.cycles, found.bytes / rates[level])
 
         def far(level: Level) -> A:
-            return 0.0 if ASKED_AHEAD[level] > READ[level] else smallest(found.far_cycles, at(level))
+            return 0.0 if rates[level] > target.memory.read[level] else smallest(found.far_cycles, at(level))
 
         return Stream(found.bytes, at_places(places, at), at_places(places, far), found.passed)
 
-    return choose_stream((steps >= ASKED_STEPS) & (size > target.l2), asked, lambda: found)
+    return choose_stream((steps >= prefetchers.strided_steps) & (size > target.l2), asked, lambda: found)
 
 
-def has_sets(footprint: Amount, stride: Amount, size: int, target: Target, run: float = 0) -> Truth:
+def has_sets(footprint: Amount, stride: Amount, level: Level, target: Target, run: float = 0) -> Truth:
     """Whether a cache can hold runs of lines that start `stride` bytes apart: they may fall into few of its sets."""
-    line, ways = target.cache_line, l1_ways(target) if size == target.l1 else 8
+    line, ways = target.cache_line, target.ways(level)
     together = stride < line
     if together is True:
         return True
-    sets = size // (ways * line)
+    sets = target.size(level) // (ways * line)
     # Of sets that are no power of two that part decides which strides return to the same ones.
     step = largest(1, whole_part(common_power(stride, line * (sets & -sets)), line))
     reached = sets / step * smallest(step, max(1, run // line))
@@ -187,15 +145,11 @@ def has_sets(footprint: Amount, stride: Amount, size: int, target: Target, run: 
 def holds_rows(rows: int, strides: Iterable[Amount], target: Target) -> Truth:
     """Whether a set of the first-level cache holds a line of each row of a tile, which are so many bytes apart: too many of
     them fall into one set where all strides are about whole pages."""
-    margin = (target.cache_line - 1) // l1_ways(target)
-    found: Truth = rows <= l1_ways(target)
+    ways, page = target.ways(Level.L1), target.memory.page
+    margin = (target.cache_line - 1) // ways
+    found: Truth = rows <= ways
     if found:
         return True
     for stride in strides:
-        found = found | (stride <= margin) | ((stride + margin) % PAGE > 2 * margin)
+        found = found | (stride <= margin) | ((stride + margin) % page > 2 * margin)
     return found
-
-
-def l1_ways(target: Target) -> int:
-    """Lines that a set of the first-level cache holds."""
-    return max(8, target.l1 // PAGE)

@@ -33,6 +33,8 @@ def test_another_machine_stands_in_the_place_of_the_host(monkeypatch: pytest.Mon
     monkeypatch.setenv("POLYC_MACHINE", name)
     machine = driver.select_target(default_options())
     assert machine == MACHINES[name] == host_target()
+    if machine.architecture != X86_64_V2.architecture:
+        return
     older = driver.select_target(default_options().replace(target="x86-64-v2"))
     assert (older.features, older.l1, older.l2, older.l3, older.cores) == (
         X86_64_V2.features,

@@ -13,7 +13,7 @@ import pytest
 from polyc.codegen.emission.llvm import emit_llvm
 from polyc.codegen.objects.aot import c_header, write_object
 from polyc.codegen.objects.elf import rename_symbols
-from polyc.codegen.objects.host import has_halves, host_target, read_cache_sizes
+from polyc.codegen.objects.host import host_target, read_cache_sizes
 from polyc.codegen.objects.jit import LONG, assembly, compile_object, load_object, optimized_ir
 from polyc.diagnostics import InternalError, UnsupportedError
 from polyc.ir.expr import int_const
@@ -204,19 +204,6 @@ def test_object_and_header_serve_a_c_program(tmp_path):
     assert done.returncode == 0, done.stderr
     assert subprocess.run([program], capture_output=True, text=True, check=True).stdout == "2 10\n"
     assert sorted(p.name for p in tmp_path.iterdir()) == ["main", "main.c", "scale.h", "scale.o"]
-
-
-@pytest.mark.parametrize(
-    ("features", "expected"),
-    [
-        (("avx512f", "sse4a"), True),  # Zen 4
-        (("avx512f", "avx512vp2intersect", "sse4a"), False),  # Zen 5
-        (("amx-tile", "avx512f"), False),  # Sapphire Rapids
-        (("avx2", "sse4a"), False),
-    ],
-)
-def test_processors_that_halve_long_vectors(features: tuple[str, ...], expected: bool):
-    assert has_halves(features) == expected
 
 
 def test_host_model_is_consistent():

@@ -8,7 +8,8 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from polyc.codegen.emission.pipelines import PLACES, is_pipeline
+from polyc.codegen.emission.parts import PLACES
+from polyc.codegen.emission.pipelines import is_pipeline
 from polyc.ir.expr import Read
 from polyc.ir.loops import If, Loop, LoopNest, Store
 from polyc.ir.types import I64

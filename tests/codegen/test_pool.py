@@ -29,7 +29,8 @@ class Pool:
     """A pool whose regions run Python functions of a number; `asleep`: helpers sleep at once instead of looking for work."""
 
     def __init__(self, asleep: bool = False, wake_ns: int = 0) -> None:
-        addresses = load_pool(replace(HOST, spin_ns=0 if asleep else HOST.spin_ns, wake_ns=wake_ns))
+        times = replace(HOST.threads, spin_ns=0 if asleep else HOST.threads.spin_ns, wake_ns=wake_ns)
+        addresses = load_pool(replace(HOST, threads=times))
         region = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint, ctypes.c_uint)
         self.fork = region(addresses["GOMP_parallel"])
         self.number = ctypes.CFUNCTYPE(ctypes.c_int)(addresses["omp_get_thread_num"])

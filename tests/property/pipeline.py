@@ -16,6 +16,7 @@ from polyc.config import Options
 from polyc.ir.expr import evaluate
 from polyc.ir.interpret_loops import interpret_loops
 from polyc.ir.tolerance import Expectation, check_results
+from polyc.machine import Threads
 from polyc.runtime import memory
 from polyc.runtime.threads import set_num_threads
 from polyc.scheduler import parallel
@@ -53,9 +54,9 @@ def pinned(level: str) -> Target:
 def small_thresholds() -> Iterator[None]:
     """Threads, partial sums and overlapping tiles from the first iteration on, so that small programs reach that code too."""
     changes = [
-        (parallel, "MINIMUM_WORK", 1),
+        (Threads, "least_work", 1),
         (parallel, "MINIMUM_ITERATIONS", 2),
-        (parallel, "WORK_PER_PART", 4),
+        (Threads, "work_per_part", 4),
         (parallel, "CHUNK", 8),
         (steps, "MANY_STATES", 8),
         (split, "MINIMUM_POINTS", 2),

@@ -7,8 +7,6 @@ from dataclasses import replace
 
 import pytest
 
-from polyc.codegen.nests import parts, steps_ahead
-from polyc.scheduler import traffic
 from polyc.scheduler.contractions import costs
 from polyc.target import X86_64_V3, X86_64_V4, Target
 from tests.scheduler.support import lower
@@ -55,14 +53,6 @@ def test_rows_that_are_left_cost_no_more_than_a_tile_where_they_run_at_once():
     (choice,) = lower(MATMUL_NN, dict.fromkeys("MNK", 100), target=replace(X86_64_V3, l1=32 << 10)).choices.values()
     rows = [n for i, n in choice.way.tile.items() if i != choice.way.vector]
     assert rows == [6]
-
-
-def test_rows_left_of_a_tile_run_in_as_many_parts_as_estimated():
-    assert costs.ROW_PARTS == parts.ROW_PARTS
-
-
-def test_rows_are_asked_for_ahead_where_that_was_counted_on():
-    assert (traffic.ASKED_LINES, traffic.ASKED_STEPS) == (steps_ahead.MOST_LINES, steps_ahead.LEAST_STEPS)
 
 
 @pytest.mark.parametrize(

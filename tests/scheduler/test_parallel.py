@@ -9,7 +9,8 @@ import pytest
 
 import polyc
 from polyc.ir.loops import If, Loop, Node
-from polyc.scheduler.parallel import CHUNK, MINIMUM_WORK, WORK_PER_PART
+from polyc.machine import Threads
+from polyc.scheduler.parallel import CHUNK
 from tests.property.pipeline import small_thresholds
 from tests.scheduler.support import check, lower
 
@@ -36,13 +37,13 @@ ADD = "def f(float(M,N) X, float(N) b) -> (O) { O(i,j) = X(i,j) + b(j) }"
 
 
 def test_little_work_stays_on_one_thread():
-    assert said(ADD, M=100, N=300) == [f"missed: one thread: 60000 operations, parallel from {MINIMUM_WORK}"]
+    assert said(ADD, M=100, N=300) == [f"missed: one thread: 60000 operations, parallel from {Threads().least_work}"]
     assert said(ADD, M=110, N=300) == ["passed: a loop of 110 iterations, 66000 operations"]
 
 
 def test_much_work_is_cut_into_parts_that_are_worth_it():
     assert said(ADD, M=4096, N=512) == [
-        f"passed: a loop of 4096 iterations, {4096 * 1024} operations, in parts of {WORK_PER_PART // 1024} or more"
+        f"passed: a loop of 4096 iterations, {4096 * 1024} operations, in parts of {Threads().work_per_part // 1024} or more"
     ]
     assert "parts" not in said(ADD, M=256, N=512)[0]  # a part of its own for each of two threads, and nothing to take over
 

@@ -44,10 +44,10 @@ def test_a_chain_of_updates_is_computed_as_written():
 
 def test_hundreds_of_statements_are_cut_into_loops_of_bounded_length():
     """Fused into one loop, 600 statements took isl a quarter of a minute and more."""
-    from polyc.scheduler.rows.merge import MAX_TOGETHER
+    from polyc.code_limits import MAX_ITEMS
 
-    lines = "  ".join(f"r{k}(i) = x(i) * {k}.0" for k in range(2 * MAX_TOGETHER + 10))
-    names = ", ".join(f"r{k}" for k in range(2 * MAX_TOGETHER + 10))
+    lines = "  ".join(f"r{k}(i) = x(i) * {k}.0" for k in range(2 * MAX_ITEMS + 10))
+    names = ", ".join(f"r{k}" for k in range(2 * MAX_ITEMS + 10))
     operator = polyc.compile(f"def f(float(N) x) -> ({names}) {{ {lines} }}")
     x = np.arange(20, dtype="f4")
     loops = operator.lower(x).as_text("loops")

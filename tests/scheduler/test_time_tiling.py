@@ -16,7 +16,7 @@ from polyc.config import default_options
 from polyc.ir.interpret import interpret
 from polyc.poly.tree import Plan, PlanLoop, PlanSequence
 from polyc.scheduler.loops.time_tiling import BLOCKS, _candidates, _cost, _Space
-from polyc.target import Target, select_model
+from polyc.target import X86_64_V4, Target, select_model
 
 Array = np.ndarray[Any, Any]
 
@@ -133,7 +133,7 @@ def test_tiles_are_as_long_as_their_steps_or_multiples() -> None:
     # Where blocks begin would be a quotient otherwise, which proofs take minutes for.
     for steps in (24, 200):
         for tiles in _candidates(steps, [_Space(400, 1, BLOCKS), _Space(400, 1, (0,))]):
-            cost = _cost(tiles, 1000, [_Space(400, 1, BLOCKS), _Space(400, 1, (0,))], 16, 1 << 20, 2)
+            cost = _cost(tiles, 1000, [_Space(400, 1, BLOCKS), _Space(400, 1, (0,))], 16, 1 << 20, 2, X86_64_V4)
             assert cost is None or max(tiles.sizes[:2]) % min(tiles.sizes[:2]) == 0
 
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from polyc.code_limits import MAX_STRIDE
 from polyc.codegen.emission.accesses import element_pointer, store_element
 from polyc.codegen.emission.context import Context, State, byte_offset
 from polyc.codegen.emission.expressions import certain_reads, eval_value
@@ -27,16 +28,13 @@ from polyc.ir.loops import Buffer, Loop, Node, Store, Update
 from polyc.ir.types import DType
 from polyc.records import dataclass, replace
 
-MIN_ROW = 2
-"""Copies below which there is nothing to gain."""
-
 MIN_STORED_ROW = 4
 """Stores side by side below which each goes by itself."""
 
 
 def load_blocks(state: State, ctx: Context, loop: Loop, copies: int) -> dict[Read, tuple[str, list[Val]]]:
     """Reads of the body of an unrolled loop in a vector loop, with their value in every copy (before the first of them)."""
-    if ctx.lane is None or copies < MIN_ROW or ctx.lanes & (ctx.lanes - 1) or loop.kind != "unroll":
+    if ctx.lane is None or copies < 2 or ctx.lanes & (ctx.lanes - 1) or loop.kind != "unroll":
         return {}
     bound = ctx.bind(loop.var, Val("%", "i64"))
     found = {read: linear for read in _block_reads(state, loop) if (linear := _across(state, bound, loop.var, read))}
@@ -85,7 +83,7 @@ def _across(state: State, ctx: Context, variable: str, read: Read) -> tuple[Line
     if uniform.pop((Index(variable),), 0) != size or _mentions(uniform, variable) or _mentions(step, variable):
         return None
     known = constant_of(step)
-    if known is not None and abs(known) <= shuffles.MAX_STRIDE * size:
+    if known is not None and abs(known) <= MAX_STRIDE * size:
         return None
     return uniform, step
 
@@ -101,7 +99,7 @@ def store_interleaved(state: State, ctx: Context, loop: Loop, copies: int) -> bo
     """Emit an unrolled loop around one store whose copies fill what lies between the lanes: whole vectors side by side.
 
     False, and nothing is emitted, where it is anything else."""
-    if ctx.lane is None or loop.kind != "unroll" or loop.lower != int_const(0) or not 2 <= copies <= shuffles.MAX_STRIDE:
+    if ctx.lane is None or loop.kind != "unroll" or loop.lower != int_const(0) or not 2 <= copies <= MAX_STRIDE:
         return False
     match loop.body:
         case (Store() as store,):
@@ -163,7 +161,7 @@ def find_rows(state: State, ctx: Context, body: tuple[Node, ...]) -> list[Store]
             break
         split = split_lane(byte_offset(ctx, buffer, node.subscripts), ctx.lane)
         step = None if split is None else constant_of(split[1])
-        if split is None or step is None or abs(step) <= shuffles.MAX_STRIDE * size:
+        if split is None or step is None or abs(step) <= MAX_STRIDE * size:
             break
         place = split[0].get((), 0)
         varying = {**split[0], (): 0, (LANE,): step}
@@ -209,7 +207,7 @@ def store_results(state: State, results: list[Result]) -> None:
         groups.setdefault(key, []).append(column)
     for columns in groups.values():
         for run in _neighbours(columns):
-            if len(run) < MIN_ROW:
+            if len(run) < 2:
                 for column in run:
                     r = column.result
                     store_element(state, r.context, r.buffer, r.subscripts, r.value)

@@ -19,9 +19,6 @@ from polyc.ir.simplify import simplify, simplify_int
 from polyc.ir.types import DType
 from polyc.records import replace
 
-WIDEST = 64
-"""Bytes of registers that some processors work on in halves."""
-
 
 def emit_expanded(state: State, ctx: Context, loop: Loop, emit: Body) -> None:
     """All copies of an unrolled loop, or all vectors of a short vector loop; those not surely inside are predicated."""
@@ -111,7 +108,7 @@ def _lanes_of_rest(state: State, loop: Loop, lanes: int, rest: int, one_register
     some processors (AMD, Zen 4) have in halves: two operations, of which the second would compute nothing."""
     if rest <= one_register:
         lanes = min(lanes, one_register)
-    is_half = loop.kind == "vector" and state.target.lanes(1) == WIDEST and lanes == one_register and rest <= lanes // 2
+    is_half = loop.kind == "vector" and state.target.lanes(1) == LINE and lanes == one_register and rest <= lanes // 2
     return lanes // 2 if is_half else lanes
 
 

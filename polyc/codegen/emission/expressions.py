@@ -11,13 +11,14 @@ from typing import assert_never
 
 import numpy as np
 
+from polyc.code_limits import WORD
 from polyc.codegen.emission.accesses import load_element
 from polyc.codegen.emission.arithmetic import emit_cast, emit_operator
 from polyc.codegen.emission.context import Context, Predicate, State, byte_offset
 from polyc.codegen.emission.extrema import emit_extrema, find_operands
 from polyc.codegen.emission.index_values import compare_indices, eval_linear, is_index_arithmetic, is_index_bound
 from polyc.codegen.emission.linear import as_linear
-from polyc.codegen.emission.lines import MINIMUM_SHARED, share_lines
+from polyc.codegen.emission.lines import share_lines
 from polyc.codegen.emission.predicates import eval_predicates
 from polyc.codegen.emission.quotients import emit_quotient, multiply_parts
 from polyc.codegen.writer.builder import Val, float_val, int_val, llvm_type
@@ -129,7 +130,7 @@ def _share_neighbours(state: State, ctx: Context, value: Expr, target: tuple[Buf
     for read in state.certain:
         buffer = state.by_name[read.tensor]
         itemsize = buffer.dtype.itemsize
-        if itemsize < MINIMUM_SHARED or itemsize * ctx.lanes < least or buffer.space == "register":
+        if itemsize < WORD or itemsize * ctx.lanes < least or buffer.space == "register":
             continue
         if read not in state.blocks and not any(reads(e) for e in read.subscripts):
             near.append(read)

@@ -6,6 +6,7 @@ After: both values, interleaved, and two contiguous stores; at the end of a loop
 
 from __future__ import annotations
 
+from polyc.code_limits import MAX_STRIDE, WORD
 from polyc.codegen.emission.accesses import element_pointer
 from polyc.codegen.emission.context import Context, State, byte_offset
 from polyc.codegen.emission.expressions import eval_value
@@ -14,9 +15,6 @@ from polyc.codegen.emission.predicates import as_mask, eval_predicates
 from polyc.codegen.writer import shuffles, vectors
 from polyc.ir.expr import reads
 from polyc.ir.loops import Node, Store
-
-MASKED_BYTES = 4
-"""Elements that instruction sets without mask registers store under a mask, at least so long."""
 
 
 def find_interleaved(state: State, ctx: Context, body: tuple[Node, ...]) -> dict[int, Store]:
@@ -27,10 +25,10 @@ def find_interleaved(state: State, ctx: Context, body: tuple[Node, ...]) -> dict
         return {}
     stride, start = _place(state, ctx, first)
     count = 0 if stride is None else stride // state.by_name[first.buffer].dtype.itemsize
-    if not 2 <= count <= min(len(body), shuffles.MAX_STRIDE):
+    if not 2 <= count <= min(len(body), MAX_STRIDE):
         return {}
     buffer = state.by_name[first.buffer]
-    if buffer.dtype.itemsize < MASKED_BYTES and not state.target.has_masks and eval_predicates(state, ctx) != (None, None):
+    if buffer.dtype.itemsize < WORD and not state.target.has_masks and eval_predicates(state, ctx) != (None, None):
         return {}
     near = {buffer.name, *buffer.may_alias, *(b.name for b in state.nest.buffers if buffer.name in b.may_alias)}
     found: dict[int, Store] = {}

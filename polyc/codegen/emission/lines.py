@@ -17,20 +17,13 @@ from polyc.codegen.writer.builder import Val
 from polyc.ir.expr import Call, Const, Expr, Read, int_const
 from polyc.ir.loops import LINE, Buffer
 from polyc.ir.simplify import simplify
-
-MINIMUM_SHARED = 4
-"""Bytes of the narrowest element whose vectors are put together from others: narrower ones take more than one shuffle."""
+from polyc.machine.costs import LoopCosts
 
 WAY = 4096
 """Bytes of a way of the first-level cache: lines that far apart meet in one set."""
 
 MOST_ROWS = 4
 """Rows whose lines stay in one set until they are read again."""
-
-LOAD, STRADDLING_LOAD, OPERATION = 0.5, 1.0, 0.39
-"""Cycles of loads of half a line, from half lines and from elsewhere, and of operations that compute or shuffle (Zen 4: two
-loads a cycle, but one of those that straddle lines; additions and shuffles share one of four units).  Means of three and five
-neighbours: 2.7 cycles with one of two neighbours shuffled, 3.1 with both, 3.4 with none."""
 
 Reads = dict[int, Read]
 """Reads of one row by their offset in elements."""
@@ -80,7 +73,7 @@ def share_lines(
         if centre is not None:
             near = {o - centre: read for o, read in row.items() if abs(o - centre) < lanes}
             if not is_whole:
-                near = _balance(near, len(found), n_operations)
+                near = _balance(near, len(found), n_operations, state.target.loops)
             if len(near) > 1 or 0 not in near:
                 values |= _from_lines(state, ctx, near)
             continue
@@ -98,15 +91,15 @@ def share_lines(
     return values
 
 
-def _balance(near: Reads, n_loads: int, n_operations: int) -> Reads:
+def _balance(near: Reads, n_loads: int, n_operations: int, costs: LoopCosts) -> Reads:
     """The reads of a row, by their distance from half a line, that are worth putting together where a vector is half a line:
     shuffles take the place of additions, but of two such loads one straddles lines."""
     apart = sorted(distance for distance in near if distance)
 
     def cycles(n: int) -> float:
-        straddling = STRADDLING_LOAD * (len(apart) - n)
+        straddling = costs.straddling_load * (len(apart) - n)
         shuffles = n + 1 if n else 0
-        return max(LOAD * (n_loads - len(apart)) + straddling, (n_operations + shuffles) * OPERATION)
+        return max(costs.load * (n_loads - len(apart)) + straddling, (n_operations + shuffles) * costs.shuffled)
 
     best = min(range(len(apart) + 1), key=cycles)
     return {distance: near[distance] for distance in (0, *apart[:best]) if distance in near}

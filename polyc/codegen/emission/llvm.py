@@ -24,8 +24,6 @@ from polyc.ir.walk import node_expressions, walk_nodes
 from polyc.records import replace
 from polyc.target import BASELINE, Target
 
-_WORKSPACE_ALIGN = 64
-
 KEEPING = "!polyc.keeping = !{}"
 """Line of a module with loops that read what earlier iterations stored, or sums in registers that read under conditions: LLVM
 is to look for values to keep in registers, from one iteration to the next and instead of spilling them."""
@@ -190,7 +188,7 @@ def _emit_workspace(nest: LoopNest, module: Module, linkage: str = "") -> None:
     threads = fn.convert("sext", fn.intrinsic("smax", Val("%threads", "i32"), int_val(1, "i32")), "i64")
     total = fn.binary("add", shared, fn.binary("mul", threads, per_thread))
     if any(b.space in WORKSPACES for b in nest.buffers):  # room for a last vector that sticks out
-        total = fn.binary("add", total, int_val(_WORKSPACE_ALIGN))
+        total = fn.binary("add", total, int_val(LINE))
     estimate = _estimate_bytes(fn, nest, params)
     if estimate is not None:
         is_huge = fn.compare("fcmp ogt", estimate, float_val(2.0**48, "double"))
@@ -269,11 +267,11 @@ def _add(fn: Function, a: Val, b: Val) -> Val:
 
 def _buffer_bytes(state: State, buffer: Buffer) -> Val:
     """From the base to the end of the last element, rounded up to the workspace's alignment; 0 where it is empty."""
-    total: Expr = int_const(buffer.dtype.itemsize + _WORKSPACE_ALIGN - 1)
+    total: Expr = int_const(buffer.dtype.itemsize + LINE - 1)
     for extent, stride in zip(buffer.shape, buffer.strides, strict=True):
         total = total + (extent - 1) * stride
     size = eval_expr(state, Context(), maximum(simplify_int(total), 0))
-    return state.fn.binary("and", size, int_val(-_WORKSPACE_ALIGN))
+    return state.fn.binary("and", size, int_val(-LINE))
 
 
 def _has_recurrence(node: Node) -> bool:

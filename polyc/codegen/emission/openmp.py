@@ -12,8 +12,8 @@ from collections.abc import Callable
 
 from polyc.codegen.emission.context import Context, State
 from polyc.codegen.emission.expressions import eval_expr
-from polyc.codegen.emission.parts import count_parts, make_counts, take_parts
-from polyc.codegen.emission.pipelines import PLACES, begin_columns, emit_column, make_places
+from polyc.codegen.emission.parts import PLACES, count_parts, make_counts, take_parts
+from polyc.codegen.emission.pipelines import begin_columns, emit_column, make_places
 from polyc.codegen.emission.predicates import as_scalar, eval_predicates
 from polyc.codegen.writer.builder import Function, Val, int_val
 from polyc.codegen.writer.vectors import finish_streams

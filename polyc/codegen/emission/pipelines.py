@@ -15,14 +15,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from polyc.codegen.emission.context import Columns, State
-from polyc.codegen.emission.parts import LINE
+from polyc.codegen.emission.parts import LINE, PLACES
 from polyc.codegen.writer.builder import Function, Module, Val, int_val
 from polyc.codegen.writer.words import PAUSES
 from polyc.ir.expr import Expr, reads
 from polyc.ir.loops import If, Loop, Node
-
-PLACES = 128
-"""Columns that may be under way, and so threads that may take part."""
 
 SIZE = LINE * (PLACES + 1)
 

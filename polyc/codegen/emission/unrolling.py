@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
+from polyc.code_limits import MAX_STRIDE, MAX_UNROLLED, MAX_UNROLLED_OPERATIONS
 from polyc.codegen.emission.context import Context, State, byte_offset
 from polyc.codegen.emission.linear import index_names
 from polyc.codegen.emission.windows import has_window
 from polyc.codegen.functions.polynomials import INLINE
-from polyc.codegen.writer import shuffles
 from polyc.codegen.writer.builder import Val
 from polyc.ir.expr import Call, Const, Expr, Index, Pad, Read, Select, walk
 from polyc.ir.loops import Loop, Node, Update
 from polyc.ir.walk import node_expressions
 from polyc.target import Target
 
-MAX_UNROLLED = 80
-"""Updates of accumulators in a loop that is unrolled completely, its loops inside included."""
-MAX_UNROLLED_OPERATIONS = 4000
-"""Operations in all of these updates: long expressions gain nothing where they are written out many times, and keep LLVM busy
-(66 copies of a complex exponential took 10 s)."""
 _INLINE_OPERATIONS = 30
 """Operations of a function that is computed inline, about."""
 
@@ -33,7 +28,7 @@ def reads_between_lanes(state: State, ctx: Context, loop: Loop) -> bool:
         is_known = all(atom == Index(name) or name not in index_names(atom) for atoms in linear for atom in atoms)
         return bytes // buffer.dtype.itemsize if is_known and bytes % buffer.dtype.itemsize == 0 else None
 
-    return has_window(loop, stride, shuffles.MAX_STRIDE)
+    return has_window(loop, stride, MAX_STRIDE)
 
 
 def count_unrolled(loop: Loop, target: Target) -> int:

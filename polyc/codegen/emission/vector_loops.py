@@ -10,6 +10,7 @@ from collections.abc import Callable
 from math import gcd
 from typing import assert_never
 
+from polyc.code_limits import MAX_TRIED
 from polyc.codegen.emission.context import Context, Predicate, State, byte_offset
 from polyc.codegen.emission.linear import constant_of, index_names, split_lane
 from polyc.codegen.writer.builder import Function, Val, int_val
@@ -25,9 +26,6 @@ Body = Callable[[Context], None]
 InOrder = Callable[[Context, Val, Val], None]
 """Writes the iterations of a loop from a lower to an upper bound one after the other."""
 
-_MANY = 1000
-"""Vectors of a loop whose trips are not known."""
-
 
 def emit_vector(state: State, ctx: Context, loop: Loop, lower: Val, upper: Val, emit: Body, in_order: InOrder) -> None:
     """Emit a vector loop of at least one iteration."""
@@ -35,7 +33,8 @@ def emit_vector(state: State, ctx: Context, loop: Loop, lower: Val, upper: Val, 
     ctx = ctx.multiple(loop.var, gcd(int(lower.ref), lanes) if lower.is_const else 1)
 
     known = constant_trip(loop)
-    n_vectors = 1 if any(isinstance(node, Loop) for node in loop.body) else _MANY if known is None else known // lanes
+    # Loops whose trips are not known have many.
+    n_vectors = 1 if any(isinstance(node, Loop) for node in loop.body) else MAX_TRIED if known is None else known // lanes
     whole = replace(ctx, n_vectors=n_vectors)
 
     def emit_vectors(count: int, ctx: Context = whole) -> Callable[[Val], None]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from itertools import product
 
+from polyc.code_limits import MAX_ITEMS
 from polyc.codegen.emission.context import Context, State, byte_offset
 from polyc.codegen.emission.linear import index_names, split_lane
 from polyc.codegen.emission.predicates import always_holds
@@ -17,9 +18,6 @@ from polyc.codegen.writer.builder import Val
 from polyc.ir.expr import Expr, Index, Read, operands_of, reads, walk
 from polyc.ir.loops import Loop, Node, Store, Update
 from polyc.records import replace
-
-MAX_TAPS = 64
-"""Copies of the loops around that are looked at for one read."""
 
 
 def find_phase(state: State, ctx: Context, read: Read, stride: int) -> int | None:
@@ -79,7 +77,7 @@ def _copies(state: State, ctx: Context, read: Read) -> Iterator[Context]:
     count = 1
     for places in taps.values():
         count *= len(places)
-    if not taps or count > MAX_TAPS or not all(always_holds(state, ctx, test) for test in tests):
+    if not taps or count > MAX_ITEMS or not all(always_holds(state, ctx, test) for test in tests):
         yield ctx
         return
     for values in product(*taps.values()):

@@ -6,15 +6,11 @@ left to the C library, behind one branch that is not taken otherwise.
 
 from __future__ import annotations
 
+import math
+
+from polyc.codegen.functions.coefficients import PI
 from polyc.codegen.functions.floats import F64, Math
 from polyc.codegen.writer.builder import Val
-
-_PI = 3.141592653589793
-_PI_LOW = 1.2246467991473532e-16
-_PI_F32 = (3.1415927410125732, -8.742277657347586e-08, -3.4302490200117637e-15)
-_PI_F64 = (_PI, _PI_LOW, -2.9947698097183397e-33)
-_PI_SHORT = (3.1415926534682512, 1.215420100718692e-10, 5.8254641096454e-20, 2.5413117520279757e-29)
-"""The first three have 31 bits each: their multiples by halves below 2^21 are exact."""
 
 _FAR = {"float": 1e5, "double": 5e6}
 
@@ -25,10 +21,10 @@ def _reduce(m: Math, x: Val, unit: float, offset: float = 0.0) -> tuple[Val, Val
         wide = Math(m.fn, m.target, F64)
         n, r = _reduce(wide, m.fn.convert("fpext", x, "double"), unit, offset)
         return m.fn.convert("trunc", n, "i32"), m.fn.convert("fptrunc", r, "float")
-    shifted = m.add(m.fma(x, 1 / (unit * _PI), -offset), m.format.magic)
+    shifted = m.add(m.fma(x, 1 / (unit * math.pi), -offset), m.format.magic)
     k = m.mul(m.add(m.sub(shifted, m.format.magic), offset), unit)
     r = x
-    for part in (_PI_F32 if m.is_f32 else _PI_F64) if m.target.has_fma else _PI_SHORT:
+    for part in PI["short" if not m.target.has_fma else m.format.type]:
         r = m.fma(k, -part, r)
     return m.ints(shifted), r
 
@@ -66,12 +62,12 @@ def emit_sinpi(m: Math, x: Val) -> Val:
     rest = _of_turn(m, m.abs(x))
     mirrored = m.sub(m.copysign(m.val(1.0), rest), rest)
     t = m.where(m.is_less(0.5, m.abs(rest)), mirrored, rest)
-    return m.with_sign(_sin(m, m.mul(t, _PI)), x)
+    return m.with_sign(_sin(m, m.mul(t, math.pi)), x)
 
 
 def emit_cospi(m: Math, x: Val) -> Val:
     t = m.sub(0.5, m.abs(_of_turn(m, m.abs(x))))
-    return _sin(m, m.mul(t, _PI))
+    return _sin(m, m.mul(t, math.pi))
 
 
 def _of_turn(m: Math, x: Val) -> Val:
@@ -85,13 +81,13 @@ def _arc(m: Math, q: Val) -> Val:
     is_large = m.is_less(0.41421356237309503, q)
     t = m.where(is_large, m.div(m.sub(q, 1.0), m.add(q, 1.0)), q)
     result = m.odd(t, "atan")
-    return m.add(m.where(is_large, _PI / 4, 0.0), result)
+    return m.add(m.where(is_large, math.pi / 4, 0.0), result)
 
 
 def _from_constant(m: Math, share: float, less: Val) -> Val:
     """share * pi - less; `share` is a power of two."""
-    high = m.format.round(_PI)
-    low = _PI - high if m.is_f32 else _PI_LOW
+    high = m.format.round(math.pi)
+    low = math.pi - high if m.is_f32 else PI["double"][1]
     return m.sub(share * high, m.sub(less, share * low))
 
 
@@ -102,8 +98,8 @@ def emit_atan(m: Math, x: Val) -> Val:
     above, far = m.is_less(0.41421356237309503, t), m.is_less(2.414213562373095, t)
     top = m.where(far, -1.0, m.where(above, m.sub(t, 1.0), t))
     bottom = m.where(far, t, m.where(above, m.add(t, 1.0), 1.0))
-    high = m.format.round(_PI)
-    low = _PI - high if m.is_f32 else _PI_LOW
+    high = m.format.round(math.pi)
+    low = math.pi - high if m.is_f32 else PI["double"][1]
     base = m.where(far, high / 2, m.where(above, high / 4, 0.0))
     rest = m.where(far, low / 2, m.where(above, low / 4, 0.0))
     return m.copysign(m.add(base, m.add(m.odd(m.div(top, bottom), "atan"), rest)), x)

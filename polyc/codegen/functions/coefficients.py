@@ -352,3 +352,18 @@ ERF_SCALED = (
     1.9034843273316524e-06,
 )
 """erfc(t) e^(t^2) in (t - 4) / (t + 4) for float64, 1 <= t <= 5.95."""
+
+PI: dict[str, tuple[float, ...]] = {
+    "float": (3.1415927410125732, -8.742277657347586e-08, -3.4302490200117637e-15),
+    "double": (3.141592653589793, 1.2246467991473532e-16, -2.9947698097183397e-33),
+    "short": (3.1415926534682512, 1.215420100718692e-10, 5.8254641096454e-20, 2.5413117520279757e-29),
+}
+"""Pi in parts, by type of float.  The first three of the short ones have 31 bits each: their multiples by halves below 2^21 are
+exact."""
+
+LOW: dict[str, float] = {
+    "log2(e)": 2.0355273740931033e-17,
+    "log10(e)": 1.098319650216765e-17,
+    "log(10)": -2.1707562233822494e-16,
+}
+"""What numbers have beyond those of float64."""

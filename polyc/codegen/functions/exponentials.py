@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+import math
+
+from polyc.codegen.functions.coefficients import LOW
 from polyc.codegen.functions.floats import F32, Format, Math
 from polyc.codegen.writer.builder import Val, int_val
 from polyc.records import dataclass
-
-LOG2_E = 1.4426950408889634
-_LN_10 = 2.302585092994046
-_LOG2_10 = 3.321928094887362
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +34,7 @@ def round_to_whole(m: Math, x: Val, unit: float = 1.0) -> Whole:
 
 def _reduce(m: Math, x: Val) -> tuple[Whole, Val]:
     """x = n ln 2 + r: n, and r with |r| <= ln(2)/2."""
-    n = round_to_whole(m, x, LOG2_E)
+    n = round_to_whole(m, x, math.log2(math.e))
     return n, m.fma(n.value, -m.format.ln2_low, m.fma(n.value, -m.format.ln2_high, x))
 
 
@@ -68,7 +67,7 @@ def _exp_by_table(m: Math, x: Val) -> Val:
 
     scalef rounds the exponent down, so n + j/32 need not be taken apart, and gives e^inf and large x their values."""
     magic = m.format.magic / 32
-    shifted = m.fma(x, LOG2_E, magic)
+    shifted = m.fma(x, math.log2(math.e), magic)
     n = m.sub(shifted, magic)
     r = m.fma(n, -m.format.ln2_low, m.fma(n, -m.format.ln2_high, x))
     table = [m.format.round(2.0 ** (j / 32)) for j in range(32)]
@@ -91,7 +90,7 @@ def _exp_by_eighths(m: Math, x: Val, is_bounded: bool) -> Val:
     for s = 65 where n >= 0, else s = -63, and that product overflows to infinity and underflows gradually."""
     f = m.format
     magic = f.magic / 8 + 256
-    shifted = m.fma(x, LOG2_E, magic)
+    shifted = m.fma(x, math.log2(math.e), magic)
     n = m.sub(shifted, magic)
     r = m.fma(n, -f.ln2_low, m.fma(n, -f.ln2_high, x))
     bits = m.ints(shifted)
@@ -124,10 +123,10 @@ def emit_exp2(m: Math, x: Val) -> Val:
 def emit_exp10(m: Math, x: Val) -> Val:
     """10^x."""
     x = m.clamp(x, *(b / 2 for b in _range(m.format)))
-    n = round_to_whole(m, x, _LOG2_10)
+    n = round_to_whole(m, x, math.log2(10))
     r = m.fma(n.value, -m.format.log10_2_low, m.fma(n.value, -m.format.log10_2_high, x))
-    high = m.format.round(_LN_10)
-    low = _LN_10 - high if m.is_f32 else -2.1707562233822494e-16
+    high = m.format.round(math.log(10))
+    low = math.log(10) - high if m.is_f32 else LOW["log(10)"]
     p, rest = m.product(r, high)
     p = m.add(p, m.fma(r, low, rest))
     return scale(m, _near_zero(m, p), n)

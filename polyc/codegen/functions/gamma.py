@@ -20,8 +20,6 @@ _SHIFT = 8
 _STIRLING = (1 / 12, -1 / 360, 1 / 1260, -1 / 1680, 1 / 1188, -691 / 360360, 1 / 156, -3617 / 122400)
 """Of 1/y, 1/y^3, … (Abramowitz and Stegun, 6.1.41)."""
 
-_HALF_LOG_2PI = 0.9189385332046727
-
 
 def emit_lgamma(m: Math, x: Val) -> Val:
     """log |gamma(x)|: infinite at 0 and at negative integers."""
@@ -54,7 +52,7 @@ def _log_gamma(m: Math, x: Val) -> Val:
     product = m.where(is_small, product, 1.0)
     inverse = m.div(1.0, y)
     series = m.mul(inverse, m.chain(m.mul(inverse, inverse), _STIRLING))
-    stirling = m.add(m.fma(m.sub(y, 0.5), emit_log(m, y), m.sub(_HALF_LOG_2PI, y)), series)
+    stirling = m.add(m.fma(m.sub(y, 0.5), emit_log(m, y), m.sub(math.log(2 * math.pi) / 2, y)), series)
     sine = m.abs(emit_sinpi(m, m.where(is_negative, x, 0.5)))
     factor = emit_log(m, m.where(is_negative, m.div(m.mul(product, math.pi), sine), product))
     result = m.where(is_negative, m.sub(factor, stirling), m.sub(stirling, factor))

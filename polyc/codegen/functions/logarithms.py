@@ -5,13 +5,11 @@ x = 2^e (1 + f) with -1/4 <= f < 1/2.  log(1+f) is a polynomial in float32 and F
 
 from __future__ import annotations
 
-from polyc.codegen.functions.exponentials import LOG2_E
+import math
+
+from polyc.codegen.functions.coefficients import LOW
 from polyc.codegen.functions.floats import Math
 from polyc.codegen.writer.builder import Val, int_val
-
-_LOG2_E_LOW = 2.0355273740931033e-17
-_LOG10_E, _LOG10_E_LOW = 0.4342944819032518, 1.098319650216765e-17
-_LN_2 = 0.6931471805599453
 
 
 def split_exponent(m: Math, x: Val) -> tuple[Val, Val]:
@@ -72,12 +70,12 @@ def _scaled(m: Math, f: Val, high: float, low: float) -> Val:
 
 def emit_log2(m: Math, x: Val) -> Val:
     e, mantissa = split_exponent(m, x)
-    return _at_ends(m, x, m.add(e, _scaled(m, m.sub(mantissa, 1.0), LOG2_E, _LOG2_E_LOW)))
+    return _at_ends(m, x, m.add(e, _scaled(m, m.sub(mantissa, 1.0), math.log2(math.e), LOW["log2(e)"])))
 
 
 def emit_log10(m: Math, x: Val) -> Val:
     e, mantissa = split_exponent(m, x)
-    scaled = _scaled(m, m.sub(mantissa, 1.0), _LOG10_E, _LOG10_E_LOW)
+    scaled = _scaled(m, m.sub(mantissa, 1.0), math.log10(math.e), LOW["log10(e)"])
     return _at_ends(m, x, m.fma(e, m.format.log10_2_high, m.fma(e, m.format.log10_2_low, scaled)))
 
 
@@ -99,7 +97,7 @@ def emit_asinh(m: Math, x: Val) -> Val:
     large = m.is_less(2.0 ** (m.format.mantissa + 3), t)
     square = m.mul(t, t)
     u = m.add(t, m.div(square, m.add(m.sqrt(m.add(square, 1.0)), 1.0)))
-    result = m.add(emit_log1p(m, m.where(large, t, u)), m.where(large, _LN_2, 0.0))
+    result = m.add(emit_log1p(m, m.where(large, t, u)), m.where(large, math.log(2), 0.0))
     return m.copysign(result, x)
 
 
@@ -108,7 +106,7 @@ def emit_acosh(m: Math, x: Val) -> Val:
     large = m.is_less(2.0 ** (m.format.mantissa + 3), x)
     t = m.sub(x, 1.0)
     u = m.add(t, m.sqrt(m.fma(t, t, m.mul(t, 2.0))))
-    result = m.add(emit_log1p(m, m.where(large, x, u)), m.where(large, _LN_2, 0.0))
+    result = m.add(emit_log1p(m, m.where(large, x, u)), m.where(large, math.log(2), 0.0))
     return m.where(m.is_less(x, 1.0), float("nan"), result)
 
 

@@ -7,13 +7,49 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping
+from enum import IntEnum
 
 from polyc.diagnostics import Diagnostic, UnsupportedError
 
 HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
 SECTION = struct.Struct("<IIQQQQIIQQ")
 SYMBOL = struct.Struct("<IBBHQQ")
-_SYMTAB = 2
+X86_64 = 62
+"""The processor, in the header."""
+
+
+class Section(IntEnum):
+    """Kinds of sections."""
+
+    SYMBOLS = 2
+    RELOCATIONS = 4
+    EMPTY = 8
+    SHORT_RELOCATIONS = 9
+    """Without addends: other processors have them."""
+
+
+class Place(IntEnum):
+    """Numbers of sections in symbols that are none."""
+
+    OUTSIDE = 0
+    FIRST_SPECIAL = 0xFF00
+
+
+class Relocation(IntEnum):
+    """Of x86-64: an address relative to the place, by way of a stub where it is far, and that of a word which holds it."""
+
+    PC32 = 2
+    PLT32 = 4
+    GOTPCREL = 9
+    GOTPCRELX = 41
+    REX_GOTPCRELX = 42
+
+
+class Flag(IntEnum):
+    """Of sections."""
+
+    WRITE = 1
+    ALLOCATE = 2
 
 
 def rename_symbols(obj: bytes, names: Mapping[str, str]) -> bytes:
@@ -28,7 +64,7 @@ def rename_symbols(obj: bytes, names: Mapping[str, str]) -> bytes:
     data = bytearray(obj)
     sections = [list(SECTION.unpack_from(obj, table + k * entry_size)) for k in range(count)]
     for section in sections:
-        if section[1] != _SYMTAB:
+        if section[1] != Section.SYMBOLS:
             continue
         strings = sections[section[6]]
         text = bytearray(obj[strings[4] : strings[4] + strings[5]])

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from polyc.ir.loops import LINE
 from polyc.records import dataclass
 
-ALIGNMENT = 64
+ALIGNMENT = LINE
 
 
 @dataclass(frozen=True, slots=True)

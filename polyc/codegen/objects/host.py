@@ -1,4 +1,4 @@
-"""The machine that runs this process, as a `Target`: features from LLVM's feature map, caches and cores from the system.
+"""The machine that runs this process, as a `Machine`: features from LLVM's feature map, caches and cores from the system.
 
 The CPU name is never trusted (virtual machines report wrong ones): the instruction set is what the feature map says.  What LLVM
 says of a machine may be kept between processes (`adopt_facts`), as asking it means loading it.
@@ -7,15 +7,15 @@ says of a machine may be kept between processes (`adopt_facts`), as asking it me
 from __future__ import annotations
 
 import os
-from collections.abc import Collection
 from functools import cache
 from pathlib import Path
 
 from polyc.config import machine_name
 from polyc.diagnostics import ArgumentError, Diagnostic
 from polyc.digest import sha256
+from polyc.machine import MACHINES, Machine
+from polyc.machine.presets import recognise
 from polyc.records import dataclass, replace
-from polyc.target import AARCH64, BASELINE, MACHINES, PINNED, Target
 
 _CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 _L1_RANGE, _L2_RANGE, _L3_RANGE = (16 << 10, 128 << 10), (256 << 10, 4 << 20), (2 << 20, 64 << 20)
@@ -69,7 +69,7 @@ def describe_machine() -> str | None:
     return sha256("\n".join(lines).encode()).hexdigest() if any("lags" in line for line in lines) else None
 
 
-def host_target() -> Target:
+def host_target() -> Machine:
     """The machine that decisions are made for: this one, or that of `POLYC_MACHINE`.
 
     Raises ArgumentError (``argument-target``) where no machine has that name."""
@@ -80,50 +80,33 @@ def host_target() -> Target:
         help = f"POLYC_MACHINE is one of: {', '.join(MACHINES)}; or unset it for this machine"
         raise ArgumentError(Diagnostic("argument-target", f"no machine {name!r}", help=help))
     machine, triple = MACHINES[name], physical_host().triple
-    return replace(machine, triple=triple) if triple.startswith("x86_64") else machine
+    is_same_kind = replace(machine, triple=triple).architecture == machine.architecture
+    return replace(machine, triple=triple) if is_same_kind else machine
 
 
-def physical_host() -> Target:
-    """The model of the machine that runs this process.  `cpu` is the highest x86-64 level that its features cover, else
-    "generic"."""
+def physical_host() -> Machine:
+    """The model of the machine that runs this process: that of its microarchitecture (`machine.recognise`) with the features,
+    caches and cores that it has.  `cpu` is the highest x86-64 level that its features cover, else "generic"."""
     return _host_with(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
 
 
 @cache
-def _host_with(cores: int) -> Target:
+def _host_with(cores: int) -> Machine:
     """The machine does not change while a process runs, but for the cores that it is held to."""
     triple, features = facts().triple, facts().features
-    base = AARCH64 if triple.startswith(("aarch64", "arm64")) else BASELINE
-    for pinned in PINNED.values():
-        if triple.startswith("x86_64") and all(f.lstrip("+") in features for f in pinned.features.split(",")):
-            base = pinned
+    base = recognise(triple, features)
     sizes = read_cache_sizes()
     text = ",".join(f"+{name}" for name in features if name not in _HARMFUL)
-    return Target(
+    return replace(
+        base,
         name="host",
         triple=triple,
-        cpu=base.cpu,
         features=text,
-        vector_bits=base.vector_bits,
-        n_registers=base.n_registers,
-        has_fma=base.has_fma,
-        has_masks=base.has_masks,
-        has_gather=base.has_gather,
-        spare_registers=base.spare_registers,
-        fma_per_cycle=1 if has_halves(features) else base.fma_per_cycle,
-        loads_per_cycle=1 if has_halves(features) else base.loads_per_cycle,
         cores=cores,
         l1=sizes.get(1, base.l1),
         l2=sizes.get(2, base.l2),
         l3=sizes.get(3, base.l3),
-        cache_line=64,
     )
-
-
-def has_halves(features: Collection[str]) -> bool:
-    """Whether vectors of 512 bits are computed and loaded in two halves: by the first cores of AMD that know them (Zen 4).
-    ``sse4a`` is of AMD alone, ``avx512vp2intersect`` came with the cores that have the whole width."""
-    return "avx512f" in features and "sse4a" in features and "avx512vp2intersect" not in features
 
 
 def describe_llvm() -> str:

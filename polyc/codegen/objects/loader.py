@@ -15,20 +15,13 @@ import struct
 import sys
 from collections.abc import Mapping
 
-from polyc.codegen.objects.elf import HEADER, SECTION, SYMBOL
+from polyc.codegen.objects.elf import HEADER, SECTION, SYMBOL, X86_64, Flag, Place, Relocation, Section
 from polyc.records import dataclass
 
 OPENMP_SYMBOLS = ("GOMP_parallel", "omp_get_thread_num", "omp_get_num_threads")
 """What generated code with parallel loops calls."""
 
 _RELOCATION = struct.Struct("<QQq")
-_EM_X86_64 = 62
-_SYMTAB, _RELA, _NOBITS, _REL = 2, 4, 8, 9
-_WRITE, _ALLOC = 1, 2
-_UNDEFINED, _FIRST_SPECIAL = 0, 0xFF00
-_PC32, _PLT32 = 2, 4
-_GOT = (9, 41, 42)
-"""Ways to ask for the place where the address of something outside stands."""
 _STUB = bytes.fromhex("ff2500000000")
 """``jmp *[rip]``: the address stands behind it, as functions of the process may be out of reach of 32 bits."""
 _STUB_SIZE = 16
@@ -85,12 +78,12 @@ def _map(obj: bytes, symbols: Mapping[str, int]) -> Mapped:
     if obj[:6] != b"\x7fELF\x02\x01" or os.uname().machine not in ("x86_64", "AMD64"):
         raise _NotSimple
     header = HEADER.unpack_from(obj)
-    if header[2] != _EM_X86_64:
+    if header[2] != X86_64:
         raise _NotSimple
     table, entry_size, count = header[6], header[11], header[12]
     sections = [SECTION.unpack_from(obj, table + k * entry_size) for k in range(count)]
     places, size = _lay_out(sections)
-    tables = [s for s in sections if s[1] == _SYMTAB]
+    tables = [s for s in sections if s[1] == Section.SYMBOLS]
     if len(tables) != 1:
         raise _NotSimple
     names, values = _read_symbols(obj, sections, tables[0], places)
@@ -108,9 +101,9 @@ def _map(obj: bytes, symbols: Mapping[str, int]) -> Mapped:
     for name, place in stubs.items():
         pages[place : place + 14] = _STUB + struct.pack("<Q", _address_of(name, symbols))
     for section in sections:
-        if section[1] == _RELA and section[7] in places:
+        if section[1] == Section.RELOCATIONS and section[7] in places:
             _relocate(pages, obj, section, places[section[7]], names, values, stubs)
-        elif section[1] == _REL:
+        elif section[1] == Section.SHORT_RELOCATIONS:
             raise _NotSimple
     base = ctypes.c_char.from_buffer(pages)
     start = ctypes.addressof(base)
@@ -124,9 +117,9 @@ def _lay_out(sections: list[tuple[int, ...]]) -> tuple[dict[int, int], int]:
     places: dict[int, int] = {}
     end = 0
     for k, section in enumerate(sections):
-        if not section[2] & _ALLOC or not section[5]:
+        if not section[2] & Flag.ALLOCATE or not section[5]:
             continue
-        if section[2] & _WRITE or section[1] == _NOBITS:
+        if section[2] & Flag.WRITE or section[1] == Section.EMPTY:
             raise _NotSimple
         alignment = max(1, section[8])
         if alignment > mmap.PAGESIZE:
@@ -147,9 +140,9 @@ def _read_symbols(
     for place in range(table[4], table[4] + table[5], table[9]):
         symbol = SYMBOL.unpack_from(obj, place)
         names.append(text[symbol[0] : text.index(0, symbol[0])].decode())
-        if symbol[3] == _UNDEFINED:
+        if symbol[3] == Place.OUTSIDE:
             values.append(None)
-        elif symbol[3] >= _FIRST_SPECIAL or symbol[3] not in places:
+        elif symbol[3] >= Place.FIRST_SPECIAL or symbol[3] not in places:
             values.append(-1)
         else:
             values.append(places[symbol[3]] + symbol[4])
@@ -169,11 +162,11 @@ def _relocate(
         offset, info, addend = _RELOCATION.unpack_from(obj, place)
         kind, number = info & 0xFFFFFFFF, info >> 32
         value = values[number]
-        if value is None and kind == _PLT32:
+        if value is None and kind == Relocation.PLT32:
             value = stubs[names[number]]
-        elif value is None and kind in _GOT:
-            value, kind = stubs[names[number]] + _STUB_ADDRESS, _PC32
-        if value is None or value < 0 or kind not in (_PC32, _PLT32):
+        elif value is None and kind in (Relocation.GOTPCREL, Relocation.GOTPCRELX, Relocation.REX_GOTPCRELX):
+            value, kind = stubs[names[number]] + _STUB_ADDRESS, Relocation.PC32
+        if value is None or value < 0 or kind not in (Relocation.PC32, Relocation.PLT32):
             raise _NotSimple
         struct.pack_into("<i", pages, origin + offset, value + addend - (origin + offset))
 

@@ -43,7 +43,7 @@ def load_pool(target: Target | None = None) -> dict[str, int]:
     except OSError:
         os.register_at_fork(after_in_child=lambda: ctypes.memset(start + STATE, 0, SIZE - STATE))
     target = target or physical_host()
-    settings = {KEY: _new_key(), SPIN: target.spin_ns, WAKE: target.wake_ns, CORES: target.cores}
+    settings = {KEY: _new_key(), SPIN: target.threads.spin_ns, WAKE: target.threads.wake_ns, CORES: target.cores}
     for offset, value in settings.items():
         ctypes.c_int64.from_address(start + offset).value = value
     addresses, code = _link(_source[0](), start)

@@ -9,10 +9,10 @@ a helper that moves it from `OPEN` to `TAKEN` may read it, and the caller, on wh
 taken for it.  Several callers share out the helpers by that, box by box.  Numbers are claimed in bytes of the job: a
 helper's own first, whose data its caches may hold, then any that are left.
 
-A helper looks for an offer for `Target.spin_ns`, or while regions run that have nothing left for it, at most an eighth of what
+A helper looks for an offer for `Threads.spin_ns`, or while regions run that have nothing left for it, at most an eighth of what
 it worked, as long as a part; then it sleeps in a futex.  Sleepers are not woken for a region that took less than
-`Target.wake_ns` when it last ran with the same sizes (the first word of its block is their digest), unless the region before it
-ended less than `spin_ns` ago: waking takes longer than such a region.
+`Threads.wake_ns` when it last ran with the same sizes (the first word of its block is their digest), unless the region before
+it ended less than `spin_ns` ago: waking takes longer than such a region.
 
 All state is in memory that the system clears in a child after a fork (`objects/pool.py`): there, the pool is new.
 """

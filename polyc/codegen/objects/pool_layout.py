@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from polyc.ir.loops import LINE as CACHE_LINE
+
 MEMORY = "polyc_pool"
 """The symbol of the pool's memory."""
 
@@ -9,7 +11,7 @@ KEY, SPIN, WAKE, CORES = 0, 8, 16, 24
 """Where settings are in it: the key of thread numbers, the two times in nanoseconds, helpers below this number spin."""
 STATE = 1 << 16
 """Where what a fork clears begins, at a page of any size."""
-LINE = 128
+LINE = 2 * CACHE_LINE
 HELPERS, LOCK, LAST_END, ACTIVE = STATE, STATE + 4, STATE + 8, STATE + LINE
 """The number of helpers, a lock for making them, the end of the last region with sleepers, how many regions run."""
 TIMES, BOXES = STATE + 4096, STATE + 8192

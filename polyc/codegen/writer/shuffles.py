@@ -7,13 +7,11 @@ the elements asked for is touched: the last part of a strided load ends at its l
 
 from __future__ import annotations
 
+from polyc.code_limits import MAX_STRIDE
 from polyc.codegen.writer import vectors
 from polyc.codegen.writer.builder import Function, Val, int_val, memory_type, vector_const, zero_val
 from polyc.ir.types import U8, DType
 from polyc.target import Target
-
-MAX_STRIDE = 4
-"""Elements between lanes up to which all elements in between are loaded."""
 
 
 def is_small_stride(dtype: DType, step: int) -> bool:

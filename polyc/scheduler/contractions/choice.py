@@ -13,6 +13,7 @@ from itertools import product
 from math import ceil, prod
 from types import MappingProxyType
 
+from polyc.code_limits import MAX_REMEMBERED, MAX_STRIDE
 from polyc.ir.expr import Read
 from polyc.records import dataclass, replace
 from polyc.scheduler.amounts import A
@@ -26,6 +27,10 @@ FEW_ACCUMULATORS = 16
 """Accumulators of a tile that shares broadcasts only, at most, and half of the registers: with few, short windows are unrolled,
 and their loads shared as well."""
 
+CLEARLY = 0.95
+"""Part of the estimated cycles below which a choice has to stay that costs something else: code, copies that are made once, or
+another nest.  Of equal ones estimates know no better, and the usual one makes a bound operator as fast as it was before."""
+
 MAX_ROWS = 14
 """Rows of a register tile; more only lengthen the code."""
 
@@ -33,14 +38,6 @@ WHOLE_PANELS = 2
 """Sizes of the second-level cache up to which all panels of an operand pass for each row of windows that are read in place.
 (AMD, Zen 4, AVX2, steps of two, 128 channels of 289x289 to 128: with a copy of windows 115 ms, panel by panel 131, so 102; to
 256: 225, 275 and 212; 256 of 115x115 to 512, whose panels are 4.5 MiB: 153, the same and 217.)"""
-
-GAIN = 0.95
-"""Part of the cycles below which a way has to stay that owes its place to copies that are made once: of equal ones estimates
-know no better, and the usual one makes a bound operator as fast as it was before (512x512 by 512x40, AVX2: W in panels of 8
-columns 0.228 ms, X in panels of 16 rows, which each call copies, 0.216, both estimated at 8.4e5 cycles)."""
-
-MOST_CHOICES = 512
-"""Choices that are remembered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +74,7 @@ def choose(
     asked = c.form, target, *((r.tensor in constants, r in in_place) for r in reads), tuple(within.items())
     known = _chosen.get(asked)
     if known is None:  # every pass asks, of each schedule that it tries
-        while len(_chosen) >= MOST_CHOICES:
+        while len(_chosen) >= MAX_REMEMBERED:
             _chosen.pop(next(iter(_chosen)), None)
         known = _chosen[asked] = (_find_best(c, target, constants, in_place, within),)
     (found,) = known
@@ -100,7 +97,7 @@ def _find_best(
     usual = _find_cheapest(c, at, tried, target, ()) if best is not None and constants else None
     if best is not None and usual is not None and not _leaves_no_mask(c, usual[1], target, constants):
         same = _make_choice(c, at, _make_way(c, at, usual[1], target, constants), target, constants)
-        best = same if best.total > GAIN * same.total else best
+        best = same if best.total > CLEARLY * same.total else best
     if best is None or not (best.way.packs_vector or any(i != best.way.vector for i in best.way.tile)):
         return None  # nothing is shared
     if costs.reduced_vector(c) is not None and best.total >= costs.weigh_reduced(c, at, target):
@@ -175,7 +172,7 @@ def _combinations(
             if vector not in c.separate_left or c.trips[vector] < max(2, c.lanes // 4):
                 continue
             step = abs(view.strides[vector])
-            in_vectors = step == 1 or (not shared and target.has_masks and step in costs.SMALL_STEPS)
+            in_vectors = step == 1 or (not shared and target.has_masks and 2 <= step <= MAX_STRIDE)
             tiles = []
             # What is short at the first call may be shorter at others: one image after two.
             whole = {i for i in rows if not has_windows or c.has_known_trips((i,))}
@@ -202,8 +199,8 @@ def _least_cycles(c: Contraction, vector: str, rows: Mapping[str, int], vectors:
     row_stride = min((abs(c.result.get(i, 0)) for i in rows), default=0)
     stride = abs(c.result.get(vector, 0))
     transposed = costs.transposed_store(c, rows, vector, target)
-    store = costs.store_cycles(n_rows, vectors, lanes, stride, row_stride, stride * c.itemsize, transposed)
-    return n_tiles * passes * (costs.TILE_START + c.depth * step + store)
+    store = costs.store_cycles(n_rows, vectors, lanes, stride, row_stride, stride * c.itemsize, transposed, target)
+    return n_tiles * passes * (target.tiles.start + c.depth * step + store)
 
 
 def _make_way(c: Contraction, at: Measures[float], x: _Combination, target: Target, constants: Collection[str]) -> Way:

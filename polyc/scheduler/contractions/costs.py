@@ -5,8 +5,8 @@ call the formula by which a kernel takes one of its versions.  What a way fixes 
 strides that are one or not are those of the contraction that it was made for; `Measures` hold the lengths that vary.
 
 `weigh` adds up a contraction's terms.  What streams through the caches is the matter of `operand_streams` and `traffic`.  Rough
-on purpose: it only has to rank choices.  Constants were measured on the kernels that they rank; what depends on the machine
-comes from `Target`.  Each function returns cycles unless its name says bytes.
+on purpose: it only has to rank choices.  The figures are those of the machine (`machine.costs`).  Each function
+returns cycles unless its name says bytes.
 """
 
 from __future__ import annotations
@@ -16,92 +16,16 @@ from itertools import pairwise
 from math import ceil
 from typing import Generic
 
+from polyc.code_limits import FEW_VECTORS, LANE_PARTS, MAX_UNROLLED, ROW_PARTS
+from polyc.machine.costs import CopyCosts
 from polyc.records import dataclass
 from polyc.scheduler.amounts import A, ceil_div, either, largest, product, smallest, total, whole_part
 from polyc.scheduler.contractions.contraction import Contraction, Measures, View
 from polyc.scheduler.contractions.operand_streams import row_stream, run_length, vector_stream
 from polyc.scheduler.contractions.operands import form_extent
-from polyc.scheduler.contractions.way import UNROLLED_PRODUCTS, Way, loads_of_rows
+from polyc.scheduler.contractions.way import Way, loads_of_rows
 from polyc.scheduler.traffic import Stream, pass_cycles, stream, write_cycles
 from polyc.target import Target
-
-TRANSPOSING_COPY, PLAIN_COPY, SCATTERED_COPY = 0.45, 0.15, 3.0
-"""Per element of a copy: through register transposes, along memory on both sides, one element at a time."""
-
-COPY_START = 150
-"""For the loops around a copy."""
-
-TILE_START = 14
-"""For addresses, first loads and the last additions of one register tile."""
-
-TRANSPOSED_STORE = 40
-"""Per vector of a tile whose rows, not lanes, are consecutive in memory: shuffles and masked stores of 16 rows."""
-
-HALVED_TRANSPOSED_STORE = 128
-"""The same where vectors are computed in halves and the call says how many rows and lanes there are, so that every row has an
-address and a mask of its own (AMD, Zen 4, 3x3 convolutions of any size: 103 in tiles of 10 rows of 32, their loops not counted;
-at 104 those in groups were still written so, and the tenth from below of 16 ran at .78 of known ones instead of .87)."""
-
-NEAR_STORE, FAR_STORE, FAR_STRIDE = 1.0, 4.0, 2048
-"""Per element of a store along a longer stride, below and from that many bytes (sets of the cache collide)."""
-
-LOAD = 0.02
-"""What a load costs besides its port: between tiles of the same arithmetic the one with fewer loads is a little faster."""
-
-SHARPNESS = 7
-"""Exponent of the mean in which arithmetic, loads and latency are the time of a step: what is not far below the longest of them
-delays it, too.  AMD, Zen 4, vectors of 256 bits, where 8 accumulators just cover the latency: of the peak 4 x 2 vectors reach
-0.91, 5 x 2 0.94, 6 x 2 and 4 x 3 0.98, 12 x 1 0.87 (13 loads for 12 products), 3 x 2 0.75; the mean is within 4 % of these."""
-
-ROW_PARTS, LANE_PARTS = 3, 2
-"""Parts of a tile in which code generation runs the rows, if sums of a part cover their latency, and the vectors, that the ends
-of loops leave of it."""
-
-PART_START = 40
-"""Until such a part of the rows runs in one of several sums side by side (the points of a filtered convolution, a batch), where
-the call says how many are left: each lies in a plane of its own, and takes addresses, masks and branches.  (AMD, Zen 4, 3x3
-convolutions of any size, 16 channels, tiles of 6 results where 4 of 16 are left: 16 % longer than 8 and 8.  Single sums, whose
-parts lie next to each other, are no faster in tiles without rests.)"""
-
-FEW_VECTORS = 2
-"""Vectors of a tile that code generation does not run in parts where masks are vectors."""
-
-LOOP_START = 2.5
-"""Until a loop in a register tile runs, where code generation does not know its trips."""
-
-PLAIN_LOADS = 4.0
-"""Of a vector of products where nothing is shared, in loads: two, and often a store."""
-
-BLOCK_START = 0.2
-"""Per result and block of a sum that is cut: partial sums are stored and loaded again."""
-
-REDUCED_TILE, REDUCED_RESULT = 1.3, 1.5
-"""Where lanes lie along the sum: how much longer than a register tile of as many products, and adding up lanes, per result."""
-
-LINE_STRADDLE = 0.1
-"""Per vector that is read in place: arrays of others start anywhere in a cache line."""
-
-MASKED_LOAD = 2.0
-"""Of a vector under a mask of lanes that is a vector itself and made anew in each step, in loads."""
-
-KNOWN_MASK, ROW_MASK = 0.2, 0.5
-"""Per vector that is read in place under a constant mask, and under one for each part of a row."""
-
-SMALL_STEPS = (2, 3, 4)
-"""Elements between lanes that are read by whole vectors and shuffles."""
-
-SHUFFLE = 0.5
-"""Per vector."""
-
-NOT_HIDDEN = 0.1
-"""Part of the time that streams from beyond the second-level cache take which arithmetic does not hide: each row of a tile
-starts anew, and other cores want the same cache."""
-
-COPIED_ROW = 8.0
-"""Per row of a copy that adds borders: its tests and the masks of its ends."""
-
-BORDER_SLOWDOWN = 0.8
-"""Part by which a tile with tests in it takes longer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,16 +53,17 @@ def weigh(c: Contraction, at: Measures[A], way: Way, target: Target, constants: 
     passes = product(ceil_div(at.trips[i], way.rows.get(i, 1)) for i in c.left if i != way.vector)  # they read a panel each
     depth = product(at.trips[i] for i in c.summed)
     vectors, rows = vector_stream(c, at, way, target), row_stream(c, at, way, target)
-    own, slower = arithmetic_cycles(c, way, way.n_rows, target), _border_slowdown(c, at, way)
+    own, slower = arithmetic_cycles(c, way, way.n_rows, target), _border_slowdown(c, at, way, target)
     step = largest(own, vectors.cycles + rows.cycles) + _waited_cycles(c, way, vectors, rows, target)
-    per_tile = TILE_START + depth * (step * slower)
+    per_tile = target.tiles.start + depth * (step * slower)
     n_panels = panels(c, at.trips[way.vector], way.vector, way.n_rows, way.vectors, way.lanes, way.shared, target)
-    arithmetic = n_panels * passes * per_tile + _loop_starts(c, at, way, n_tiles * passes)
+    arithmetic = n_panels * passes * per_tile + _loop_starts(c, at, way, n_tiles * passes, target)
     if way.shared and len(way.rows) == 1:
-        in_flight = target.fma_latency * target.fma_per_cycle
-        part = min(way.n_rows, max(ceil(way.n_rows / ROW_PARTS), ceil(in_flight / way.vectors)))
+        part = min(way.n_rows, max(ceil(way.n_rows / ROW_PARTS), ceil(target.in_flight / way.vectors)))
         in_part = largest(arithmetic_cycles(c, way, part, target), vectors.cycles) * slower
-        arithmetic = arithmetic + n_tiles * _parted_rows(c, at, way, part, TILE_START + depth * in_part, per_tile)
+        arithmetic = arithmetic + n_tiles * _parted_rows(
+            c, at, way, part, target.tiles.start + depth * in_part, per_tile, target
+        )
     stores = n_panels * passes * _store_cycles(c, at, way, target) + _written_cycles(c, at, way, target)
     cycles = {"arithmetic": arithmetic, "stores": stores}
     view, other = way.views(c)
@@ -146,12 +71,12 @@ def weigh(c: Contraction, at: Measures[A], way: Way, target: Target, constants: 
     if way.packs_vector and view.operand.read.tensor not in constants:
         copies.append((copy_at_once if way.is_whole else copy_of_panels)(c, at, way, target))
     if way.packs_rows and other.operand.read.tensor not in constants:
-        copies.append(_copy_cycles(c, at, 1 - way.side, way.order[-1], _outside_of_batches(c)))
+        copies.append(_copy_cycles(c, at, 1 - way.side, way.order[-1], _outside_of_batches(c), target))
     if copies:
         cycles["copies"] = total(copies)
     if way.block is not None:
         index, size = way.block
-        cycles["blocks"] = BLOCK_START * ceil_div(at.trips[index], size) * product(at.trips[i] for i in c.left)
+        cycles["blocks"] = target.tiles.partial_sum * ceil_div(at.trips[index], size) * product(at.trips[i] for i in c.left)
     return Costs(cycles, n_tiles * passes * depth, own, (vectors, rows))
 
 
@@ -175,7 +100,7 @@ def _partial_panels(rows: int, vectors: int, broadcasts: int, target: Target) ->
         return [0.0] + [1.0] * vectors
     size = ceil(vectors / LANE_PARTS)
     times = [step_cycles(rows, n, broadcasts, n, target, False) for n in range(1, vectors + 1)]
-    masked = step_cycles(rows, size, broadcasts, size * MASKED_LOAD, target, False)
+    masked = step_cycles(rows, size, broadcasts, size * target.tiles.masked_load, target, False)
 
     def part(n: int) -> float:
         taken = size
@@ -195,7 +120,7 @@ def arithmetic_cycles(c: Contraction, way: Way, rows: int, target: Target) -> fl
     n_loads = _loads_of_step(c, way)
     # Lanes that are some elements apart are picked out of as many vectors: in copies, too, of windows that move by so many.
     apart = view.operand.lane_step(way.vector) if way.packs_vector else abs(view.strides[way.vector])
-    shuffles = n_loads * (apart - 1) * SHUFFLE
+    shuffles = n_loads * (apart - 1) * target.tiles.shuffle
     n_loads *= apart
     forms = [form for form in view.operand.forms if any(i == way.vector for i, _ in form)]
     straddles = any(i != way.vector for form in forms for i, _ in form)
@@ -210,19 +135,19 @@ def _loads_of_step(c: Contraction, way: Way) -> float:
 def _waited_cycles(c: Contraction, way: Way, vectors: Stream[A], rows: Stream[A], target: Target) -> A:
     """What a step takes longer than its arithmetic or its streams: for far reads, lines that vectors straddle, and masks."""
     view, other = way.views(c)
-    waited = NOT_HIDDEN * total(x.far_cycles for x, of in ((vectors, view), (rows, other)) if of.is_given)
+    waited = target.tiles.exposed * total(x.far_cycles for x, of in ((vectors, view), (rows, other)) if of.is_given)
     if not way.packs_vector:
-        waited = waited + LINE_STRADDLE * way.vectors * vectors.passed
+        waited = waited + target.tiles.straddle * way.vectors * vectors.passed
     if (view.operand.is_padded and not way.packs_vector) or way.vector in c.tested:
         # The ends of whole rows in loops that are all unrolled are constants.
         is_known = c.has_known_trips((way.vector, *c.summed)) and c.trips[way.vector] <= way.width and target.has_masks
-        is_known = is_known and way.n_rows * way.vectors * c.depth <= UNROLLED_PRODUCTS
-        each = 1.0 if way.shared else KNOWN_MASK if is_known else ROW_MASK
+        is_known = is_known and way.n_rows * way.vectors * c.depth <= MAX_UNROLLED
+        each = 1.0 if way.shared else target.tiles.known_mask if is_known else target.tiles.row_mask
         waited = waited + _loads_of_step(c, way) * (1 if way.packs_vector else abs(view.strides[way.vector])) * each
     return waited
 
 
-def _border_slowdown(c: Contraction, at: Measures[A], way: Way) -> A:
+def _border_slowdown(c: Contraction, at: Measures[A], way: Way, target: Target) -> A:
     """How much longer steps take on the average of tiles, of which those at borders test what rows they read in place."""
     _, other = way.views(c)
     near: A = 0.0
@@ -230,21 +155,21 @@ def _border_slowdown(c: Contraction, at: Measures[A], way: Way) -> A:
         for i in c.left:
             if other.moves(i):
                 near = largest(near, 2 / largest(2, ceil_div(at.trips[i], way.rows.get(i, 1))))
-    return 1 + BORDER_SLOWDOWN * near
+    return 1 + target.tiles.border * near
 
 
-def _loop_starts(c: Contraction, at: Measures[A], way: Way, tiles: A) -> A:
+def _loop_starts(c: Contraction, at: Measures[A], way: Way, tiles: A, target: Target) -> A:
     """Starts of loops inside of tiles whose trips are known at the call alone."""
     spent: A = 0.0
     starts = tiles
     for outer, inner in pairwise(way.order):
         starts = starts * at.trips[outer]
         if not c.has_known_trips((inner,)):
-            spent = spent + LOOP_START * starts
+            spent = spent + target.tiles.loop_start * starts
     return spent
 
 
-def _parted_rows(c: Contraction, at: Measures[A], way: Way, part: int, per_part: A, per_tile: A) -> A:
+def _parted_rows(c: Contraction, at: Measures[A], way: Way, part: int, per_part: A, per_tile: A, target: Target) -> A:
     """What tiles of one panel that have fewer rows than others take longer: they run in parts, which wait for results."""
     ((index, size),) = way.rows.items()
     rest = at.trips[index] % size
@@ -252,7 +177,7 @@ def _parted_rows(c: Contraction, at: Measures[A], way: Way, part: int, per_part:
         return 0.0
     a, b = c.views
     if not c.has_known_trips((index,)) and any(a.moves(i) and b.moves(i) for i in c.left):
-        per_part = per_part + PART_START
+        per_part = per_part + target.tiles.part_start
     longer = largest(0.0, ceil_div(rest, part) * per_part - per_tile)
     passes = product(at.trips[i] for i in c.left if i not in (way.vector, index))
     return passes * either(rest <= part, 0.0, longer)
@@ -263,7 +188,7 @@ def _store_cycles(c: Contraction, at: Measures[A], way: Way, target: Target) -> 
     row_stride = min((abs(c.result.get(i, 0)) for i in way.rows), default=0)
     apart = at.result.get(way.vector, 0) * c.itemsize
     return store_cycles(
-        way.n_rows, way.vectors, way.lanes, stride, row_stride, apart, transposed_store(c, way.rows, way.vector, target)
+        way.n_rows, way.vectors, way.lanes, stride, row_stride, apart, transposed_store(c, way.rows, way.vector, target), target
     )
 
 
@@ -283,30 +208,30 @@ def _outside_of_batches(c: Contraction) -> set[str]:
 def copy_at_once(c: Contraction, at: Measures[A], way: Way, target: Target) -> A:
     """Copying all of the vector operand before the first tile, which takes it through the caches."""
     size = at.elements[way.side] * way.views(c)[0].itemsize
-    return _copy_cycles(c, at, way.side, way.vector, _outside_of_batches(c)) + pass_cycles(size, size, target)
+    return _copy_cycles(c, at, way.side, way.vector, _outside_of_batches(c), target) + pass_cycles(size, size, target)
 
 
 def copy_of_panels(c: Contraction, at: Measures[A], way: Way, target: Target) -> A:
     """Copying the vector operand panel by panel, before the tiles that read it."""
-    return _copy_cycles(c, at, way.side, way.vector, {*way.order, way.vector})
+    return _copy_cycles(c, at, way.side, way.vector, {*way.order, way.vector}, target)
 
 
-def _copy_cycles(c: Contraction, at: Measures[A], side: int, last: str, inside: Collection[str]) -> A:
+def _copy_cycles(c: Contraction, at: Measures[A], side: int, last: str, inside: Collection[str], target: Target) -> A:
     """Copying an operand so that `last` becomes its fastest index, in pieces over the indices `inside`."""
     view, elements = c.views[side], at.elements[side]
-    cycles = COPY_START + elements * element_copy(view, last, inside)
+    cycles = target.copies.start + elements * element_copy(view, last, inside, target.copies)
     if view.operand.is_padded:
-        cycles = cycles + COPIED_ROW * product(form_extent(form, at.trips) for form in view.operand.forms[:-1])
+        cycles = cycles + target.copies.row * product(form_extent(form, at.trips) for form in view.operand.forms[:-1])
     return cycles
 
 
-def element_copy(view: View, last: str, inside: Collection[str]) -> float:
+def element_copy(view: View, last: str, inside: Collection[str], costs: CopyCosts) -> float:
     """Cycles for each element of such a copy."""
     if abs(view.strides.get(last, 0)) == 1:
-        return PLAIN_COPY
+        return costs.plain
     if any(abs(step) == 1 and i in inside for i, step in view.strides.items()):
-        return TRANSPOSING_COPY
-    return SCATTERED_COPY
+        return costs.transposing
+    return costs.scattered
 
 
 def weigh_plain(c: Contraction, at: Measures[A], target: Target) -> A:
@@ -318,7 +243,7 @@ def weigh_plain(c: Contraction, at: Measures[A], target: Target) -> A:
     row = next((i for i in c.left if abs(c.result.get(i, 0)) == 1), None)
     vectors = 1 if row is None else ceil_div(at.trips[row], c.lanes)
     depth, rows = product(at.trips[i] for i in c.summed), product(at.trips[i] for i in c.left if i != row)
-    return rows * (TILE_START + PLAIN_LOADS / target.loads_per_cycle * (depth * vectors))
+    return rows * (target.tiles.start + target.tiles.plain_loads / target.loads_per_cycle * (depth * vectors))
 
 
 def reduced_vector(c: Contraction) -> str | None:
@@ -336,7 +261,8 @@ def weigh_reduced(c: Contraction, at: Measures[A], target: Target) -> A:
     step = step_cycles(side, side, side, side, target, False) / side**2
     sizes = [n * v.itemsize for n, v in zip(at.elements, c.views, strict=True) if v.is_given]
     far = total(stream(size, size, target).far_cycles for size in sizes)
-    return REDUCED_TILE * step / c.lanes * volume + REDUCED_RESULT * results + written + NOT_HIDDEN * far
+    costs = target.tiles
+    return costs.reduced * step / c.lanes * volume + costs.reduced_result * results + written + costs.exposed * far
 
 
 def weigh_batched(c: Contraction, at: Measures[A], target: Target) -> A:
@@ -352,20 +278,23 @@ def step_cycles(rows: int, vectors: int, broadcasts: int, loads: float, target: 
     """One step of the reduction in a register tile whose operands are in the first-level cache."""
     n = loads * (1.3 if straddles else 1.0) + broadcasts
     waits = (rows * vectors / target.fma_per_cycle, n / target.loads_per_cycle, float(target.fma_latency))
-    return float(sum(w**SHARPNESS for w in waits) ** (1 / SHARPNESS)) + LOAD * n
+    sharpness = target.tiles.sharpness
+    return float(sum(w**sharpness for w in waits) ** (1 / sharpness)) + target.tiles.load * n
 
 
 def transposed_store(c: Contraction, rows: Collection[str], vector: str, target: Target) -> float:
     """Cycles per vector of a tile that is written transposed."""
     is_slow = target.fma_per_cycle == 1 and not c.has_known_trips((*rows, vector))
-    return HALVED_TRANSPOSED_STORE if is_slow else TRANSPOSED_STORE
+    return target.tiles.halved_transposed_store if is_slow else target.tiles.transposed_store
 
 
-def store_cycles(rows: int, vectors: int, lanes: int, stride: int, row_stride: int, apart: A, transposed: float) -> A:
+def store_cycles(
+    rows: int, vectors: int, lanes: int, stride: int, row_stride: int, apart: A, transposed: float, target: Target
+) -> A:
     """Writing a register tile; strides in elements along the lanes and along the rows (0: rows are not neighbours), and bytes
     from lane to lane.  `transposed`: what `transposed_store` says."""
     if stride == 1:
         return 1.0 * rows * vectors
     if row_stride == 1 and rows >= 2:
         return transposed * vectors * (1.0 if vectors <= 2 else 1.7)
-    return rows * vectors * lanes * either(apart >= FAR_STRIDE, FAR_STORE, NEAR_STORE)
+    return rows * vectors * lanes * either(apart >= target.memory.page // 2, target.tiles.far_store, target.tiles.near_store)

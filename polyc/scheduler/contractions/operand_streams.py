@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from math import ceil
 
+from polyc.machine import Level, Share
 from polyc.scheduler.amounts import A, Truth, either, largest, product, smallest
 from polyc.scheduler.contractions.contraction import Contraction, Measures, View
 from polyc.scheduler.contractions.way import Way
-from polyc.scheduler.traffic import READ_STRIDED, Level, Stream, asked_ahead, choose_stream, has_sets, holds_rows, stream
+from polyc.scheduler.traffic import Stream, asked_ahead, choose_stream, has_sets, holds_rows, stream
 from polyc.target import Target
-
-LONG_RUN = 1024
-"""Bytes of consecutive memory from which prefetchers keep up with a stream."""
 
 
 def vector_stream(c: Contraction, at: Measures[A], way: Way, target: Target) -> Stream[A]:
@@ -64,7 +62,7 @@ def row_stream(c: Contraction, at: Measures[A], way: Way, target: Target) -> Str
         if not any(abs(view.strides.get(i, 0)) == 1 for i in rows):
             return stream(n_rows * line, at.elements[1 - way.side] * line, target, stride)
         # Lines of one row tile serve the next ones where they stay in the cache meanwhile.
-        kept = (depth * line <= target.l2 // 2) & has_sets(depth * line, stride, target.l2, target)
+        kept = (depth * line <= target.room(Level.L2, Share.HALF)) & has_sets(depth * line, stride, Level.L2, target)
         return choose_stream(
             kept,
             lambda: stream(n_rows * size, footprint, target, stride),
@@ -80,10 +78,10 @@ def row_stream(c: Contraction, at: Measures[A], way: Way, target: Target) -> Str
         goes_on: Truth = view.operand.lies_like_a_copy and any(
             0 < abs(view.strides.get(i, 0)) <= _known_run(c, view, inner) for i in rows
         )
-        goes_on = goes_on and depth * line <= target.l2 // 2
+        goes_on = goes_on and depth * line <= target.room(Level.L2, Share.HALF)
         pieces = _bytes_of_runs(view.strides, strides, rows, at.trips[inner[0]], size, line)
         return choose_stream(
-            (run >= LONG_RUN) | (run >= footprint) | goes_on,
+            (run >= target.prefetchers.run) | (run >= footprint) | goes_on,
             in_order,
             lambda: stream(largest(n_rows * size, pieces), footprint, target, line),
         )
@@ -94,7 +92,7 @@ def row_stream(c: Contraction, at: Measures[A], way: Way, target: Target) -> Str
     return choose_stream(
         holds_rows(n_rows, [n * size for n in starts.values()], target),
         along_lines,
-        lambda: Stream(lost, lost / READ_STRIDED[Level.L2], 0.0, 1.0),
+        lambda: Stream(lost, lost / target.memory.read_strided[Level.L2], 0.0, 1.0),
     )
 
 

@@ -18,6 +18,7 @@ from polyc.config import Options
 from polyc.diagnostics import Remark
 from polyc.ir.expr import Index, Read, rewrite, type_of
 from polyc.ir.program import Statement, Tensor
+from polyc.machine import Level, Share
 from polyc.poly.domains import box_domain, project_domain, stays_inside
 from polyc.poly.extraction import extract_scop
 from polyc.poly.ranges import StatementRanges
@@ -285,7 +286,7 @@ def _is_small(copy: _Copy, choice: Choice, target: Target) -> bool:
     for i in made.indices:
         size *= trips[i]
     tiles = -(-trips[copy.indices[-1]] // choice.way.tile[choice.way.vector])
-    return size <= target.l2 // 4 and tiles < MINIMUM_ITERATIONS
+    return target.fits(size, Level.L2, Share.QUARTER) and tiles < MINIMUM_ITERATIONS
 
 
 def _place_at(node: Node, copy: _Copy, levels: frozenset[str], block: str | None) -> Node | None:

@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from math import ceil, prod
 
+from polyc.code_limits import MAX_UNROLLED
 from polyc.records import dataclass
 from polyc.scheduler.contractions.contraction import Contraction, View
 from polyc.target import Target
-
-UNROLLED_PRODUCTS = 80
-"""Products of a tile and a loop around it that code generation unrolls completely."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +64,7 @@ def loads_of_rows(c: Contraction, view: View, rows: Mapping[str, int], vectors: 
         if len(form) == 2 and along and window and rows[along[0]] == n_rows:
             steps, by = dict(form)[along[0]], dict(form)[window[0]]
             n = c.trips[window[0]]
-            if vectors * n_rows * n <= UNROLLED_PRODUCTS:
+            if vectors * n_rows * n <= MAX_UNROLLED:
                 return len({steps * r + by * k for r in range(n_rows) for k in range(n)}) / n
     return n_rows
 

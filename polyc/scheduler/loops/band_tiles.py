@@ -6,37 +6,18 @@ from collections.abc import Mapping
 from math import inf, prod
 
 from polyc.ir.expr import Const
+from polyc.machine import Level, Share
 from polyc.poly.rows import Band, Leaf, Member, Node, Sequence, all_leaves, statements_of
 from polyc.poly.scop import ScopStatement
 from polyc.scheduler.accesses import access_motions, index_trips, statement_work
 from polyc.scheduler.loops.member_view import MemberView
 from polyc.scheduler.loops.nest import Point
-from polyc.scheduler.parallel import MINIMUM_WORK
 from polyc.scheduler.tiling import STREAM_VECTORS, RegisterTile
 
 COLUMNS, COLUMN_TILES = 256, 4
 """Neighbouring columns that walk together along several loops in order, of which the later ones read again what the first ones
 wrote, and tiles of them that threads share: of wider ones too little stays in the cache (PolyBench's adi, pieces of 128 columns
 2.9 s, of 500 3.2)."""
-
-NARROW_ROW = 1200
-"""Bytes of pieces of rows that, each read behind the one of the row before, take twice as long as whole rows, where these come
-from beyond the second-level cache: prefetchers follow long rows only (Zen 4, running sums down 4,000 rows of 500 floats: 64
-columns at a time 2.7 ms, 256 1.3, all 0.54)."""
-
-BYTE_COST, OPERATION_COST = 0.12, 0.5
-"""Cycles of a byte from there, and of an operation on a vector."""
-
-IDLE_COST = 0.5
-"""How much idle cores weigh: a kernel may well be given one thread."""
-
-PART_FOR_ROWS = 8
-"""Part of the second-level cache that is read for a row of a long result, whose tiles follow each other along memory: those of
-many rows side by side wait for the lines of each (3x3 windows over 3 channels of 226x226, 64 results: 2.1 and 1.6 ms, 32 of
-300x420: 3.1 and 2.5 ms; 2000x64x2000: 5.6 and 5.0 ms)."""
-
-ROW_OF_ANY_SUM = 4096
-"""Bytes of such a row where the length of the sum is not known: what is read for it must fit in the cache at others, too."""
 
 MUCH_HEAVIER = 4
 """Times the work of the statement that wants a tile from which another one below the same band has its way."""
@@ -158,24 +139,26 @@ class BandTiles:
                 self.view.index(other, s.name) if other is not member and other.kind == "P" and s.name in other.rows else None
             )
             iterations *= index_trips(s)[index] if index is not None else 1
-        return min(-(-wanted // max(iterations, 1)), work // (2 * MINIMUM_WORK))
+        return min(-(-wanted // max(iterations, 1)), work // (2 * self.view.target.threads.least_work))
 
     def _width_of_columns(self, statements: list[ScopStatement], trips: int, lanes: int, most: int) -> int:
         """Columns that walk along a sequential loop together: those of a tile stay in half of the second-level cache from one
         row to the next, and threads share up to `most` tiles, as far as rows stay long or arithmetic takes most of the time."""
-        l2, tensors = self.view.target.l2, self.view.scop.tensors
+        target, tensors = self.view.target, self.view.scop.tensors
         touched = {m.tensor for s in statements for m in access_motions(s) if m.coefficients}
         per_column = sum(tensors[t].dtype.itemsize for t in touched)
         points = prod(index_trips(statements[0]).values())
-        operations = OPERATION_COST * sum(statement_work(s) for s in statements) / points / lanes
-        waiting = 0.0 if points * per_column <= l2 else 1 / (1 + operations / (BYTE_COST * per_column))
+        operations = target.loops.operation * sum(statement_work(s) for s in statements) / points / lanes
+        waiting = 0.0
+        if points * per_column > target.l2:
+            waiting = 1 / (1 + operations / (target.loops.far_byte * per_column))
 
         def cost(tiles: int) -> float:
             width = trips * per_column / len(touched) / tiles
-            return (1 + waiting * NARROW_ROW / width) * (1 + IDLE_COST * (1 / tiles - 1))
+            return (1 + waiting * target.prefetchers.narrow_row / width) * (1 + target.threads.idle * (1 / tiles - 1))
 
         tiles = min(range(1, max(1, most) + 1), key=cost)
-        widest = max(lanes, l2 // 4 // per_column)
+        widest = max(lanes, target.room(Level.L2, Share.QUARTER) // per_column)
         if trips > tiles * widest:
             tiles *= -(-trips // (tiles * widest))
         return trips if tiles == 1 else -(-trips // (tiles * lanes)) * lanes
@@ -227,11 +210,11 @@ class BandTiles:
         if not largest:
             return 0
         size = sizes[tiled[0]]
-        if largest * size > self.view.target.l1 // 2 or (is_any_sum and not row_size):
-            return max(1, self.view.target.l2 // 2 // largest // size) * size
+        if not self.view.target.fits(largest * size, Level.L1, Share.HALF) or (is_any_sum and not row_size):
+            return max(1, self.view.target.room(Level.L2, Share.HALF) // largest // size) * size
         if row_size:
-            longest = ROW_OF_ANY_SUM // row_size if is_any_sum else inf
-            return int(max(1, min(longest, self.view.target.l2 // PART_FOR_ROWS // largest) // size)) * size
+            longest = self.view.target.memory.page // row_size if is_any_sum else inf
+            return int(max(1, min(longest, self.view.target.room(Level.L2, Share.EIGHTH) // largest) // size)) * size
         return 0  # one tile's panel stays in the first-level cache: it stays, the other tiles pass
 
     def _is_long_result(self, s: ScopStatement) -> bool:
@@ -239,7 +222,7 @@ class BandTiles:
         tensor, trips = self.view.scop.tensors[s.target], index_trips(s)
         is_known = all(isinstance(s.extents[i], Const) for i in s.left)
         size = tensor.dtype.itemsize * prod(trips[i] for i in s.left)
-        return tensor.role != "temporary" and (size > self.view.target.l2 // 2 or not is_known)
+        return tensor.role != "temporary" and (not self.view.target.fits(size, Level.L2, Share.HALF) or not is_known)
 
 
 def _walks_in_order(node: Node) -> bool:

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from polyc.ir.expr import Const
+from polyc.machine import Level, Share
 from polyc.poly.rows import Member
 from polyc.poly.tree import Plan, PlanLoop
 from polyc.scheduler.accesses import AccessMotion, access_motions, index_trips
@@ -19,71 +20,11 @@ from polyc.scheduler.loops.member_view import MemberView
 from polyc.scheduler.parallel import MINIMUM_ITERATIONS
 from polyc.target import Target
 
-RUN_BYTES = 1024
-"""Neighbouring bytes of each access in a block.  Shorter runs leave prefetchers behind; longer ones gain nothing."""
-
-STREAMED_READ, STREAMED_WRITE = 512, 128
-"""The same where the result passes the caches by: few rows of the operand are open at a time."""
-
-WHOLE_READ, WHOLE_WRITE = 2048, 256
-"""The same where rows of the result are whole lines: nothing of them is kept, and blocks follow each other along the rows that
-are written, so that few pages of the result are open at a time (AMD, Zen 4, blocks of 1024 bytes one after the other along the
-rows that are read -> of 2048 along those that are written: 4992×4000 6.2 -> 5.5 ms, 4096×4096 3.8 -> 3.6, a copy 3.2; 128 bytes
-of the result at a time 4.5, 256 4.15)."""
-
-LONG_READ = 12 << 10
-"""Bytes of rows from which blocks follow each other along those that are read after all, and threads share out the rows (AVX2,
-Zen 4, a copy's time over that along the rows that are written and along these: 4096×4096 .78 and .88, 6144×6144 .70 and .88,
-2048×8192 .71 and .90, 4992×4000 .83 and .95)."""
-
-SHORT_RUN = 256
-"""The same where rows of such a result are too short to begin blocks at cache lines: whether it passes them by is known at the
-call only, so the block is one that is tolerable either way."""
-
-WHOLE_ROW = 2048
-"""Bytes of rows of whole lines up to which a block takes them whole, a run without an end where the next index is the one that
-is read along: 16 elements of it at a time (128 channels of 56×56 to channels last, f32 on AMD, Zen 4: 2.6 to 5.5 ms in parts of
-rows, 1.7 whole, a copy 1.6; 512 channels 3.0 to 4.2, 2.8)."""
-
-WAY, MOST_ROWS = 4096, 12
-"""Bytes of a way of the first-level cache, and rows whose lines may meet in one set of it so that blocks take rows whole."""
-
-SHORT_ROW, STAGED_WRITE = 1024, 4096
-"""Length of rows up to which they are put together to runs of that many bytes, and streamed from there
-(`codegen/nests/staging.py`): rows that are no whole number of lines, and those beyond `SHORT_RUN` that no block takes whole,
-as parts of lines at both ends of pieces would be most of them (`abcde → caebd` in f64 over 64 d: 23 to 10 ms)."""
-
-JOINED_WRITE = 256
-"""Neighbouring bytes of a result in a block whose rows are put together to long ones that blocks go on with
-(`codegen/nests/carries.py`): so few that the block stays in the first-level cache, and that it and memory wait for each other
-in short turns (`abcde → caebd` on AMD, Zen 4: 320 bytes 2.7 ms, 640 3.5, a copy 2.3)."""
-
-SHORTEST = 32
-"""Iterations below which a block is not cut for more threads to have one."""
-
-PART_OF_L2 = 4
-"""A quarter of the second-level cache holds the elements of a block that one access touches."""
-
-PART_OF_FEW = 32
-"""A small part of it holds the rows of a block that are read whole, in the order of memory (`codegen/nests/rows_in_order.py`):
-so few that where arrays begin off lines the first and the last block of a row, which are shorter, are little of it (AMD, Zen 4,
-channels first 16 bytes off a line, 32×28×28×256: 64 at a time 2.0 ms, 16 1.8, a copy 1.55; 512 channels 5.0, 3.8, 3.0).  Longer
-rows are written to more places than are worth it (8192×2048 turned: 4.7 and 5.9 ms, 3.7)."""
-
-MEETING_LINES = 8
-"""Lines of each of them that are written at a time where many rows lie a multiple of a page apart and vectors are shorter than
-lines (AVX2, Zen 4, a copy's time over that of one line and of eight at a time: 245760×48 turned .40 and .63, 100352×64 .37 and
-.67, 100352×512 .53 and .75; 245776×48, whose rows do not meet, .96 and .69)."""
-
-PART_OF_L1 = 2
-"""Half of the first-level cache holds a block whose rows are put together and that reads along more than one index
-(`abcde → dbeac` on AMD, Zen 4: one `d` at a time 3.0 ms, two 3.2, a copy 2.2)."""
+SOON_USED = 1.5
+"""Lines of rows that may meet in one set of the first-level cache, as a part of it, where a block uses them up at once."""
 
 WHOLE_VECTORS = 16
 """Elements of which sizes of blocks are multiples, where an index is longer than that."""
-
-ALONG_TILE, ACROSS_TILE = 128, 32
-"""Sides of the tile for groups whose accesses want different indices innermost: along the vector, and across it."""
 
 
 def tile_for_locality(plan: Plan, names: list[str], members: list[Member], chosen: Member, view: MemberView) -> Plan:
@@ -107,7 +48,7 @@ def tile_for_locality(plan: Plan, names: list[str], members: list[Member], chose
     if crossing is None or chosen.kind != "P":
         return plan
     found = _choose_statement_block(names[0], members, chosen, crossing, view) if len(names) == 1 else None
-    sizes, outside = found or ({id(chosen.rows): ALONG_TILE, id(crossing.rows): ACROSS_TILE}, [])
+    sizes, outside = found or ({id(chosen.rows): 8 * WHOLE_VECTORS, id(crossing.rows): 2 * WHOLE_VECTORS}, [])
     return tile_blocks(plan, sizes, outside, chosen, crossing)
 
 
@@ -159,30 +100,33 @@ def choose_block(
         if None in found:
             return None
         orders.append([i for i in found if i])
-    most, most_near = (max(1, part // itemsize) for part in (target.l2 // PART_OF_L2, target.l1 // PART_OF_L1))
+    most, most_near = (
+        max(1, target.room(level, share) // itemsize) for level, share in ((Level.L2, Share.QUARTER), (Level.L1, Share.HALF))
+    )
     size = math.prod(trips[i] for i in orders[1]) * itemsize
     row = trips[orders[1][0]] * itemsize
-    lengths = (RUN_BYTES, RUN_BYTES)
+    limits, followed = target.transposes, target.prefetchers.run
+    short, lengths = limits.short, (followed, followed)
     is_staged = is_joined = is_long = False
-    joined = _join_rows(orders[1], orders[0][0], trips, itemsize, target.cache_line) if is_alone else 0
+    joined = _join_rows(orders[1], orders[0][0], trips, itemsize, target) if is_alone else 0
     is_streamed = target.is_streamed(size, size)
     is_whole_lines = is_streamed and row % target.cache_line == 0
-    if is_whole_lines and is_alone and SHORT_RUN < row <= WHOLE_ROW and _follow_each_other(orders, trips, itemsize):
+    if is_whole_lines and is_alone and short < row <= limits.whole and _follow_each_other(orders, trips, itemsize, target):
         lengths = (WHOLE_VECTORS * itemsize, row)
-    elif is_whole_lines and (row > SHORT_ROW or (row > SHORT_RUN and not is_alone)):
+    elif is_whole_lines and (row > followed or (row > short and not is_alone)):
         if _is_read_whole(orders, trips, target):
-            n_lines = MEETING_LINES if is_known and _do_written_rows_meet(orders, trips, itemsize, target) else 1
+            n_lines = limits.meeting_lines if is_known and _do_written_rows_meet(orders, trips, itemsize, target) else 1
             return {orders[0][0]: trips[orders[0][0]], orders[1][0]: n_lines * target.cache_line // itemsize}, orders[0][::-1]
-        lengths = (WHOLE_READ, WHOLE_WRITE)
-        is_long = trips[orders[0][0]] * itemsize >= LONG_READ
-    elif is_whole_lines and row <= SHORT_RUN and not joined:
-        lengths = (SHORT_RUN, SHORT_RUN)
-    elif is_streamed and row <= SHORT_ROW and joined and not (is_whole_lines and row >= 2 * JOINED_WRITE):
-        lengths, is_joined = (STREAMED_READ, joined), True
-    elif is_streamed and row <= SHORT_ROW:
-        lengths, is_staged = (SHORT_RUN, STAGED_WRITE), True
+        lengths = (limits.whole, short)
+        is_long = trips[orders[0][0]] * itemsize >= limits.long_read
+    elif is_whole_lines and row <= short and not joined:
+        lengths = (short, short)
+    elif is_streamed and row <= followed and joined and not (is_whole_lines and row >= 2 * short):
+        lengths, is_joined = (limits.streamed_read, joined), True
+    elif is_streamed and row <= followed:
+        lengths, is_staged = (short, target.memory.page), True
     elif is_streamed and is_alone:
-        lengths = (STREAMED_READ, STREAMED_WRITE)
+        lengths = (limits.streamed_read, limits.streamed_write)
     wanted = [length // itemsize for length in lengths]
     block = {order[0]: min(WHOLE_VECTORS, trips[order[0]]) for order in orders}
     open_sides = [0, 1]
@@ -204,14 +148,14 @@ def choose_block(
     return block, outside
 
 
-def _follow_each_other(orders: Sequence[Sequence[str]], trips: Mapping[str, int], itemsize: int) -> bool:
+def _follow_each_other(orders: Sequence[Sequence[str]], trips: Mapping[str, int], itemsize: int, target: Target) -> bool:
     """Whether rows that are written follow each other along the index that is read along, and what is read for one of them
     does not meet in few sets of a cache."""
     (across, *read), (along, *write) = orders
     if write[:1] != [across] or along not in read:
         return False
     distance = math.prod(trips[i] for i in orders[0][: orders[0].index(along)]) * itemsize
-    return trips[along] * math.gcd(distance, WAY) <= MOST_ROWS * WAY
+    return not target.conflicts(trips[along], distance, SOON_USED)
 
 
 def _is_read_whole(orders: Sequence[Sequence[str]], trips: Mapping[str, int], target: Target) -> bool:
@@ -220,7 +164,7 @@ def _is_read_whole(orders: Sequence[Sequence[str]], trips: Mapping[str, int], ta
     (across, *read), (along, *_) = orders
     if read[:1] != [along] or trips[across] % WHOLE_VECTORS or trips[across] == WHOLE_VECTORS:
         return False
-    return trips[across] * target.cache_line <= target.l2 // PART_OF_FEW
+    return target.fits(trips[across] * target.cache_line, Level.L2, Share.CORNER)
 
 
 def _do_written_rows_meet(orders: Sequence[Sequence[str]], trips: Mapping[str, int], itemsize: int, target: Target) -> bool:
@@ -228,19 +172,19 @@ def _do_written_rows_meet(orders: Sequence[Sequence[str]], trips: Mapping[str, i
     across, write = orders[0][0], orders[1]
     distance = math.prod(trips[i] for i in write[: write.index(across)]) * itemsize
     is_short = target.vector_bits // 8 < target.cache_line
-    return is_short and trips[across] * math.gcd(distance, WAY) > MOST_ROWS * WAY
+    return is_short and target.conflicts(trips[across], distance, SOON_USED)
 
 
-def _join_rows(order: list[str], across: str, trips: Mapping[str, int], itemsize: int, line: int) -> int:
-    """Bytes of a run of whole lines, `JOINED_WRITE` or more, that is made of short rows which follow each other in front of
-    the index `across`; 0 where there is none, or the next blocks would not go on with it."""
-    run = itemsize
+def _join_rows(order: list[str], across: str, trips: Mapping[str, int], itemsize: int, target: Target) -> int:
+    """Bytes of a run of whole lines, `TransposeBlocks.short` or more, that is made of short rows which follow each other in
+    front of the index `across`; 0 where there is none, or the next blocks would not go on with it."""
+    run, line, short = itemsize, target.cache_line, target.transposes.short
     for index in order:
         if index == across:
             break
-        if run * trips[index] >= 2 * JOINED_WRITE:
+        if run * trips[index] >= 2 * short:
             count = line // math.gcd(run, line)
-            count *= -(-JOINED_WRITE // (run * count))
+            count *= -(-short // (run * count))
             return run * count if 2 * count <= trips[index] else 0
         run *= trips[index]
     return 0
@@ -251,8 +195,8 @@ def _leave_tasks(block: dict[str, int], outside: list[str], trips: Mapping[str, 
     if any(-(-trips[i] // block.get(i, 1)) >= MINIMUM_ITERATIONS for i in outside):
         return
     index = max(outside, key=lambda i: trips[i])
-    while block.get(index, 1) > SHORTEST and -(-trips[index] // block[index]) < MINIMUM_ITERATIONS:
-        block[index] = max(SHORTEST, block[index] // 2 // WHOLE_VECTORS * WHOLE_VECTORS)
+    while block.get(index, 1) > 2 * WHOLE_VECTORS and -(-trips[index] // block[index]) < MINIMUM_ITERATIONS:
+        block[index] = max(2 * WHOLE_VECTORS, block[index] // 2 // WHOLE_VECTORS * WHOLE_VECTORS)
 
 
 def only_index(coefficients: Mapping[str, int] | None) -> str | None:

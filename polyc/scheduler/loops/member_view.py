@@ -9,7 +9,7 @@ from polyc.poly.rows import Member, free_positions
 from polyc.poly.scop import Scop, ScopStatement
 from polyc.poly.tree import Mark, Part, Plan, PlanLoop
 from polyc.records import dataclass
-from polyc.scheduler.accesses import STREAMING_BITS, is_strided_window, vector_itemsize
+from polyc.scheduler.accesses import is_strided_window, vector_itemsize
 from polyc.scheduler.tiling import RegisterTile, choose_register_tile
 from polyc.target import Target
 
@@ -76,7 +76,7 @@ class MemberView:
         if known is not None:
             return known.lanes
         lanes = min(self.target.lanes(vector_itemsize(self.scop, statements)), 64)
-        is_narrow = self.target.vector_bits > STREAMING_BITS and any(is_strided_window(s) for s in statements)
+        is_narrow = self.target.vector_bits > self.target.streaming_bits and any(is_strided_window(s) for s in statements)
         return lanes // 2 if is_narrow else lanes
 
 

@@ -16,7 +16,7 @@ from polyc.poly.tree import Mark, Plan, PlanLeaf, make_sequence
 from polyc.records import dataclass, replace
 from polyc.scheduler.accesses import (
     MATH_WEIGHT,
-    STREAMING_BITS,
+    SHORT_SUM,
     access_motions,
     call_weight,
     index_trips,
@@ -48,9 +48,6 @@ MANY_VECTORS = 64
 MOST_CUT_VECTORS, MOST_CUT_READS = 4, 3
 """Vectors that are cut to one, and elements that each lane reads for its value: more of them, with what else short values need,
 do not fit into registers."""
-
-MOST_WAITING = 16
-"""Terms of a sum that are added one by one where vectors of them would wait for what was just stored."""
 
 MAX_UNROLLED_ROWS = 8
 """Rows of initial values that are unrolled."""
@@ -230,7 +227,7 @@ class NestPlanner:
         if len(names) != 1 or names[0].startswith("init_"):
             return False
         s, index = self.view.statement(names[0]), self.view.index(member, names[0])
-        if index not in s.reduction_indices or index_trips(s)[index] > MOST_WAITING:
+        if index not in s.reduction_indices or index_trips(s)[index] > SHORT_SUM:
             return False
         needing = self.view.scop.program.made_from(s.target)
         return any(
@@ -281,7 +278,7 @@ class NestPlanner:
 
     def _is_streaming(self, names: list[str], member: Member) -> bool:
         """Whether memory bounds the nest, so that half of the widest registers lose less to rows off a cache line."""
-        if self.view.target.vector_bits <= STREAMING_BITS:
+        if self.view.target.vector_bits <= self.view.target.streaming_bits:
             return False
         statements = [self.view.statement(n) for n in names]
         if sum(operation_weight(s.value) for s in statements) >= MATH_WEIGHT:
@@ -366,7 +363,7 @@ class NestPlanner:
             return 1
         if unrolled >= 4 or weight > 12:
             return 2
-        if weight > 4 or self.view.target.vector_bits != STREAMING_BITS:
+        if weight > 4 or self.view.target.vector_bits != self.view.target.streaming_bits:
             return 4
         # Eight are combined behind the loop: rows of few vectors are done as soon with four.
         rows = (index_trips(s)[self.view.index(member, s.name) or ""] for s in reducing)

@@ -17,15 +17,9 @@ from collections.abc import Mapping
 from polyc.poly.rows import Member
 from polyc.poly.tree import Plan, PlanLoop
 from polyc.scheduler.accesses import AccessMotion, access_motions, index_trips
-from polyc.scheduler.loops.crossing import MOST_ROWS, WAY, only_index, tile_blocks
+from polyc.scheduler.loops.crossing import SOON_USED, only_index, tile_blocks
 from polyc.scheduler.loops.member_view import MemberView
-
-SHORTEST_RUN, LONGEST_RUN = 64, 32 << 10
-"""Bytes of rows: of shorter ones lines are written in parts, and longer ones are streams by themselves (rows of 8 KB 18.9 →
-10.9 ms, of 16 KiB 12.7 → 12.1, of 40 KB none the better; of 80 bytes 1.8 → 1.2)."""
-
-MOST_STREAMS = 16
-"""Rows that are read side by side and ahead all the same, if their lines do not meet in few sets of a cache."""
+from polyc.target import Target
 
 MUCH_LESS = 4
 """Times as large as all else that is read is the operand whose order counts."""
@@ -49,7 +43,7 @@ def follow_reads(plan: Plan, name: str, members: list[Member], view: MemberView)
         return plan
     itemsize = view.scop.tensors[read[largest - 1].tensor].dtype.itemsize
     wanted, found = orders[0] or [], orders[largest] or []
-    if not _jumps(wanted, found, trips, itemsize):
+    if not _jumps(wanted, found, trips, itemsize, view.target):
         return plan
     rows = {view.index(m, name): id(m.rows) for m in members}
     if set(rows) != set(found) or set(wanted) != set(found) or not _is_whole_chain(plan, len(members)):
@@ -63,18 +57,19 @@ def _order(access: AccessMotion) -> list[str] | None:
     return None if None in found else [i for i in found if i]
 
 
-def _jumps(write: list[str], read: list[str], trips: Mapping[str, int], itemsize: int) -> bool:
-    """Whether short rows are read from many places in turn in the order in which they are written."""
+def _jumps(write: list[str], read: list[str], trips: Mapping[str, int], itemsize: int, target: Target) -> bool:
+    """Whether short rows are read from many places in turn in the order in which they are written.  Of rows below a line, lines
+    are written in parts; long ones are streams by themselves."""
     run, inner = itemsize, 0
     while inner < min(len(write), len(read)) and write[-1 - inner] == read[-1 - inner]:
         run *= trips[write[-1 - inner]]
         inner += 1
     outer, others = write[: len(write) - inner], read[: len(read) - inner]
-    if not outer or set(outer) != set(others) or not SHORTEST_RUN <= run <= LONGEST_RUN:
+    if not outer or set(outer) != set(others) or not target.cache_line <= run <= target.prefetchers.long_run:
         return False
     n_streams = trips[outer[-1]]
     distance = run * math.prod(trips[i] for i in others[others.index(outer[-1]) + 1 :])
-    return n_streams > MOST_STREAMS or n_streams * math.gcd(distance, WAY) > MOST_ROWS * WAY
+    return n_streams > target.prefetchers.streams or target.conflicts(n_streams, distance, SOON_USED)
 
 
 def _is_whole_chain(plan: Plan, length: int) -> bool:

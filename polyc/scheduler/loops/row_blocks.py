@@ -13,20 +13,18 @@ from __future__ import annotations
 from itertools import groupby
 from math import prod
 
+from polyc.machine import Level, Share
 from polyc.poly.rows import Row
 from polyc.poly.scop import Scop, ScopStatement
 from polyc.poly.tree import Plan, PlanLoop, PlanSequence, make_sequence, plan_statements
 from polyc.records import dataclass, replace
 from polyc.scheduler.accesses import AccessMotion, access_motions, index_trips
 from polyc.scheduler.parallel import MINIMUM_ITERATIONS
-from polyc.scheduler.traffic import Level, find_level
+from polyc.scheduler.traffic import find_level
 from polyc.target import Target
 
 MOST_TILES = 16
 """Tiles of a block, at most: reading its operands is a small part of its work then."""
-
-PART_FOR_BLOCK = 4
-"""Part of the second-level cache that the operands of one iteration may fill, beside which rows have half of it."""
 
 
 def block_rows(plan: Plan, scop: Scop, target: Target, around: tuple[PlanLoop, ...] = ()) -> Plan:
@@ -109,7 +107,7 @@ def _find_stream(part: Plan, rows: PlanLoop, around: tuple[PlanLoop, ...], scop:
 def _block_size(rows: PlanLoop, block: int, scop: Scop, target: Target, around: tuple[PlanLoop, ...]) -> int:
     """Rows whose buffers fit half of the second-level cache, beside operands of `block` bytes, and leave threads enough blocks;
     as many in each block."""
-    if block > target.l2 // PART_FOR_BLOCK:
+    if not target.fits(block, Level.L2, Share.QUARTER):
         return 0
     kept: dict[str, int] = {}
     outer = n_rows = 1
@@ -123,7 +121,7 @@ def _block_size(rows: PlanLoop, block: int, scop: Scop, target: Target, around: 
             if m.motion(row) != "invariant" and not _is_inside(m.tensor, rows, scop):
                 kept[m.tensor] = max(kept.get(m.tensor, 0), _bytes(m, s, {row, *indices}, scop))
     tiles = -(-n_rows // rows.size)
-    most = min(MOST_TILES, target.l2 // 2 // max(1, sum(kept.values())) // rows.size)
+    most = min(MOST_TILES, target.room(Level.L2, Share.HALF) // max(1, sum(kept.values())) // rows.size)
     if outer < MINIMUM_ITERATIONS:
         most = min(most, tiles * outer // MINIMUM_ITERATIONS)
     return rows.size * -(-tiles // -(-tiles // most)) if most > 1 else 0

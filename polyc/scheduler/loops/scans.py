@@ -8,15 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from polyc.code_limits import WORD
 from polyc.config import Options
 from polyc.ir.linear import index_coefficients
 from polyc.ir.scans import Scan, find_scan
 from polyc.ir.types import DType
 from polyc.poly.rows import Member, free_positions
 from polyc.poly.scop import Scop, ScopStatement
-
-MINIMUM_ITEMSIZE = 4
-"""Bytes of the narrowest element whose lanes are worth moving about."""
 
 
 def may_regroup(scan: Scan, dtype: DType, options: Options) -> bool:
@@ -33,7 +31,7 @@ def scan_lanes(s: ScopStatement, member: Member, around: Sequence[Member], scop:
         return 0
     index, step = s.indices[moving[0]], member.rows[s.name].coefficients[moving[0]]
     dtype = scop.tensors[s.target].dtype
-    if abs(step) != 1 or dtype.itemsize < MINIMUM_ITEMSIZE or not s.subscripts:
+    if abs(step) != 1 or dtype.itemsize < WORD or not s.subscripts:
         return 0
     *outer, last = (index_coefficients(e) for e in s.subscripts)
     if last is None or abs(last.get(index, 0)) != 1 or any(c is None or index in c for c in outer):

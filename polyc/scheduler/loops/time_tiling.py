@@ -13,6 +13,7 @@ from itertools import product
 from math import ceil
 
 from polyc.ir.expr import Index, reads
+from polyc.machine import Level, Share
 from polyc.poly.rows import Member, free_positions
 from polyc.poly.scop import Scop, ScopStatement
 from polyc.poly.tree import Mark, Plan, PlanLoop, PlanSequence, make_sequence
@@ -20,35 +21,16 @@ from polyc.records import dataclass, replace
 from polyc.scheduler.accesses import index_trips
 from polyc.target import Target
 
-STEPS = (4, 6, 8, 12, 16, 24, 32, 48, 64)
-BLOCKS = (6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
-STREAM_BLOCKS = (2, 4)
-VECTOR_BLOCKS = (128, 256, 512, 1024, 2048)
-"""Sizes of tiles that are tried: steps of time, elements of a dimension of space, of one along which a tile streams, and of
-that along the vector."""
 
-ROW_COST = 8.0
-"""Elements that starting a row of a tile costs as much time as."""
+def _sizes(first: int, last: int, units: tuple[int, ...] = (1, 3)) -> tuple[int, ...]:
+    """Sizes that are tried: powers of two times `units`, from `first` to `last`."""
+    return tuple(sorted(n for unit in units for k in range(last.bit_length()) if first <= (n := unit << k) <= last))
 
-CUT_COST = 1.0
-"""What cut rows cost of the time of an element: they begin at any place of a cache line (Jacobi-2D, 1300x1300: 0.33 ns an
-element in rows of 512, 0.14 in whole ones)."""
 
-BYTE_COST = 0.16
-"""Time of an element that a byte costs which comes from behind the second-level cache (heat-3D, 120 a side)."""
+STEPS, BLOCKS, STREAM_BLOCKS, VECTOR_BLOCKS = _sizes(4, 64), _sizes(6, 128), (2, 4), _sizes(128, 2048, (1,))
+"""Of tiles: steps of time, elements of a dimension of space, of one along which a tile streams, and along the vector."""
 
-VISIT_COST = 8.0
-"""Rows that a step of a tile costs as much time as, which streams past few planes (heat-3D, 8 steps of 2 planes: 898 ms in
-blocks of 8 rows, 700 of 16, 633 of 24)."""
-
-FOOTPRINT = 3
-"""Times the second-level cache that all steps of a tile may hold together, of which each holds less than one: what a step
-leaves, the next one finds near (heat-3D, 24 steps of 4 planes of 48 rows: 516 ms, 16 steps of 32 rows 567)."""
-
-IDLE_COST = 0.5
-"""How much idle cores weigh: a kernel may well be given one thread."""
-
-MINIMUM_STEPS = 4
+MINIMUM_STEPS = STEPS[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +126,7 @@ def _choose_sizes(
     plane = per_point
     for space in spaces:
         plane *= space.trips
-    limit = target.l2 // 8 * 7
+    limit = target.room(Level.L2, Share.ALL)
     if steps < MINIMUM_STEPS or plane <= limit:
         return None
     best: tuple[float, _Tiles] | None = None
@@ -152,7 +134,7 @@ def _choose_sizes(
         if n_steps > 2 * steps:
             break
         for tiles in _candidates(n_steps, spaces):
-            cost = _cost(tiles, steps, spaces, per_point, limit, target.cores if parallel else 1)
+            cost = _cost(tiles, steps, spaces, per_point, limit, target.cores if parallel else 1, target)
             if cost is not None and (best is None or cost < best[0]):
                 best = cost, tiles
     return best and best[1]
@@ -171,8 +153,11 @@ def _candidates(n_steps: int, spaces: list[_Space]) -> Iterator[_Tiles]:
             yield _Tiles((n_steps, *sizes), (0, *cut, 1))
 
 
-def _cost(tiles: _Tiles, steps: int, spaces: list[_Space], per_point: int, limit: int, cores: int) -> float | None:
+def _cost(
+    tiles: _Tiles, steps: int, spaces: list[_Space], per_point: int, limit: int, cores: int, target: Target
+) -> float | None:
     """Time per element of the tiles, in that of one element in the cache; None where a step holds more than `limit` bytes."""
+    costs = target.time_tiles
     n_steps, *sizes = tiles.sizes
     if not any(sizes) or any(max(size, n_steps) % min(size, n_steps) for size in sizes if size):
         return None  # where blocks begin would be a quotient: few loops know it to be linear, and proofs take minutes
@@ -186,11 +171,13 @@ def _cost(tiles: _Tiles, steps: int, spaces: list[_Space], per_point: int, limit
         # Blocks along which a tile streams find in the cache what they share with the one before.
         traffic *= 1 if n == streamed else min(block + skewed, space.trips + space.skew) / block
         rows *= block if n not in (streamed, len(sizes) - 1) else 1
-    if step > limit or whole > FOOTPRINT * limit:
+    if step > limit or whole > costs.held * limit:
         return None
-    cost = 1 + BYTE_COST * traffic + ROW_COST / (sizes[-1] or spaces[-1].trips) + (CUT_COST if sizes[-1] else 0)
-    cost += VISIT_COST / rows if streamed is not None and len(sizes) > 2 else 0
-    return cost * (1 + IDLE_COST * (cores * _pipeline_time(tiles, steps, spaces, cores) - 1))
+    cost = (
+        1 + costs.far_byte * traffic + costs.row_start / (sizes[-1] or spaces[-1].trips) + (costs.cut_row if sizes[-1] else 0)
+    )
+    cost += costs.visit / rows if streamed is not None and len(sizes) > 2 else 0
+    return cost * (1 + target.threads.idle * (cores * _pipeline_time(tiles, steps, spaces, cores) - 1))
 
 
 def _pipeline_time(tiles: _Tiles, steps: int, spaces: list[_Space], cores: int) -> float:

@@ -10,13 +10,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Literal
 
+from polyc.code_limits import MAX_ITEMS
 from polyc.diagnostics import Diagnostic, UnsupportedError
 from polyc.poly.dependences import Dependences
 from polyc.poly.farkas import Piece
 from polyc.poly.rows import Node
 from polyc.poly.scop import Scop
 from polyc.scheduler.rows.groups import Choice, Group, NoRow, Used
-from polyc.scheduler.rows.merge import MAX_TOGETHER, Merger
+from polyc.scheduler.rows.merge import Merger
 from polyc.scheduler.rows.model import Edge, Equation, Link, Model, build_model
 from polyc.scheduler.rows.objective import group_costs
 from polyc.scheduler.rows.solver import Budget, Problem, solve
@@ -30,7 +31,7 @@ def schedule_statements(
     sizes: Mapping[str, int] | None = None,
     method: Literal["classes", "ilp"] = "classes",
     budget: Budget | None = None,
-    most_together: int = MAX_TOGETHER,
+    most_together: int = MAX_ITEMS,
 ) -> Node:
     """Rows for all statements of a Scop, `most_together` of which at most share a loop unless they need each other.
 

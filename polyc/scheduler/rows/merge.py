@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
+from polyc.code_limits import MAX_ITEMS
 from polyc.ir.graphs import find_components
 from polyc.poly.farkas import Piece, coincides, not_carried, respects
 from polyc.poly.rows import Band, Kind, Leaf, Member, Node, Row
@@ -22,9 +23,6 @@ from polyc.scheduler.rows.recurrence import edges_of_pieces, find_sequential_row
 from polyc.scheduler.rows.solver import Budget
 from polyc.scheduler.rows.steps import find_steps
 
-MAX_TOGETHER = 64
-"""Most statements in one loop: what isl and the proofs do with a loop grows with the square of their number."""
-
 
 class Merger:
     """Schedules groups of statements over one model with one way of finding rows."""
@@ -35,7 +33,7 @@ class Merger:
         make_finder: Callable[[Model], RowFinder],
         pieces: tuple[Piece, ...],
         budget: Budget,
-        most_together: int = MAX_TOGETHER,
+        most_together: int = MAX_ITEMS,
     ) -> None:
         self.model = model
         self.make_finder = make_finder

@@ -9,11 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from polyc.code_limits import MAX_ITEMS
 from polyc.scheduler.rows.groups import Choice, Group, Used
 from polyc.scheduler.rows.model import Model
 from polyc.scheduler.rows.objective import UnitRow, group_costs
-
-MAX_CANDIDATES = 64
 
 
 class ClassFinder:
@@ -106,7 +105,7 @@ class ClassFinder:
             for y in large_rows:
                 if all((x[s], y[t]) in pairs for s, t, pairs in crossing):
                     rows.append({**y, **x})
-        return rows[:MAX_CANDIDATES]
+        return rows[:MAX_ITEMS]
 
     def _best(self, names: tuple[str, ...], rows: list[UnitRow], max_tier: int) -> Group | None:
         if not rows:

@@ -16,61 +16,16 @@ from polyc.ir.linear import index_coefficients
 from polyc.ir.loops import LINE
 from polyc.ir.program import Program, Statement
 from polyc.ir.types import DType
+from polyc.machine import Level
 from polyc.poly.ranges import Ranges, estimate_extent
 from polyc.records import dataclass
 from polyc.scheduler.accesses import operation_weight
 from polyc.scheduler.rewriting.overlap.overlap_boxes import Box, Boxes, Sites
-from polyc.scheduler.traffic import READ, Level, find_level, pass_cycles
+from polyc.scheduler.traffic import find_level, pass_cycles
 from polyc.target import Target
 
 UNKNOWN_EXTENT = 2048
 """Extent assumed of a dimension of unknown size: buffers of tiles must still fit where it is long."""
-
-BESIDE = 7 / 6
-"""Times the bytes of a tile's buffers that a cache needs to hold them: rows of other arrays stream past meanwhile."""
-
-ROW_START = 16.0
-"""Cycles for the start and the last, partial vector of a loop along a row."""
-
-SHORT_ROW_START = 4.0
-"""The same of a row of few vectors, which is expanded."""
-
-SHORT_ROW_BYTES, SHORT_ROW_VECTORS = 256, 8
-"""A row of whole lines and few vectors, at most: tiles of such rows stay in the first-level cache."""
-
-CUT_ROWS = 0.8
-"""Part of the time of arrays from outside that is lost where tiles hold parts of their rows (a blur of 4096 x 4096: 11.3 ms in
-tiles of 64 rows of 1024, 9.3 of 32 whole rows, though windows of those leave the first-level cache)."""
-
-CUT_SHORT_ROWS = 0.05
-"""The same for short rows: the next tile takes up their lines before a prefetcher forgets them."""
-
-FAR_SHORT_ROWS = 3.0
-"""Times as long that a tile of short rows takes to come back from beyond the first-level cache: no prefetcher follows them, and
-the rows of other tiles are forgotten meanwhile (Harris' corners on Zen 4, rows of 256 bytes, AVX2: 30 ms in tiles of 128 rows,
-16 of 8)."""
-
-FOLLOWED_ROWS, FAR_ROW = 16, 200.0
-"""Short rows of arrays from outside that prefetchers follow in a tile, and cycles that each further one costs (4096 x 4096,
-rows of 64: a blur with 12 of them 6.6 ms, 20: 7.7, 36: 12.5; Harris' corners with 12 of them 15.2, 20: 31)."""
-
-FILLED = 8.0
-"""Bytes per cycle of a long result in short rows beyond those of a streamed one, where tiles cannot begin at its lines: these
-are read before they are filled (a blur of 4096 x 4096 that does not begin at a line: 10.0 ms, 7.6 in tiles that do)."""
-
-BUSY = 0.3
-"""Part of the estimated arithmetic that is still under way where everything is in the first-level cache: what it takes beyond
-arrays from outside hides that filling (Harris' corners at the same size: 10.1 ms, 12.6 in whole rows)."""
-
-NEAR = 0.5
-"""Part of the estimated arithmetic that computing again takes in tiles of short rows: the estimate counts every load."""
-
-TEST = 2.0
-"""Operations for a test of a column in every point of rows that are cut, and for the choice that hangs on it: whole rows have
-their borders taken off (five steps of Jacobi at 1500 x 1500, Zen 4: 3.8 ms in tiles of 8 x 64, 2.8 of 16 whole rows)."""
-
-STREAM_START = 30.0
-"""Cycles until a prefetcher follows a row of an array in memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +85,7 @@ class Model:
             if isinstance(node, Select) and not reads(node.condition):
                 found = sum(1 for e in walk(node.condition) if isinstance(e, Index) and e.name in last)
                 n_tests += found + 1 if found else 0
-        return TEST * n_tests / (2.0 * self.target.lanes(self.dtype(s.target).itemsize))
+        return self.target.overlap.test * n_tests / (2.0 * self.target.lanes(self.dtype(s.target).itemsize))
 
     # -- whole
     def whole(self, s: Statement, shared: frozenset[int]) -> float:
@@ -146,7 +101,8 @@ class Model:
 
     def short_row(self, s: Statement) -> int:
         """Elements of a row that is expanded."""
-        return min(SHORT_ROW_BYTES, SHORT_ROW_VECTORS * self.target.vector_bits // 8) // self.dtype(s.target).itemsize
+        costs = self.target.overlap
+        return min(costs.short_row, costs.short_row_vectors * self.target.vector_bits // 8) // self.dtype(s.target).itemsize
 
     def row_starts(self, s: Statement, extents: Sequence[int], indices: Sequence[str]) -> float:
         """Cycles to start the rows of a tile, with the streams from outside that they read."""
@@ -159,9 +115,9 @@ class Model:
         # A sum takes what is beyond its register tile in parts; others have one vector more.
         short = self.short_row(s)
         if extents[inner] <= (short if s.reduction is not None else short + short // 8):
-            return rows * SHORT_ROW_START
+            return rows * self.target.loops.short_row_start
         inputs = {site.read.tensor for site in self.sites[s.name] if self.program.tensor(site.read.tensor).role != "temporary"}
-        return rows * (ROW_START + STREAM_START * len(inputs))
+        return rows * (self.target.loops.row_start + self.target.prefetchers.start * len(inputs))
 
     def cut_rows(self, root: Statement, sizes: dict[str, int]) -> tuple[float, float]:
         """What is lost because tiles hold parts of the rows of a result: a part of the time of arrays from outside, and cycles
@@ -172,10 +128,10 @@ class Model:
         if not cut:
             return 0.0, 0.0
         if min(cut) > self.short_row(root):
-            return CUT_ROWS, 0.0
+            return self.target.overlap.cut_rows, 0.0
         size = self.bytes(root.target) if self.program.tensor(root.target).role != "temporary" else 0
         is_filled = self.target.is_streamed(size, size) and not self._begins_at_lines(root, min(cut))
-        return CUT_SHORT_ROWS, size / FILLED if is_filled else 0.0
+        return self.target.overlap.cut_short_rows, size / self.target.memory.filled if is_filled else 0.0
 
     def _begins_at_lines(self, root: Statement, size: int) -> bool:
         """Whether tiles of `size` elements may be moved along the rows of a result to where its lines begin (`line_tiles`)."""
@@ -193,7 +149,7 @@ class Model:
             shape, size = self.shape(tensor), self.dtype(tensor).itemsize
             held += n_rows * min(shape[-1], row or shape[-1]) * size if shape else 0
             again += (n_rows - 1) * prod(trips[i] for i in s.left_indices) * size
-        return again / READ[Level.L2] if find_level(held, self.target) > Level.L1 else 0.0
+        return again / self.target.memory.read[Level.L2] if find_level(held, self.target) > Level.L1 else 0.0
 
     def window_rows(self, s: Statement) -> dict[str, int]:
         """Rows of each tensor that one point of a statement reads."""
@@ -253,7 +209,7 @@ class Trial:
         self._is_cut = any(part for part, _ in lost)
         tested = sum(model.tests(root) * prod(model.trips(root).values()) for root in roots)
         self._tests = tested if self._is_cut else 0.0
-        self._is_short = any(part == CUT_SHORT_ROWS for part, _ in lost)
+        self._is_short = any(part == model.target.overlap.cut_short_rows for part, _ in lost)
         self._cut_rows, self._filled = max(part for part, _ in lost), sum(cycles for _, cycles in lost)
         self._work = sum(model.work(root) * prod(model.trips(root).values()) for root in roots)
         self._shares: dict[str, _Share] = {}
@@ -264,6 +220,7 @@ class Trial:
         `producers` are in an order in which every reader of a tensor comes before its writer.
         None where the buffers fit no cache of a core."""
         model, inner = self.model, {p.target for p in producers}
+        costs, memory = model.target.overlap, model.target.memory
         extra = total = 0.0
         cycles = self._windows + self._tests
         buffers, starts, rows = 0, self._starts, list(self._rows)
@@ -278,18 +235,19 @@ class Trial:
             rows.append(share.rows)
             cycles += share.windows + share.tests
             cycles += sum(c for tensor, c in share.outer.items() if tensor not in inner)
-        footprint = BESIDE * buffers
+        footprint = costs.beside * buffers
         if find_level(footprint, model.target) > Level.L2:
             return None
         if self._is_short:
             read = {t for found in rows for t in found} - inner
             n_rows = sum(max(found.get(t, 0) for found in rows) for t in read)
-            starts += FAR_ROW * max(0, n_rows - FOLLOWED_ROWS)
-        passed = pass_cycles(buffers, footprint, model.target) * (FAR_SHORT_ROWS if self._is_short else 1.0)
-        cycles += extra * (NEAR if self._is_short else 1.0) + self._n_tiles * (passed + starts)
+            prefetchers = model.target.prefetchers
+            starts += prefetchers.lost_row * max(0, n_rows - prefetchers.streams)
+        passed = pass_cycles(buffers, footprint, model.target) * (costs.far_short_rows if self._is_short else 1.0)
+        cycles += extra * (costs.recomputed if self._is_short else 1.0) + self._n_tiles * (passed + starts)
         if self._cut_rows:
-            outside = model.outside_bytes((*self.roots, *producers)) / READ[Level.MEMORY]
-            cycles += self._cut_rows * outside + max(0.0, self._filled - max(0.0, BUSY * (self._work + total) - outside))
+            outside = model.outside_bytes((*self.roots, *producers)) / memory.read[Level.MEMORY]
+            cycles += self._cut_rows * outside + max(0.0, self._filled - max(0.0, costs.busy * (self._work + total) - outside))
         return Estimate(0.0, cycles, extra / total if total else 0.0, 0, buffers)
 
     def _share(self, p: Statement, before: Sequence[Statement]) -> _Share:
@@ -308,7 +266,7 @@ class Trial:
             max(0.0, self._n_tiles * volume * depth * work - once),
             once,
             model.row_starts(p, extents, p.left_indices),
-            {t: again * model.bytes(t) / READ[Level.L3] for t in sorted(outer)},
+            {t: again * model.bytes(t) / model.target.memory.read[Level.L3] for t in sorted(outer)},
             model.rows_read(p, extents, p.left_indices),
             model.window_cycles(p, extents[-1] if extents else None),
             self._n_tiles * volume * depth * model.tests(p) if self._is_cut else 0.0,

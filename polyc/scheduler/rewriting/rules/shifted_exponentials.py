@@ -36,6 +36,7 @@ from polyc.ir.expr import (
     walk,
 )
 from polyc.ir.program import Program, Statement
+from polyc.machine import Level
 from polyc.poly.ranges import Ranges, estimate_extent
 from polyc.records import dataclass
 from polyc.scheduler.accesses import trip_count
@@ -54,7 +55,7 @@ from polyc.scheduler.rewriting.rules.blocks import (
     rewrite_leaders,
     start_edit,
 )
-from polyc.scheduler.traffic import Level, find_level
+from polyc.scheduler.traffic import find_level
 from polyc.target import Target
 
 READ_BLOCK, COMPUTED_BLOCK = 512, 256

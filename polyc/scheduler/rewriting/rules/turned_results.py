@@ -23,7 +23,6 @@ from polyc.poly.extraction import extract_scop
 from polyc.poly.ranges import Ranges, StatementRanges
 from polyc.scheduler.contractions.choice import choose, estimate_cycles
 from polyc.scheduler.contractions.contraction import Contraction, find_contraction
-from polyc.scheduler.contractions.costs import TRANSPOSING_COPY
 from polyc.scheduler.rewriting.rules.blocks import all_reads, is_simple, start_edit
 from polyc.target import Target
 
@@ -96,7 +95,7 @@ def _find_order(
             best = cycles, order
     if best is None:
         return None
-    after = best[0] + TRANSPOSING_COPY * prod(c.trips[i] for i in names[:-1]) * max(c.trips[names[-1]], line)
+    after = best[0] + target.copies.transposing * prod(c.trips[i] for i in names[:-1]) * max(c.trips[names[-1]], line)
     message = f"computed with {names[best[1][-1]]} along memory and turned: about {after:.2g} cycles, as written {before:.2g}"
     return (best[1], message) if after < CLEARLY * before else None
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from math import gcd, prod
 
+from polyc.code_limits import MAX_STRIDE
 from polyc.diagnostics import Remark
 from polyc.ir.expr import Const, Expr, Index, Read, children, identity_of, index_names, operands_of, reads, walk, with_children
 from polyc.ir.linear import index_coefficients
@@ -20,7 +21,6 @@ from polyc.ir.simplify import linear_form, simplify, simplify_int
 from polyc.poly.domains import extend_domain, is_box, project_domain
 from polyc.poly.ranges import Interval, Ranges, StatementRanges
 from polyc.records import dataclass, replace
-from polyc.scheduler.accesses import NEAR
 from polyc.scheduler.rewriting.rules.blocks import Edit, is_simple, start_edit
 
 GAIN = 1.2
@@ -179,7 +179,7 @@ def _far_indices(s: Statement) -> set[str]:
     found: set[str] = set()
     for read in reads(s.value):
         steps = index_coefficients(read.subscripts[-1]) if read.subscripts else None
-        found |= {i for i, c in (steps or {}).items() if i in s.left_indices and abs(c) > NEAR}
+        found |= {i for i, c in (steps or {}).items() if i in s.left_indices and abs(c) > MAX_STRIDE}
     return found
 
 
