@@ -42,7 +42,8 @@ class Options:
             known = ", ".join(f.name for f in fields(self))
             raise TypeError(f"unknown option {sorted(unknown)[0]!r}; options are: {known}")
         disable = changes.pop("disable", self.disable)
-        names = {disable} if isinstance(disable, str) else set(disable)  # type: ignore[call-overload]
+        given = {disable} if isinstance(disable, str) else set(disable)  # type: ignore[call-overload]
+        names = {RENAMED.get(name, name) for name in given}
         for switch in sorted(SWITCHES.keys() & changes.keys()):
             passes, is_on = SWITCHES[switch], changes.pop(switch)
             if not isinstance(is_on, bool):
@@ -67,6 +68,16 @@ SWITCHES: dict[str, tuple[str, ...]] = {
     "byte_words": ("byte-words",),
 }
 """Options of 0.1 that are names in `Options.disable` now."""
+
+RENAMED: dict[str, str] = {
+    "prefetch-indirect": "prefetch-accesses",
+    "prefetch-windows": "prefetch-accesses",
+    "prefetch-steps": "prefetch-accesses",
+    "prefetch-next-rows": "prefetch-next",
+    "prefetch-panels": "prefetch-next",
+    "prefetch-tiles": "prefetch-next",
+}
+"""Former names of passes, still accepted in `Options.disable`, by the pass that does the same now."""
 
 
 ENVIRONMENT: dict[str, str] = {

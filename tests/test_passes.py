@@ -15,6 +15,7 @@ import polyc
 from polyc import driver, passes
 from polyc.cli import main
 from polyc.codegen.nests import pipeline
+from polyc.config import RENAMED, Options
 from polyc.diagnostics import InternalError, Remark
 from polyc.driver import ladder
 from polyc.passes import Level, Pass, Session
@@ -132,6 +133,12 @@ def test_switches_of_the_release_before_are_names_now_and_say_so() -> None:
         assert polyc.compile(BLUR, factor_sums=True).options.disable == ()
     with pytest.raises(polyc.PolycError, match="True or False"):
         polyc.compile(BLUR, factor_sums=1)
+
+
+def test_former_names_of_passes_are_still_accepted() -> None:
+    names = {p.name for level in driver.pass_levels() for p in level.passes if not p.required}
+    assert names.isdisjoint(RENAMED) and names.issuperset(RENAMED.values())
+    assert Options().replace(disable=("prefetch-steps", "merge")).disable == ("merge", "prefetch-accesses")
 
 
 def test_names_are_unique_over_all_levels_and_every_pass_has_a_reason() -> None:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import polyc
-from polyc.codegen.nests.prefetch import prefetch_rows
+from polyc.codegen.nests.prefetch_accesses import prefetch_accesses
 from polyc.ir.interpret_loops import interpret_loops
 from polyc.ir.loops import Guard, If, Loop, Prefetch
 from polyc.ir.verify_loops import verify_loops
@@ -65,7 +65,7 @@ def test_row_numbers_are_read_inside_their_array(text, dynamic):
         arrays = inputs(text, b, length, n, d)
         lowered = op.lower(*arrays)
         tiny = replace(lowered.target, l2=1)
-        nest = prefetch_rows(lowered.nest, tiny) if not list(prefetches(lowered.nest.body)) else lowered.nest
+        nest = prefetch_accesses(lowered.nest, tiny) if not list(prefetches(lowered.nest.body)) else lowered.nest
         assert list(prefetches(nest.body)) or d < 64
         verify_loops(nest)
         out = np.full((b, d), np.nan, np.float32)

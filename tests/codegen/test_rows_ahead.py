@@ -1,5 +1,5 @@
 """Rows that are read in several passes, the last of which asks for rows to come: code and values.  Which ones it asks for
-stands in ``tests/loopnest/prefetch-next-rows.loops``."""
+stands in ``tests/loopnest/prefetch-next.loops``."""
 
 from __future__ import annotations
 

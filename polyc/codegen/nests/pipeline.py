@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from polyc.codegen.nests.alignment import align_rows
 from polyc.codegen.nests.block_sizes import fit_blocks
-from polyc.codegen.nests.blocks_ahead import prefetch_blocks
 from polyc.codegen.nests.carries import carry_lines
 from polyc.codegen.nests.coalesce import coalesce_copies
 from polyc.codegen.nests.column_blocks import block_columns
@@ -18,23 +17,20 @@ from polyc.codegen.nests.far_rows import take_rows_from_afar
 from polyc.codegen.nests.first_tiles import run_first_tiles_apart
 from polyc.codegen.nests.interiors import split_interiors
 from polyc.codegen.nests.line_tiles import begin_tiles_at_lines
-from polyc.codegen.nests.lookahead import prefetch_windows
-from polyc.codegen.nests.panels_ahead import prefetch_panels
 from polyc.codegen.nests.pixels import turn_pixels
-from polyc.codegen.nests.prefetch import prefetch_rows
+from polyc.codegen.nests.prefetch_accesses import prefetch_accesses
+from polyc.codegen.nests.prefetch_blocks import prefetch_blocks
+from polyc.codegen.nests.prefetch_next import prefetch_next
 from polyc.codegen.nests.read_lines import begin_at_lines
 from polyc.codegen.nests.recurrences import carry_elements
 from polyc.codegen.nests.row_pairs import pair_rows
-from polyc.codegen.nests.rows_ahead import prefetch_next_rows
 from polyc.codegen.nests.scalars import hold_accumulators
 from polyc.codegen.nests.sections import run_sections
 from polyc.codegen.nests.separate import separate_domains
 from polyc.codegen.nests.size import check_code_size
 from polyc.codegen.nests.staging import stage_copies
-from polyc.codegen.nests.steps_ahead import prefetch_steps
 from polyc.codegen.nests.streams import align_tiles, find_streamed_rows, stream_results
 from polyc.codegen.nests.tiles import split_partial_tiles
-from polyc.codegen.nests.tiles_ahead import prefetch_tiles
 from polyc.codegen.nests.transposes import block_transposes
 from polyc.codegen.nests.triangles import split_triangles
 from polyc.codegen.nests.write_behind import write_strips_behind
@@ -190,17 +186,21 @@ _PASSES: tuple[LoopPass, ...] = (
         "rotate-registers", _on_buffers(carry_elements), "predictive commoning: recent values of a recurrence stay in registers"
     ),
     Pass("run-sections", _run_sections, "independent consecutive loops run as OpenMP sections"),
-    Pass("prefetch-indirect", _on_nest(prefetch_rows), "software prefetch of rows whose numbers are read from an array"),
-    Pass("prefetch-windows", _on_nest(prefetch_windows), "software prefetch of masked and strided windows"),
     Pass("jam-rows", lambda nest, ctx: pair_rows(nest), "unroll-and-jam by two rows where both read the same rows"),
     Pass("align-rows", _on_nest(align_rows), "alignment peeling: vectors of stencil rows begin at cache lines"),
     Pass("block-columns", _on_nest(block_columns), "cache blocking: long stencil rows go by blocks of columns"),
     Pass("stream-stores", _on_nest(stream_results), "non-temporal stores of results that no cache would hold"),
     Pass("prefetch-blocks", _on_nest(prefetch_blocks), "software prefetch of the next block of a transposing copy"),
-    Pass("prefetch-next-rows", _on_nest(prefetch_next_rows), "software prefetch of row n+1 in the last pass over row n"),
-    Pass("prefetch-panels", _on_nest(prefetch_panels), "software prefetch of what the next packed panel is copied from"),
-    Pass("prefetch-tiles", _on_nest(prefetch_tiles), "software prefetch of the new rows of the next window"),
-    Pass("prefetch-steps", _on_nest(prefetch_steps), "software prefetch some steps ahead in reductions with long strides"),
+    Pass(
+        "prefetch-next",
+        _on_nest(prefetch_next),
+        "software prefetch of what the next iteration begins with, in the rest of this one",
+    ),
+    Pass(
+        "prefetch-accesses",
+        _on_nest(prefetch_accesses),
+        "software prefetch, iterations ahead, of what hardware does not follow",
+    ),
     Pass("fit-blocks", _on_nest(fit_blocks), "cache blocks are as long as the sizes of the call let them be"),
     Pass(
         "align-reads", lambda nest, ctx: begin_at_lines(nest), "strips of transposing copies begin at lines of what they read"

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from polyc.codegen.nests.rows_in_order import shift_rows
+from polyc.codegen.nests.prefetch_blocks import shift_rows
 from polyc.codegen.nests.staging import make_buffer
 from polyc.ir.access import stride_of
 from polyc.ir.expr import Const, Expr, Index, Read, eq, int_const, lt, mentions, substitute

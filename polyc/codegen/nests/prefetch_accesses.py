@@ -1,0 +1,179 @@
+"""Prefetch, some iterations ahead, the accesses of a loop that hardware prefetchers do not follow.
+
+    before  ``for l < 50 { vector d < 64: O[b, d] += T[I[b, l], d] }``
+    after   ``for l < 50 { prefetch T[I[b, l + 32], 0], 256 bytes ; vector d < 64: … }``
+
+These are rows whose numbers are data, windows that are read under masks or in steps of several elements, and rows that the
+steps of a sum read far apart.  Each iteration requests what a later one is the first to read (docs/decisions/0820).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from itertools import product
+
+from polyc.codegen.nests import prefetch_model as model
+from polyc.codegen.nests.prefetch import Ahead, Arrays, arrays_of, is_far, reads_of_stores, request, run_bytes
+from polyc.ir.access import stride_of, with_values
+from polyc.ir.expr import Const, Expr, Read, Select, ge, index_names, int_const, mentions, reads, substitute, walk
+from polyc.ir.linear import index_coefficients
+from polyc.ir.loops import Buffer, Loop, LoopNest, Node, Update, known_length
+from polyc.ir.simplify import constant_of, simplify
+from polyc.ir.walk import Scope, rewrite_nest, rewrite_nodes
+from polyc.records import replace
+from polyc.target import Target
+
+
+def prefetch_accesses(nest: LoopNest, target: Target) -> LoopNest:
+    """The nest with requests in front of the bodies of such loops, for arrays beyond the second-level cache."""
+    arrays = arrays_of(nest, target)
+
+    def rule(node: Node, scope: Scope) -> Node | None:
+        if not isinstance(node, Loop) or node.kind not in ("serial", "parallel"):
+            return node if isinstance(node, Loop) else None
+        inside = scope.inside(node)
+        found = [*_indirect_rows(node, inside, arrays), *_windows(node, inside, arrays), *_far_steps(node, arrays)]
+        if not found:
+            return None
+        requests = (request(ahead, arrays) for ahead in dict.fromkeys(found))
+        return replace(node, body=(*requests, *rewrite_nodes(node.body, rule, inside)))
+
+    return rewrite_nest(nest, rule) if arrays.large else nest
+
+
+# -- rows whose numbers are read
+
+
+def _indirect_rows(loop: Loop, scope: Scope, arrays: Arrays) -> Iterator[Ahead]:
+    """The rows whose numbers `loop` reads: these are known long before the rows are needed."""
+    pieces: dict[Read, int] = {}
+    for read, _, inside in reads_of_stores(loop.body):
+        buffer = arrays.large.get(read.tensor)
+        inner = tuple(n for n in inside.loops if n.kind != "unroll")
+        if buffer is None or not _is_named_by(read, loop.var, {n.var for n in inner}, arrays):
+            continue
+        size = run_bytes(buffer, read, inner)
+        if size is None or any(n.kind == "parallel" for n in inner):
+            continue
+        for row in _unrolled(read, [n for n in inside.loops if n.kind == "unroll"]):
+            for node in reversed(inner):
+                row = with_values(row, {node.var: node.lower})
+            pieces[row] = max(pieces.get(row, 0), min(size, model.ROW_LINES * arrays.target.cache_line))
+    distance = model.rows_ahead(sum(pieces.values()), arrays.target)
+    yield from (Ahead(row, scope.loops_in_order, distance, size) for row, size in pieces.items())
+
+
+def _unrolled(read: Read, loops: list[Loop]) -> list[Read]:
+    """The read in each copy of unrolled loops."""
+    result = [read]
+    for loop in loops:
+        result = [with_values(r, {loop.var: int_const(n)}) for r in result for n in range(loop.max_trip or 1)]
+    return list(dict.fromkeys(result))
+
+
+def _is_named_by(read: Read, variable: str, inner: set[str], arrays: Arrays) -> bool:
+    """Whether subscripts of `read` are numbers that are read from inputs, other ones for each iteration of `variable`."""
+    numbers = [r for s in read.subscripts for r in reads(s)]
+    names = index_names(*(s for r in numbers for s in r.subscripts))
+    return (
+        variable in names
+        and names.isdisjoint(inner)
+        and all(r.tensor in arrays.read_only and all(index_coefficients(s) is not None for s in r.subscripts) for r in numbers)
+    )
+
+
+# -- windows under masks, or in steps
+
+
+def _windows(loop: Loop, scope: Scope, arrays: Arrays) -> Iterator[Ahead]:
+    """What short sums in registers read under masks, or in steps of a few elements: for each array, of the rows that an
+    iteration is the first to read.
+
+    Addresses are counted on along memory, beyond the end of a row into the next one."""
+    furthest: dict[str, tuple[int, list[Ahead]]] = {}
+    for read, node, inside in reads_of_stores(() if loop.registers else loop.body):
+        buffer, inner = arrays.large.get(read.tensor), inside.loops
+        if buffer is None or not inner or not inner[0].registers or inner[-1].kind != "vector":
+            continue
+        vector, sums = inner[-1], inner[:-1]
+        coefficients = [index_coefficients(s) for s in read.subscripts]
+        if not coefficients or any(c is None for c in coefficients):
+            continue
+        step = abs((coefficients[-1] or {}).get(vector.var, 0))
+        chosen = (e for e in walk(node.value) if isinstance(e, Select) and mentions(e.condition, vector.var))
+        is_masked = any(read in reads(e.then) for e in chosen)
+        is_stepping = 2 <= step <= model.MOST_STEP and not model.follows_steps(arrays.target)
+        trips = [n.max_trip or known_length(n) or model.MOST_TERMS + 1 for n in sums]
+        size, stride = run_bytes(buffer, read, (vector,)), constant_of(buffer.strides[-1])
+        if not (is_masked or is_stepping) or math.prod(trips) > model.MOST_TERMS or size is None or not stride:
+            continue
+        skip, n_lines = model.window_ahead(is_stepping)
+        last: dict[str, Expr] = {n.var: simplify(n.upper - n.step) for n in sums}
+        last[vector.var] = vector.lower
+        backs = [range(_count_new(scope.loops, n, read)) for n in sums]
+        found = []
+        for back in product(*backs):
+            there = {n.var: simplify(last[n.var] - b * n.step) for n, b in zip(sums, back, strict=True)}
+            size = min(size, n_lines * arrays.target.cache_line)
+            found.append(Ahead(with_values(read, last | there), (), 0, size, beyond=skip // stride))
+        if len(found) > model.MOST_PIECES or index_names(*(s for a in found for s in a.read.subscripts)) & {
+            n.var for n in inner
+        }:
+            continue
+        weight = _weigh(read, last)
+        if read.tensor not in furthest or weight > furthest[read.tensor][0]:
+            furthest[read.tensor] = weight, found[::-1]
+    yield from (ahead for _, group in furthest.values() for ahead in group)
+
+
+def _count_new(around: tuple[Loop, ...], term: Loop, read: Read) -> int:
+    """How many of the last iterations of `term` read rows that no earlier iteration of the loops `around` has read."""
+    trip = term.max_trip or known_length(term) or 1
+    for subscript in read.subscripts[:-1]:
+        coefficients = index_coefficients(subscript) or {}
+        if coefficients.get(term.var):
+            moved = [abs(coefficients[n.var]) * n.step for n in around if coefficients.get(n.var)]
+            return min(trip, -(-min(moved) // abs(coefficients[term.var] * term.step))) if moved else trip
+    return 1
+
+
+def _weigh(read: Read, last: dict[str, Expr]) -> int:
+    """The constants of the subscripts at the last terms, rows first: which of several reads of an array is furthest on."""
+    total = 0
+    for s in read.subscripts:
+        names = {name: int_const(0) for name in index_names(s)} | last
+        total = total * 1024 + (constant_of(simplify(substitute(s, names))) or 0)
+    return total
+
+
+# -- rows that the steps of a sum read
+
+
+def _far_steps(loop: Loop, arrays: Arrays) -> Iterator[Ahead]:
+    """The rows of large arrays that register tiles read in place, one in each step of their sum, too far apart to be followed.
+
+    They come to the second-level cache: rows whole pages apart meet in one set of the first one."""
+    length = known_length(loop)
+    if not loop.registers or loop.kind != "serial" or (length is not None and length < model.LEAST_STEPS * loop.step):
+        return
+    for read, node, scope in reads_of_stores(loop.body):
+        buffer, inner = arrays.large.get(read.tensor), scope.loops
+        is_tile = len(inner) == len(scope.path) and all(n.is_expanded for n in inner) and inner and inner[-1].kind == "vector"
+        size = run_bytes(buffer, read, inner) if buffer is not None and is_tile and isinstance(node, Update) else None
+        if buffer is None or size is None or not model.is_step(size, arrays.target) or not _moves_far(read, buffer, loop, size):
+            continue
+        first = with_values(read, {n.var: n.lower for n in inner})
+        is_long = None if length is not None else ge(loop.upper - loop.lower, model.LEAST_STEPS * loop.step)
+        tests = tuple(test for test in (is_long, is_far(buffer, arrays.target)) if test is not None)
+        yield Ahead(first, (loop,), model.STEPS_AHEAD, size, 2, tests)
+
+
+def _moves_far(read: Read, buffer: Buffer, loop: Loop, size: int) -> bool:
+    """Whether `read` moves by more than `size` bytes in a step, or to another row of an array of any size."""
+    motion = stride_of(read, buffer, loop.var)
+    if motion is not None:
+        return abs(motion) * loop.step > size
+    coefficients = [index_coefficients(s) for s in read.subscripts]
+    moved = [stride for c, stride in zip(coefficients, buffer.strides, strict=True) if c is None or c.get(loop.var)]
+    return None not in coefficients and not any(isinstance(stride, Const) for stride in moved)

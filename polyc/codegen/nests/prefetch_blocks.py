@@ -1,0 +1,323 @@
+"""Prefetch the next block of a transposing copy, in the order of memory, while this one is transposed.
+
+    before  ``for c by 32 { for k by 16 { vector i < 32 { unroll k' < 16 { Y[k + k', c + i] = X[c + i, k + k'] } } } }``
+    after   ``for c by 32 { for k by 16 { for i0 < 32 by 16 { prefetch a row of X's next block ; vector i < 16 { … } } } }``
+
+A block reads a line of many rows, then the next line of all of them: more rows than hardware follows, each of few lines.  Each
+vector requests as much as it reads, since requests in bursts wait for each other.  Streamed blocks of whole rows, which follow
+each other in memory, are transposed in its order: groups of rows that fill lines of the result, strip by strip.  Strips of less
+than a line whose rows meet in few sets of a cache are joined to lines.  Figures: docs/decisions/0820.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from polyc.codegen.emission.lines import do_meet
+from polyc.codegen.nests import prefetch_model as model
+from polyc.codegen.nests.prefetch import Ahead, Arrays, CacheLevel, arrays_of, is_far, request
+from polyc.codegen.nests.transposes import lies_across
+from polyc.ir.access import stride_of, with_values
+from polyc.ir.expr import Expr, Index, Read, Select, int_const, reads
+from polyc.ir.loops import LINE, If, Loop, LoopNest, Node, Prefetch, Store, known_length
+from polyc.ir.simplify import simplify
+from polyc.ir.walk import Body, Scope, map_bodies, rewrite_inside, walk_nodes
+from polyc.records import replace
+from polyc.target import Target
+
+
+def prefetch_blocks(nest: LoopNest, target: Target) -> LoopNest:
+    """The nest with requests for the next block of what transposing copies read from beyond the second-level cache."""
+    arrays = arrays_of(nest, target)
+    body = _visit_body(nest.body, (), arrays) if arrays.large else nest.body
+    return nest if body == nest.body else replace(nest, body=body)
+
+
+def _visit(node: Node, around: tuple[Loop, ...], arrays: Arrays) -> Node:
+    """`around`: the loops around whose order of iterations is known, outermost first."""
+    match node:
+        case Loop(kind="serial" | "parallel") if not node.registers:
+            made = _in_strips(node, around, arrays) if around else None
+            chain = (*around, node) if node.kind == "serial" else (node,)
+            return made or replace(node, body=_visit_body(node.body, chain, arrays))
+        case If():
+            return map_bodies(node, lambda body: _visit_body(body, around, arrays))
+    return node
+
+
+def _visit_body(body: Body, around: tuple[Loop, ...], arrays: Arrays) -> Body:
+    """`body`, where loops that write down what was staged request the next block (`staging`): once is enough."""
+    if around and (whole := _in_order(body, around, arrays)) is not None:
+        return (whole,)
+    requested = [{p.buffer for p in walk_nodes((n,)) if isinstance(p, Prefetch)} for n in body]
+    made: list[Node] = []
+    for k, node in enumerate(body):
+        others = set().union(*requested[:k], *requested[k + 1 :])
+        left = replace(arrays, large={name: b for name, b in arrays.large.items() if name not in others})
+        is_staged = isinstance(node, Loop) and node.kind == "vector" and any(isinstance(n, Prefetch) for n in node.body)
+        made += _between_vectors(node) if isinstance(node, Loop) and is_staged else (_visit(node, around, left),)
+    return tuple(made)
+
+
+def _between_vectors(loop: Loop) -> Body:
+    """``vector e { prefetch …e… ; stream … }`` by as many vectors as are in flight, each group with a prefetch in front of it;
+    an ordinary loop, which is short, without."""
+    stores = tuple(n for n in loop.body if isinstance(n, Store))
+    if not any(s.streamed for s in stores) or loop.max_trip is not None:
+        return (replace(loop, body=stores),)
+    chunk, group = loop.lanes * loop.interleave, f"{loop.var}_0"
+    last = simplify(loop.lower + (loop.upper - loop.lower) // chunk * chunk)
+    requests = (with_values(p, {loop.var: Index(group)}) for p in loop.body if isinstance(p, Prefetch))
+    moved = tuple(with_values(s, {loop.var: Index(group) + Index(loop.var)}) for s in stores)
+    vectors = replace(loop, lower=int_const(0), upper=int_const(chunk), max_trip=chunk, interleave=1, body=moved)
+    groups = Loop(group, loop.lower, last, chunk, "serial", (*requests, vectors))
+    return groups, replace(loop, lower=last, interleave=1, body=stores)
+
+
+# -- what a block is
+
+
+def vectors_in(node: Node) -> list[Loop]:
+    """The vector loop that `node` is, or both of which it runs one; empty where it is something else."""
+    match node:
+        case Loop(kind="vector"):
+            return [node]
+        case If(body=(Loop(kind="vector") as vector,), orelse=(Loop(kind="vector") as other,)):
+            return [vector, other]
+    return []
+
+
+def _transposed(loop: Loop, arrays: Arrays) -> Read | None:
+    """The read of a loop around blocks that goes along memory with it, and that all vectors in it lie across: for the rows of
+    the first vector.  None where that is not one."""
+    vectors = [v for node in loop.body for v in vectors_in(node)]
+    found = [(v, list(_transposed_in(loop, v, arrays))) for v in vectors]
+    if (
+        loop.kind != "serial"
+        or not vectors
+        or len(vectors) < len(loop.body)
+        or any(len(reads_in) != 1 for _, reads_in in found)
+    ):
+        return None
+    (first, (read,)), *others = found
+    same = (with_values(read, {first.var: Index(v.var)}) == r for v, (r,) in others)
+    return read if len(loop.body) == 1 or all(same) else None
+
+
+def _transposed_in(loop: Loop, vector: Loop, arrays: Arrays) -> Iterator[Read]:
+    """The first reads that go along memory with `loop`, and that `vector` in it lies across."""
+    match vector.body:
+        case (Loop(kind="unroll", body=(Store() as store,)) as copies,):
+            for read in reads(store.value):
+                buffer = arrays.large.get(read.tensor)
+                if buffer is None or not lies_across(read, buffer, copies.var, vector.var):
+                    continue
+                if all(stride_of(read, buffer, n.var) == buffer.dtype.itemsize for n in (loop, copies)):
+                    yield with_values(read, {copies.var: copies.lower})
+
+
+def _is_streamed(vector: Loop) -> bool:
+    return any(isinstance(n, Store) and n.streamed for n in walk_nodes(vector.body))
+
+
+# -- requests shared out over the vectors of a block
+
+
+def _in_strips(loop: Loop, around: tuple[Loop, ...], arrays: Arrays) -> Loop | None:
+    """`loop`, over the columns of a block, with each of its vectors requesting a part of the next block; None where it is no
+    such loop.
+
+    Blocks at an edge, of which some rows lie outside, do so in front of each strip: those that follow would all be waited for.
+    """
+    if (read := _transposed(loop, arrays)) is None:
+        return None
+    if len(loop.body) > 1 or known_length(vectors_in(loop.body[0])[0]) is None:
+        asking = _at_edge(loop, read, around, arrays)
+        return None if asking is None else replace(loop, body=(asking, *loop.body))
+    width = loop.step
+    loop = _join_to_lines(loop, read, arrays)
+    made = [_in_groups(loop, v, width, read, around, arrays) for v in vectors_in(loop.body[0])]
+    bodies = [m for m in made if m is not None]
+    if len(bodies) < len(made):
+        return None
+    test = loop.body[0]
+    return replace(loop, body=(replace(test, body=bodies[0], orelse=bodies[1]),) if isinstance(test, If) else bodies[0])
+
+
+def _at_edge(loop: Loop, read: Read, around: tuple[Loop, ...], arrays: Arrays) -> Loop | None:
+    """The request of a strip for its part of the next block, which has as many rows as the tiles around."""
+    vector, *_ = vectors = [v for node in loop.body for v in vectors_in(node)]
+    source, columns = arrays.large[read.tensor], known_length(loop)
+    across = stride_of(read, source, vector.var)
+    tiles = [n for n in around if n.step > 1 and stride_of(read, source, n.var) == across]
+    if all(known_length(v) is not None for v in vectors) or loop.lower != int_const(0) or columns is None or len(tiles) != 1:
+        return None
+    part_of = Index(loop.var) // loop.step, math.ceil(columns / loop.step)
+    return _part_of_block(loop, vector.var, tiles[0].step, part_of, read, around, arrays)
+
+
+def _join_to_lines(loop: Loop, read: Read, arrays: Arrays) -> Loop:
+    """`loop` with steps of a line of what is read, where its strips are parts of lines, they are streamed and rows meet in few
+    sets of a cache: a line is then used up while it is near, for as many rows as fill lines of the result."""
+    buffer = arrays.large[read.tensor]
+    line = LINE // buffer.dtype.itemsize
+    columns, vectors = known_length(loop), vectors_in(loop.body[0])
+    rows, across = known_length(vectors[0]), stride_of(read, buffer, vectors[0].var)
+    if not rows or not columns or across is None or not do_meet(across, rows) or not any(map(_is_streamed, vectors)):
+        return loop
+    is_whole = loop.step < line and line % loop.step == 0 and columns % line == 0
+    return replace(loop, step=line) if is_whole and all(rows % max(line, v.lanes) == 0 for v in vectors) else loop
+
+
+def _in_groups(loop: Loop, vector: Loop, width: int, read: Read, around: tuple[Loop, ...], arrays: Arrays) -> Body | None:
+    """The body of `loop` with `vector` in it, which takes `width` columns of `read`, by groups of rows with requests."""
+    columns, rows = known_length(loop), known_length(vector)
+    if columns is None or columns <= 0 or rows is None or rows <= 0:
+        return None
+    start = Index(f"{vector.var}_0")
+    is_by_lines = width < loop.step and rows % vector.lanes == 0 and rows > vector.lanes
+    group = vector.lanes if width == loop.step or is_by_lines else max(vector.lanes, loop.step)
+    n_groups = rows // group if is_by_lines or vector.max_trip is not None else 0
+    strip: Expr = (Index(loop.var) - loop.lower) // loop.step
+    part = strip * n_groups + start // group if n_groups > 1 else strip
+    from_rows = with_values(read, {vector.var: vector.lower + Index(vector.var)})
+    if is_by_lines:
+        asking: Loop | None = _lines_of_rows(loop, vector, group, from_rows, around, arrays)
+    else:
+        n_parts = math.ceil(columns / loop.step) * max(1, n_groups)
+        asking = _part_of_block(loop, vector.var, rows, (part, n_parts), from_rows, around, arrays)
+    if asking is None or n_groups <= 1:
+        return None if asking is None else (asking, _in_columns(vector, loop, width))
+    inside = (asking, _in_columns(shift_rows(vector, start, group), loop, width))
+    end = n_groups * group
+    groups = Loop(start.name, int_const(0), int_const(end), group, "serial", inside)
+    return (groups, shift_rows(vector, int_const(end), rows - end)) if rows > end else (groups,)
+
+
+def _lines_of_rows(loop: Loop, vector: Loop, group: int, read: Read, around: tuple[Loop, ...], arrays: Arrays) -> Loop:
+    """What requests the lines that a `group` of rows reads a few strips of `loop` later, where strips are a line wide."""
+    row = Index(f"{loop.var}_ahead")
+    distance = max(1, round(model.STRIPS_AHEAD / ((known_length(vector) or group) * LINE)))
+    there = with_values(read, {vector.var: Index(f"{vector.var}_0") + row})
+    line = request(Ahead(there, (*around, loop), distance, 1, 2), arrays)
+    return Loop(row.name, int_const(0), int_const(group), 1, "unroll", (line,), max_trip=group)
+
+
+def _part_of_block(
+    loop: Loop, across: str, rows: int, part_of: tuple[Expr, int], read: Read, around: tuple[Loop, ...], arrays: Arrays
+) -> Loop | None:
+    """What requests a part of the next block of `read`, of the columns of `loop` and of `rows` along the variable `across`.
+
+    None where a block is too large, or hardware follows its rows, which go on in the next one.
+    `part_of`: which part, and how many there are."""
+    buffer, target, columns = arrays.large[read.tensor], arrays.target, known_length(loop)
+    if columns is None or columns <= 0:
+        return None
+    itemsize, size = buffer.dtype.itemsize, columns * buffer.dtype.itemsize
+    # Rows that lie powers of two apart meet in few sets of the first-level cache, which besides waits for few lines at once.
+    level: CacheLevel = 1 if rows == 1 or stride_of(read, buffer, across) == size else 2
+    goes_on = stride_of(read, buffer, around[-1].var) == size // around[-1].step
+    if rows * size > (target.l1 if level == 1 else target.l2 // model.PART_OF_L2) or (goes_on and rows <= model.FOLLOWED_ROWS):
+        return None
+    number, n_parts = part_of
+    n_pieces = max(1, min(n_parts // rows, size // target.cache_line))
+    share, row = math.ceil(rows * n_pieces / n_parts), Index(f"{loop.var}_ahead")
+    part: Expr = number * share + row
+    column, piece = loop.lower, math.ceil(size / n_pieces / target.cache_line) * target.cache_line
+    if n_pieces > 1:
+        part, column = part // n_pieces, column + part % n_pieces * (piece // itemsize)
+    distance = max(1, round(model.BLOCKS_AHEAD / (rows * size)))
+    there = with_values(read, {across: part, loop.var: column})
+    piece_ahead = request(Ahead(there, around, distance, min(size, piece), level), arrays)
+    n_rows: Expr = int_const(share)
+    if (test := is_far(buffer, target)) is not None:
+        n_rows = Select(test, n_rows, int_const(0))
+    return Loop(row.name, int_const(0), n_rows, 1, "serial", (piece_ahead,))
+
+
+# -- blocks of whole rows in the order of memory
+
+
+def _in_order(body: Body, around: tuple[Loop, ...], arrays: Arrays) -> Loop | None:
+    """What takes the place of `body` where that is a streamed block of whole rows, with which the loop around goes on: strips,
+    and perhaps a rest behind them.
+
+    Requests go by way of both caches: a core waits for few lines at a time on their way to the first one, and vectors wait for
+    the second one.  Of longer rows the first-level cache gets the next strips only."""
+    match body:
+        case (Loop() as strips,):
+            rest: Node | None = None
+        case (Loop() as strips, Loop() | If() as rest) if vectors_in(rest):
+            pass
+        case _:
+            return None
+    read = _transposed(strips, arrays)
+    if read is None or len(strips.body) > 1:
+        return None
+    last = [] if rest is None else vectors_in(rest)
+    vector, *_ = vectors = [*vectors_in(strips.body[0]), *last]
+    buffer, target, rows = arrays.large[read.tensor], arrays.target, known_length(vector)
+    itemsize, columns, goes_on = buffer.dtype.itemsize, known_length(strips) or 0, stride_of(read, buffer, around[-1].var)
+    for node in last[:1]:
+        columns += next((n.max_trip or 0 for n in node.body if isinstance(n, Loop)), 1)
+    size = columns * itemsize
+    group = max(vector.lanes, LINE // itemsize)  # rows whose elements fill lines of the result
+    if any(v.max_trip is None or known_length(v) != rows for v in vectors) or not any(map(_is_streamed, vectors)):
+        return None
+    if not rows or rows % group or goes_on is None or goes_on * around[-1].step != rows * size:
+        return None
+    if stride_of(read, buffer, vector.var) != size or group * size > target.l2 // model.PART_OF_L2:
+        return None
+    start = Index(f"{vector.var}_0")
+    begin = with_values(read, {vector.var: vector.lower + start})
+    n_strips = max(1, (known_length(strips) or 0) // strips.step)
+    part = math.ceil(group * size / n_strips / LINE) * LINE
+    first = (Index(strips.var) - strips.lower) // strips.step * (part // itemsize)
+    near = max(model.ROWS_AHEAD, group * size)
+    at_row = with_values(begin, {strips.var: strips.lower})
+
+    def behind(read: Read, first: Expr, distance: int, size: int, level: CacheLevel) -> Node:
+        return request(Ahead(read, (), 0, size, level, beyond=first + distance), arrays)
+
+    asked = [behind(at_row, first, (near + model.ROWS_AHEAD) // itemsize, part, 2)]
+    if group * size <= target.l1 // model.PART_OF_L1:
+        asked.append(behind(at_row, first, near // itemsize, part, 1))
+    elif strips.step * itemsize == LINE and not do_meet(size, group):
+        row = Index(f"{strips.var}_ahead")
+        there = with_values(begin, {start.name: start + row})
+        line = behind(there, int_const(0), (model.NEXT_STRIPS + 1) * strips.step - 1, itemsize, 1)
+        asked.append(Loop(row.name, int_const(0), int_const(group), 1, "unroll", (line,), max_trip=group))
+    taken: list[Node] = [replace(strips, body=(*asked, shift_rows(strips.body[0], start, group)))]
+    taken += [] if rest is None else [shift_rows(rest, start, group)]
+    return Loop(start.name, int_const(0), int_const(rows), group, "serial", tuple(taken))
+
+
+# -- parts of the vectors of a block
+
+
+def _in_columns(vector: Node, loop: Loop, width: int) -> Node:
+    """`vector` for all columns of a strip of `loop`, `width` at a time."""
+    if width == loop.step:
+        return vector
+    some = Index(f"{loop.var}_some")
+    return Loop(some.name, int_const(0), int_const(loop.step), width, "serial", (_moved(vector, loop.var, some),))
+
+
+def shift_rows(node: Node, start: Expr, trip: int) -> Node:
+    """`trip` iterations of the expanded vector loop, or of both versions of it, that `node` is, from number `start` on."""
+    if not isinstance(node, Loop):
+        return map_bodies(node, lambda body: tuple(shift_rows(n, start, trip) for n in body))
+    moved = _moved(node, node.var, start)
+    return replace(moved, upper=simplify(node.lower + trip), max_trip=trip)
+
+
+def _moved(node: Node, variable: str, distance: Expr) -> Loop:
+    """A loop around stores, with what it does where `variable` is `distance` more."""
+
+    def rule(node: Node, scope: Scope) -> Node | None:
+        return with_values(node, {variable: Index(variable) + distance}) if isinstance(node, Store) else None
+
+    moved = rewrite_inside(node, rule)
+    assert isinstance(moved, Loop)
+    return moved
