@@ -112,3 +112,8 @@ def test_links_lead_somewhere() -> None:
     for page in PAGES:
         for target in re.findall(r"\]\((?!https?:|#)([^)#\s]+)", page.read_text()):
             assert (page.parent / target).exists(), f"{page.name}: {target}"
+
+
+def test_worked_examples_of_changes_are_short() -> None:
+    _, *examples = re.split(r"^## ", (ROOT / "docs" / "contributing.md").read_text(), flags=re.M)
+    assert len(examples) == 4 and all(text.count("\n") <= 60 for text in examples)
