@@ -7,9 +7,11 @@ from collections.abc import Sequence
 from functools import reduce
 
 from polyc.diagnostics import Span
+from polyc.frontends.core.builder import Version, count_dimensions
+from polyc.frontends.core.values import Fault, Value
 from polyc.frontends.python.operators import binary
-from polyc.frontends.python.scope import Scope, Version
-from polyc.frontends.python.values import POISON, Fault, Value, make_literal
+from polyc.frontends.python.scope import Scope
+from polyc.frontends.python.values import POISON, make_literal
 from polyc.ir.expr import Call, Const, Expr
 from polyc.ir.simplify import simplify_int
 from polyc.ir.types import I64
@@ -17,13 +19,9 @@ from polyc.ir.types import I64
 _NUMBERS = {"pi": math.pi, "e": math.e, "inf": math.inf, "nan": math.nan, "tau": math.tau}
 
 
-def count_dimensions(rank: int) -> str:
-    return f"{rank} dimension{'' if rank == 1 else 's'}"
-
-
 def tensor_with_shape(name: str, scope: Scope) -> Version | None:
     """The tensor of that name, whose extents are known; None where it has an error of its own."""
-    version = scope.tensors.get(name)
+    version = scope.current.get(name)
     if version is None:
         raise Fault("semantic-undefined", f"there is no tensor {name}", "only tensors have a shape")
     if version.dtype is not None and version.shape is None:
@@ -50,10 +48,10 @@ def extent_value(extent: Expr) -> Value:
 
 def read_attribute(module: str, name: str, scope: Scope, span: Span) -> Value:
     """``x.ndim``, ``x.size``, ``np.pi``."""
-    if module in scope.tensors or module in scope.assigned_names:
-        if name == "ndim" and module in scope.tensors and scope.tensors[module].rank is not None:
-            return make_literal(scope.tensors[module].rank or 0)
-        if name == "size" and module in scope.tensors:
+    if module in scope.current or module in scope.assigned_names:
+        if name == "ndim" and module in scope.current and scope.current[module].rank is not None:
+            return make_literal(scope.current[module].rank or 0)
+        if name == "size" and module in scope.current:
             version = tensor_with_shape(module, scope)
             extents = [] if version is None else [extent_value(e) for e in version.shape or ()]
             return reduce(lambda a, b: binary("mul", a, b, span), extents, make_literal(1)) if version is not None else POISON

@@ -1,7 +1,7 @@
 """Calls of other operators: ``H = linear(X, W, b)`` reads the body of `linear` in place, under new names.
 
 The callee is a function of this kind, decorated or not, or an `Operator` made from text.  It is read into a Program of its own,
-which `polyc.frontends.calls` splices in, so that both are scheduled as a whole.
+which `polyc.frontends.core.calls` splices in, so that both are scheduled as a whole.
 """
 
 from __future__ import annotations
@@ -11,16 +11,18 @@ import types
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from polyc.diagnostics import Diagnostic, PolycError, Span
-from polyc.frontends.calls import Argument, Caller, CallFault, CallResult, Incomplete, inline_program
+from polyc.diagnostics import Diagnostic, PolycError
+from polyc.frontends.core.builder import CallResult, Version
+from polyc.frontends.core.calls import Argument, add_scalar, call
+from polyc.frontends.core.values import Fault, Reported
 from polyc.frontends.python.callees import ITSELF, find_callee
 from polyc.frontends.python.expressions import read_expression
-from polyc.frontends.python.scope import Scope, Version
+from polyc.frontends.python.scope import Scope
 from polyc.frontends.python.signature import read_defaults
 from polyc.frontends.python.source import FunctionText, load_function
-from polyc.frontends.python.values import POISON, Fault, Value, convert
+from polyc.frontends.python.values import POISON
 from polyc.ir.expr import Index, walk
-from polyc.ir.program import Program, Statement, Tensor
+from polyc.ir.program import Program, Tensor
 from polyc.ir.types import DType
 from polyc.records import dataclass
 
@@ -43,28 +45,24 @@ MAX_DEPTH = 64
 """Calls inside each other."""
 
 
-def read_call(
-    node: ast.Assign, targets: list[ast.Name], callee: object, scope: Scope, statements: list[Statement], read: ReadProgram
-) -> None:
+def read_call(node: ast.Assign, targets: list[ast.Name], callee: object, scope: Scope, read: ReadProgram) -> None:
     """Add the statements of `callee`, and let the targets name what it returns.
 
     Raises `Fault` where something does not fit; errors in the body are reported where they stand."""
     assert isinstance(node.value, ast.Call)
-    results, weak, name = _inline(node.value, callee, scope, statements, read)
+    results, weak, name = _inline(node.value, callee, scope, read)
     if len(results) != len(targets):
         message = f"{name} returns {len(results)} tensor{'s' if len(results) != 1 else ''}, and {len(targets)} are assigned"
         raise Fault("semantic-call", message, "give one name for each result; _ for one that is not wanted")
     if len({t.id for t in targets}) < len(targets):
         raise Fault("semantic-call", "two results of this call have the same name", "give each result a name of its own")
     for target, result, is_weak in zip(targets, results, weak, strict=True):
-        if target.id in scope.sizes or (target.id in scope.tensors and scope.tensors[target.id].is_parameter):
+        if target.id in scope.sizes or (target.id in scope.current and scope.current[target.id].is_parameter):
             raise Fault("semantic-immutable-input", f"{target.id} cannot be assigned", "give the result a name of its own")
         span = scope.text.span(target)
         shape = tuple(i.extent for i in scope.intervals[result.name])
-        writers = [s for s in statements if s.target == result.name]
-        scope.tensors[target.id] = Version(result.name, result.dtype, result.rank, is_weak, shape, False, span, writers)
-        scope.n_versions[target.id] = scope.n_versions.get(target.id, 0) + 1
-        scope.call_results[result.name] = CallResult(target.id, name, span)
+        scope.rename(target.id, Version(result.name, result.dtype, result.rank, is_weak, shape, False, span))
+        scope.results[result.name] = CallResult(target.id, name, span)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,57 +79,30 @@ class _Callee:
 
 
 def _inline(
-    call: ast.Call, callee: object, scope: Scope, statements: list[Statement], read: ReadProgram
+    node: ast.Call, callee: object, scope: Scope, read: ReadProgram
 ) -> tuple[tuple[Tensor, ...], tuple[bool, ...], str]:
     """The results of a call as versions of this program, which of them are weak, and the name of the callee."""
     if callee is ITSELF:
         raise _recursion([*scope.callers, scope.text], scope.text.definition.name)
     described = _describe_callee(callee, scope)
     name = described.name
-    constants, nodes = _sort_arguments(call, described, scope)
-    numbers = [p for p, node in nodes.items() if p in described.annotated and _is_number(node, scope)]
-    given: dict[str, Argument] = {}
-    types_of: dict[str, tuple[DType, int]] = {}
-    for p, node in nodes.items():
-        if p in numbers:
-            continue
-        given[p] = _read_argument(p, node, scope, statements, read)
-        version = scope.known_tensors()[given[p].version]
-        types_of[p] = version.dtype, version.rank
+    constants, nodes = _sort_arguments(node, described, scope)
+    numbers = [p for p, n in nodes.items() if p in described.annotated and _is_number(n, scope)]
+    given = {p: _read_argument(p, n, scope, read) for p, n in nodes.items() if p not in numbers}
     if described.program is None:
         assert described.text is not None
-        opened = {p: t for p, t in types_of.items() if p not in described.annotated}
-        weak = frozenset(p for p in opened if given[p].is_weak)
+        tensors = {p: scope.tensors[a.version] for p, a in given.items() if p not in described.annotated}
+        weak = frozenset(p for p in tensors if given[p].is_weak)
+        opened = {p: (t.dtype, t.rank) for p, t in tensors.items()}
         found = _read_callee(described.text, opened, constants, weak, scope, read)
         program, weak_results = found.program, found.weak_results
     else:
         program, weak_results = described.program, (False,) * len(described.program.returns)
     declared = {program.tensor(p).base: program.tensor(p) for p in program.parameters}
-    scope.n_calls += 1
     for p in numbers:
-        given[p] = _make_scalar(name, declared[p], nodes[p], scope, statements)
-    caller = Caller(scope.sizes, scope.known_tensors(), statements, scope.intervals, callees=scope.callee_intervals)
+        given[p] = _make_scalar(name, declared[p], nodes[p], scope)
     arguments = {p: given[program.tensor(p).base] for p in program.parameters}
-    try:
-        inlined = inline_program(program, arguments, caller, scope.n_calls, scope.text.span(call))
-    except CallFault as fault:
-        if fault.argument is None:
-            raise Fault(fault.code, fault.message, fault.help) from None
-        scope.report(fault.code, fault.message, nodes[program.tensor(fault.argument).base], fault.help)
-        raise Reported from None
-    except Incomplete:
-        raise Reported from None
-    except PolycError as error:  # ranges that cannot be inferred, here or in the callee
-        scope.errors += [d for d in error.diagnostics if d not in scope.errors]
-        raise Reported from None
-    scope.versions += inlined.tensors
-    scope.call_versions |= {t.name: name for t in inlined.tensors}
-    statements += inlined.statements
-    return inlined.results, weak_results, name
-
-
-class Reported(Exception):
-    """A call that has been reported already."""
+    return call(scope, program, arguments, scope.text.span(node)), weak_results, name
 
 
 def _describe_callee(callee: Any, scope: Scope) -> _Callee:
@@ -209,16 +180,16 @@ def _sort_arguments(call: ast.Call, callee: _Callee, scope: Scope) -> tuple[dict
 def _is_number(node: ast.expr, scope: Scope) -> bool:
     """Whether an argument is an expression over numbers and extents, and not a tensor."""
     if isinstance(node, ast.Name):
-        return node.id not in scope.tensors and node.id in (*scope.sizes, *scope.constants)
+        return node.id not in scope.current and node.id in (*scope.sizes, *scope.constants)
     return find_callee(node, scope) is None
 
 
-def _read_argument(parameter: str, node: ast.expr, scope: Scope, statements: list[Statement], read: ReadProgram) -> Argument:
+def _read_argument(parameter: str, node: ast.expr, scope: Scope, read: ReadProgram) -> Argument:
     span = scope.text.span(node)
     callee = find_callee(node, scope)
     if callee is not None:
         assert isinstance(node, ast.Call)
-        results, weak, name = _inline(node, callee, scope, statements, read)
+        results, weak, name = _inline(node, callee, scope, read)
         if len(results) != 1:
             message = f"{name} returns {len(results)} tensors, and an argument is one"
             raise Fault("semantic-call", message, "assign them to names first")
@@ -228,19 +199,18 @@ def _read_argument(parameter: str, node: ast.expr, scope: Scope, statements: lis
         if value is POISON:
             raise Reported
         scope.n_calls += 1
-        return _add_scalar(f"{parameter}.{scope.n_calls}", parameter, value.dtype, value, span, scope, statements)
-    if not isinstance(node, ast.Name) or node.id not in scope.tensors:
+        return add_scalar(scope, f"{parameter}.{scope.n_calls}", parameter, value.dtype, value, span)
+    if not isinstance(node, ast.Name) or node.id not in scope.current:
         help = "assign the expression to a tensor first, and give its name"
         raise Fault("semantic-call", f"the argument {parameter} must be the name of a tensor", help)
-    version = scope.tensors[node.id]
+    version = scope.current[node.id]
     if version.dtype is None:
         raise Reported
     return Argument(version.name, node.id, span, version.is_weak)
 
 
-def _make_scalar(name: str, parameter: Tensor, node: ast.expr, scope: Scope, statements: list[Statement]) -> Argument:
+def _make_scalar(name: str, parameter: Tensor, node: ast.expr, scope: Scope) -> Argument:
     """A scalar tensor for an argument that is a number or an extent."""
-    span = scope.text.span(node)
     if parameter.rank:
         help = "assign the expression to a tensor first, and give its name"
         raise Fault("semantic-call", f"the argument {parameter.base} must be the name of a tensor", help)
@@ -251,27 +221,18 @@ def _make_scalar(name: str, parameter: Tensor, node: ast.expr, scope: Scope, sta
         message = f"{parameter.base} of {name} is {parameter.dtype}, and the argument is {value.dtype}"
         if value.dtype != parameter.dtype:
             raise Fault("type-call", message, f"cast it: {parameter.dtype}(...)")
-    version = f"{name}.{scope.n_calls}.{parameter.name}"
-    scope.call_versions[version] = name
-    return _add_scalar(version, parameter.base, parameter.dtype, value, span, scope, statements)
+    version = f"{name}.{scope.n_calls + 1}.{parameter.name}"
+    scope.made[version] = name
+    return add_scalar(scope, version, parameter.base, parameter.dtype, value, scope.text.span(node))
 
 
 def _is_scalar(node: ast.expr, scope: Scope) -> bool:
     """Whether an argument is a number, or an expression made of numbers, sizes and scalars."""
     names = {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
-    scalars = {name for name, version in scope.tensors.items() if version.rank == 0 and version.dtype is not None}
-    is_tensor = isinstance(node, ast.Name) and node.id in scope.tensors
+    scalars = {name for name, version in scope.current.items() if version.rank == 0 and version.dtype is not None}
+    is_tensor = isinstance(node, ast.Name) and node.id in scope.current
     has_call = any(isinstance(n, ast.Call) for n in ast.walk(node))
     return not is_tensor and not has_call and names <= {*scalars, *scope.sizes, *scope.constants}
-
-
-def _add_scalar(
-    version: str, base: str, dtype: DType, value: Value, span: Span, scope: Scope, statements: list[Statement]
-) -> Argument:
-    """A scalar tensor that holds a value."""
-    scope.versions.append(Tensor(version, dtype, 0, (), "temporary", base, span))
-    statements.append(Statement("", version, (), (), convert(value, dtype).expr, None, (), span))
-    return Argument(version, "the argument", span, value.weak and value.dtype == dtype)
 
 
 def _read_callee(
@@ -289,9 +250,9 @@ def _read_callee(
         try:
             found = read(text, opened, constants, weak, (*scope.callers, scope.text))
         except PolycError as error:
-            scope.errors += [d for d in error.diagnostics if d not in scope.errors]
+            scope.reporter.add(*error.diagnostics)
             raise Reported from None
-        scope.warnings += [w for w in found.warnings if w not in scope.warnings]
+        scope.reporter.add(*found.warnings)
         scope.callee_programs[key] = found
     known: ReadCallee = scope.callee_programs[key]
     return known

@@ -6,11 +6,12 @@ import ast
 from collections.abc import Callable, Sequence
 
 from polyc.diagnostics import Span
+from polyc.frontends.core.values import Fault
 from polyc.frontends.python.expressions import known_number, read_expression
 from polyc.frontends.python.scope import Scope
 from polyc.frontends.python.signature import Number
 from polyc.frontends.python.syntax import call_name
-from polyc.frontends.python.values import POISON, Fault
+from polyc.frontends.python.values import POISON
 
 MAX_ROUNDS = 4096
 """Bodies that the loops of one function may unroll to."""
@@ -69,7 +70,7 @@ def _loop_values(node: ast.For, scope: Scope) -> list[dict[str, Number]]:
     if len(names) != len(targets) or len(set(names)) != len(names):
         raise Fault("semantic-statement", "a loop variable is a name", _EXAMPLE)
     for name in names:
-        if name in scope.tensors or name in scope.assigned_names or name in scope.sizes or name in scope.used_indices:
+        if name in scope.current or name in scope.assigned_names or name in scope.sizes or name in scope.used_indices:
             raise Fault("semantic-already-defined", f"{name} already names something else here", "rename the loop variable")
     items = _items(node.iter, names[0], scope)
     rounds: list[dict[str, Number]] = []

@@ -6,7 +6,8 @@ import ast
 from dataclasses import replace
 
 from polyc.diagnostics import ArgumentError, ArgumentTypeError, Diagnostic
-from polyc.frontends.python.attributes import count_dimensions
+from polyc.frontends.core.builder import count_dimensions
+from polyc.frontends.core.reports import Reporter
 from polyc.frontends.python.scope import Scope
 from polyc.frontends.python.signature import Parameter, PythonSignature, find_word, parse_annotation
 from polyc.frontends.python.source import FunctionText
@@ -16,7 +17,7 @@ from polyc.ir.types import DType
 
 
 def declare_parameters(
-    text: FunctionText, signature: PythonSignature, dtypes: dict[str, tuple[DType, int]], errors: list[Diagnostic]
+    text: FunctionText, signature: PythonSignature, dtypes: dict[str, tuple[DType, int]], reporter: Reporter
 ) -> tuple[list[Tensor], tuple[str, ...]]:
     taken = {n.id for n in ast.walk(text.definition) if isinstance(n, ast.Name)}
     taken |= {n.arg for n in ast.walk(text.definition) if isinstance(n, ast.arg)}
@@ -35,35 +36,35 @@ def declare_parameters(
             sizes += fresh
             shape = tuple(Size(s, parameter.span) for s in fresh)
         else:
-            if _had_no_error(parameter, errors):
+            if _had_no_error(parameter, reporter):
                 help = f'annotate it ({parameter.name}: "f32[M, N]"), or call the operator with arrays'
                 message = f"the element type and rank of {parameter.name} are not known"
-                errors.append(Diagnostic("semantic-annotation-missing", message, parameter.span, help))
+                reporter.error("semantic-annotation-missing", message, parameter.span, help)
             continue
         tensors.append(Tensor(parameter.name, dtype, len(shape), shape, "input", parameter.name, parameter.span))
     return tensors, tuple(sizes)
 
 
-def declare_results(scope: Scope, returns: tuple[Return, ...]) -> dict[str, Tensor]:
-    """The output tensors; a return annotation such as ``-> "f32[M, N]"`` (or a tuple of them) declares extents and types.
+def declare_results(scope: Scope, returns: tuple[Return, ...]) -> None:
+    """Give the results the extents that they are declared with, by a return annotation such as ``-> "f32[M, N]"`` or a tuple of
+    them, which declares types, too.
 
     Any other annotation (``-> np.ndarray``) says nothing.
     """
-    outputs = {t.name: replace(t, role="output") for t in scope.versions if any(t.name == r.version for r in returns)}
     node = scope.text.definition.returns
     parts = node.elts if isinstance(node, ast.Tuple) else [node]
     strings = [p for p in parts if isinstance(p, ast.Constant) and isinstance(p.value, str)]
     if not strings or not returns:
-        return outputs
+        return
     if len(strings) != len(returns):
         help = 'annotate as -> "f32[M]" or -> ("f32[M]", "f32[N]")'
         scope.report("semantic-return", f"{len(returns)} results are returned, {len(strings)} annotated", strings[0], help)
-        return outputs
+        return
     constants = {name: value for name, value in scope.constants.items() if value is not None}
     for result, part in zip(returns, strings, strict=True):
-        annotation = parse_annotation(str(part.value), scope.text.span(part), constants, scope.errors.append)
-        tensor = outputs[result.version]
-        if annotation is None:
+        annotation = parse_annotation(str(part.value), scope.text.span(part), constants, scope.reporter.add)
+        tensor = scope.tensors.get(result.version)
+        if annotation is None or tensor is None:
             continue
         unknown = sorted({s for e in annotation.shape for s in _size_names(e)} - set(scope.sizes))
         if unknown:
@@ -77,18 +78,17 @@ def declare_results(scope: Scope, returns: tuple[Return, ...]) -> dict[str, Tens
             message = f"{result.name} is {tensor.dtype}, but its annotation says {annotation.dtype}"
             scope.report("type-return", message, part, f"cast its right side with {annotation.dtype}(...)")
         else:
-            outputs[result.version] = replace(tensor, shape=annotation.shape)
-    return outputs
+            scope.tensors[result.version] = replace(tensor, shape=annotation.shape)
 
 
 def _size_names(extent: Expr) -> set[str]:
     return {n.name for n in walk(extent) if isinstance(n, Size)}
 
 
-def _had_no_error(parameter: Parameter, errors: list[Diagnostic]) -> bool:
+def _had_no_error(parameter: Parameter, reporter: Reporter) -> bool:
     """False where the annotation itself was wrong (its error stands right behind the name)."""
     line = parameter.span.line_column()[0]
-    return not any(e.span and e.span.start >= parameter.span.end and e.span.line_column()[0] == line for e in errors)
+    return not any(e.span and e.span.start >= parameter.span.end and e.span.line_column()[0] == line for e in reporter.errors)
 
 
 def _check_given(parameter: Parameter, given: tuple[DType, int] | None) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import types
 
+from polyc.frontends.core.values import Fault, Value
 from polyc.frontends.python.attributes import extent_value, tensor_with_shape
 from polyc.frontends.python.callees import find_function
 from polyc.frontends.python.element_functions import read_element_function
@@ -15,7 +16,7 @@ from polyc.frontends.python.nested import read_reduction
 from polyc.frontends.python.padding import apply_pad, apply_pad_mode, pad_mode
 from polyc.frontends.python.scope import Scope
 from polyc.frontends.python.syntax import call_name, is_reduction, unturn
-from polyc.frontends.python.values import POISON, Fault, Value, make_literal
+from polyc.frontends.python.values import POISON, make_literal
 
 
 def read_element_call(node: ast.Call, scope: Scope, depth: int) -> Value:
@@ -33,12 +34,12 @@ def read_element_call(node: ast.Call, scope: Scope, depth: int) -> Value:
         return _read_function(node, function, scope, depth)
     if isinstance(scope.text.lookup(name), UserMonoid):
         raise Fault("semantic-monoid", f"{name} reduces, and stands alone on the right side", f"assign it: s[i] = {name}(...)")
-    if module in scope.tensors or module in scope.assigned_names or module in scope.values:
-        version = scope.tensors.get(module or "")
+    if module in scope.current or module in scope.assigned_names or module in scope.values:
+        version = scope.current.get(module or "")
         element = f"{module}[{', '.join('ijklmnpq'[: (version.rank if version is not None else 1) or 1])}]"
         raise Fault("semantic-function", f"tensors have no method {name}", _instead_of_method(name, element))
-    if module is None and name in scope.tensors:
-        subscripts = ", ".join("ijklmnpq"[: scope.tensors[name].rank or 1])
+    if module is None and name in scope.current:
+        subscripts = ", ".join("ijklmnpq"[: scope.current[name].rank or 1])
         raise Fault(
             "semantic-function", f"{name} is a tensor, and is not called", f"subscripts stand in brackets: {name}[{subscripts}]"
         )
@@ -60,7 +61,7 @@ def read_element_call(node: ast.Call, scope: Scope, depth: int) -> Value:
                 return make_literal(float(text), scope.text.span(node))
             except ValueError:
                 raise Fault("type-literal", f"{text!r} is no number", "write float('inf') or float('nan')") from None
-    if name not in KNOWN and any(isinstance(a, ast.Name) and a.id in scope.tensors for a in node.args):
+    if name not in KNOWN and any(isinstance(a, ast.Name) and a.id in scope.current for a in node.args):
         apply_function(
             module, name, (), scope.text.span(node)
         )  # tensors as they stand were meant for an operator: tell its name

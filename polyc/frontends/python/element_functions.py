@@ -11,13 +11,14 @@ from typing import Any
 import numpy as np
 
 from polyc.diagnostics import PolycError
+from polyc.frontends.core.values import Fault, Value
 from polyc.frontends.python.callees import find_function
 from polyc.frontends.python.expressions import read_expression
 from polyc.frontends.python.operators import binary, choose, select
 from polyc.frontends.python.scope import Scope
 from polyc.frontends.python.source import load_function
 from polyc.frontends.python.syntax import is_division
-from polyc.frontends.python.values import POISON, Fault, Value, make_literal
+from polyc.frontends.python.values import POISON, make_literal
 from polyc.ir.expr import Index, Read
 
 MAX_DEPTH = 64
@@ -45,23 +46,17 @@ def read_element_function(node: ast.Call, function: types.FunctionType, scope: S
     if len(chain) >= MAX_DEPTH:
         raise Fault("budget-calls", f"calls are nested more than {MAX_DEPTH} deep", "call the inner functions from one")
     values = _sort_arguments(node, text.definition, function, scope, depth)
-    inner = Scope(
-        text,
-        scope.read_call,
-        values=values,
-        errors=scope.errors,
-        constants=_numbers_around(text),
-        callers=(*scope.callers, scope.text),
-    )
+    inner = scope.inside(text, _numbers_around(text))
+    inner.values = values
     inner.element_function = name
     inner.assigned_names = frozenset(
         n.id for n in ast.walk(text.definition) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)
     )
-    n_errors = len(scope.errors)
+    n_errors = scope.reporter.n_errors
     results = _run(text.definition.body, inner, depth)
     if results is None:
         raise Fault(_CODE, f"{name} does not return a value in every case", "end it with return")
-    if len(scope.errors) > n_errors or any(r is POISON for r in results):
+    if scope.reporter.n_errors > n_errors or any(r is POISON for r in results):
         return [POISON]
     found = {n for r in results for n in r.nodes}
     ignored = [v for v in values.values() if any(isinstance(n, (Read, Index)) and n not in found for n in v.nodes)]
@@ -212,13 +207,14 @@ def _choose(node: ast.If, rest: Sequence[ast.stmt], scope: Scope, depth: int) ->
 def _run_aside(body: Sequence[ast.stmt], scope: Scope, depth: int) -> list[Value]:
     """What statements would return, which a compile-time condition leaves out; nothing where they have errors: they may be
     there for other types."""
-    values, errors = dict(scope.values), list(scope.errors)
+    values, found_before = dict(scope.values), dict(scope.reporter.found)
+    n_errors = scope.reporter.n_errors
     try:
         found = _run(body, scope, depth)
     except Fault:
         found = None
-    has_errors = len(scope.errors) > len(errors)
-    scope.values, scope.errors[:] = values, errors
+    has_errors = scope.reporter.n_errors > n_errors
+    scope.values, scope.reporter.found = values, found_before
     return [] if found is None or has_errors or any(v is POISON for v in found) else found
 
 

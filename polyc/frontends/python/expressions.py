@@ -8,24 +8,19 @@ from dataclasses import replace
 import numpy as np
 
 from polyc.diagnostics import Span, suggest_name
+from polyc.frontends.core.builder import Version, count_dimensions
+from polyc.frontends.core.values import Fault, Value
 from polyc.frontends.python.attributes import (
-    count_dimensions,
     count_from_the_end,
     read_attribute,
     read_extent,
 )
 from polyc.frontends.python.functions import KNOWN, apply_function, invert, take_part
 from polyc.frontends.python.operators import binary, keep, logical, negate, select
-from polyc.frontends.python.scope import Retyped, Scope, Version
+from polyc.frontends.python.scope import Retyped, Scope
 from polyc.frontends.python.source import make_nesting_error
 from polyc.frontends.python.syntax import call_name, unturn
-from polyc.frontends.python.values import (
-    POISON,
-    Fault,
-    Value,
-    make_literal,
-    require_integer,
-)
+from polyc.frontends.python.values import POISON, make_literal, require_integer
 from polyc.ir.expr import (
     Call,
     Cast,
@@ -112,7 +107,7 @@ def _read_node(node: ast.expr, scope: Scope, depth: int) -> Value:
             return select(condition, then, other, span)
         case ast.Call():
             return scope.read_call(node, scope, depth)
-        case ast.Attribute(ast.Name(module), ("real" | "imag") as part) if module in (*scope.tensors, *scope.values):
+        case ast.Attribute(ast.Name(module), ("real" | "imag") as part) if module in (*scope.current, *scope.values):
             return take_part(part, _read_name(ast.copy_location(ast.Name(module), node), scope), span)
         case ast.Attribute(ast.Name(module), name):
             return read_attribute(module, name, scope, scope.text.span(node))
@@ -194,8 +189,8 @@ def _read_name(node: ast.Name, scope: Scope) -> Value:
     name, span = node.id, scope.text.span(node)
     if name in scope.values:
         return scope.values[name]
-    if name in scope.tensors:
-        version = scope.tensors[name]
+    if name in scope.current:
+        version = scope.current[name]
         if version.rank:
             subscripts = ", ".join("ijklmnpq"[: version.rank]) if version.rank <= 8 else "..."
             message = f"{name} is a tensor with {count_dimensions(version.rank)}"
@@ -253,7 +248,7 @@ def _read_subscript(node: ast.Subscript, scope: Scope, depth: int) -> Value:
             return _read_tensor(name, node, scope, depth)
         case ast.Attribute(inner, "shape") if (tensor := unturn(inner)) is not None:
             return read_extent(*tensor, read_expression(node.slice, scope).constant, scope)
-        case ast.Subscript(ast.Name(name), slice=inner) if name in scope.tensors:
+        case ast.Subscript(ast.Name(name), slice=inner) if name in scope.current:
             if any(isinstance(part, ast.Slice) for part in ast.walk(inner)):
                 help = f"tensors are not sliced: put the offset into the subscript, as in {name}[i + 1]"
             else:
@@ -262,7 +257,7 @@ def _read_subscript(node: ast.Subscript, scope: Scope, depth: int) -> Value:
         case ast.Attribute(_, "T") as inner if (tensor := unturn(inner)) is not None:
             return _read_tensor(tensor[0], node, scope, depth, tensor[1])
     called = call_name(node.value.func) if isinstance(node.value, ast.Call) else None
-    if called is not None and called[0] in scope.tensors:
+    if called is not None and called[0] in scope.current:
         assert isinstance(node.value, ast.Call)
         return scope.read_call(node.value, scope, depth)  # which says what stands for the method
     if called is not None and called[1] not in KNOWN:
@@ -272,13 +267,13 @@ def _read_subscript(node: ast.Subscript, scope: Scope, depth: int) -> Value:
 
 def _read_tensor(name: str, node: ast.Subscript, scope: Scope, depth: int, is_turned: bool = False) -> Value:
     values = _read_subscripts(node.slice, scope, depth)
-    version = scope.tensors.get(name) or scope.forward_version(name)
+    version = scope.current.get(name) or scope.forward_version(name)
     if version is None:
         if name in scope.assigned_names:
             raise _undefined(name, scope)
         if name in scope.sizes or name in scope.constants:
             raise Fault("semantic-undefined", f"{name} is a number, not a tensor", "read it without subscripts")
-        hint = suggest_name(name, scope.tensors) or f"make {name} a parameter, or assign it above"
+        hint = suggest_name(name, scope.current) or f"make {name} a parameter, or assign it above"
         if isinstance(scope.text.lookup(name), np.ndarray):
             hint = f"arrays come in as parameters: make {name} one, and fix it with bind({name}={name}) if it never changes"
         raise Fault("semantic-undefined", f"there is no tensor {name}", hint)
@@ -323,7 +318,7 @@ def inline_numbers(expr: Expr, scope: Scope) -> Expr:
     def rule(node: Expr) -> Expr | None:
         if not isinstance(node, Read) or node.subscripts:
             return None
-        writers = next((v.writers for v in scope.tensors.values() if v.name == node.tensor), [])
+        writers = scope.writers.get(node.tensor, [])
         if len(writers) != 1 or writers[0].reduction is not None or writers[0].where:
             return None
         value = writers[0].value

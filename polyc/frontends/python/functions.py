@@ -9,20 +9,10 @@ from dataclasses import replace
 import numpy as np
 
 from polyc.diagnostics import Span, suggest_name
+from polyc.frontends.core.reductions import SELECTIONS
+from polyc.frontends.core.values import Fault, Value
 from polyc.frontends.python.operators import binary, combine, keep, logical, negate, select
-from polyc.frontends.python.values import (
-    POISON,
-    Fault,
-    Value,
-    call,
-    common_type,
-    convert,
-    convert_weakly,
-    float_type,
-    make_literal,
-    unify,
-)
-from polyc.frontends.selection import SELECTIONS
+from polyc.frontends.python.values import POISON, call, common_type, convert, convert_weakly, float_type, make_literal, unify
 from polyc.ir.expr import Const
 from polyc.ir.halves import narrow, widen
 from polyc.ir.types import BOOL, C128, DTYPES, F32, F64, I64, DType

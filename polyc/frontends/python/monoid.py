@@ -10,15 +10,17 @@ from typing import Any
 import numpy as np
 
 from polyc.diagnostics import Diagnostic, PolycError, SemanticError
+from polyc.frontends.core.builder import Version
+from polyc.frontends.core.reductions import add_combination
+from polyc.frontends.core.values import Fault, Reported
 from polyc.frontends.python.expressions import read_expression
 from polyc.frontends.python.names import UserMonoid
-from polyc.frontends.python.scope import Clauses, Scope, Version
+from polyc.frontends.python.scope import Clauses, Scope
 from polyc.frontends.python.source import FunctionText, load_function
-from polyc.frontends.python.statements import Target, add_version, index_names, read_target, target_name
-from polyc.frontends.python.values import POISON, Fault, Value, convert, make_literal
-from polyc.ir.expr import Call, Const, Index, Read, Size, walk
-from polyc.ir.program import Monoid, Reduction, Statement, Where, order_components
-from polyc.ir.read_sites import keep_reads
+from polyc.frontends.python.statements import make_assignment, read_target, target_name
+from polyc.frontends.python.values import POISON, convert, make_literal
+from polyc.ir.expr import Const, Index, Read, Size, walk
+from polyc.ir.program import Monoid
 from polyc.ir.types import DType, can_cast
 
 _CODE = "semantic-monoid"
@@ -37,7 +39,7 @@ def find_monoid(node: ast.expr, scope: Scope) -> UserMonoid | None:
     return found if isinstance(found, UserMonoid) else None
 
 
-def read_combination(node: ast.Assign, monoid: UserMonoid, clauses: Clauses, scope: Scope, statements: list[Statement]) -> None:
+def read_combination(node: ast.Assign, monoid: UserMonoid, clauses: Clauses, scope: Scope) -> None:
     """Add one statement for each component, and the versions of the targets."""
     assert isinstance(node.value, ast.Call)
     lefts = node.targets[0].elts if isinstance(node.targets[0], ast.Tuple) else [node.targets[0]]
@@ -52,53 +54,23 @@ def read_combination(node: ast.Assign, monoid: UserMonoid, clauses: Clauses, sco
             raise Fault(_CODE, message, "give one target for each component")
         values = [read_expression(a, scope) for a in node.value.args]
         if len(targets) == n and not any(v is POISON for v in values):
-            statements += _make_statements(node, monoid, targets, values, clauses, scope)
+            if len({t.name for t in targets}) < n:
+                raise Fault(_CODE, f"two results of {monoid.name} have the same name", "give each result a name of its own")
+            if any(v.dtype.is_complex for v in values):
+                message = f"{monoid.name} cannot combine complex numbers"
+                raise Fault("type-complex", message, "combine their parts, as two components")
+            dtypes = [v.dtype.computed if v.dtype.is_storage else v.dtype for v in values]
+            assignment = make_assignment(targets, values, monoid.name, clauses, scope.text.span(node))
+            add_combination(scope, assignment, read_monoid(monoid, dtypes, scope))
             return
     except Fault as fault:
         scope.report(fault.code, fault.message, node, fault.help)
-    except PolycError as error:  # in the function that combines
-        scope.errors += [d for d in error.diagnostics if d not in scope.errors]
+    except Reported:
+        pass
+    except PolycError as error:  # in the text of the function that combines
+        scope.reporter.add(*error.diagnostics)
     for left in lefts:
-        name = target_name(left)
-        known = scope.tensors.get(name) if name is not None else None
-        if name is not None and name not in scope.sizes and (known is None or not known.is_parameter):
-            scope.tensors[name] = Version(name, None, None)
-
-
-def _make_statements(
-    node: ast.Assign, monoid: UserMonoid, targets: list[Target], values: list[Value], clauses: Clauses, scope: Scope
-) -> list[Statement]:
-    left = tuple(e for e in targets[0].subscripts if isinstance(e, Index))
-    if len({t.name for t in targets}) < len(targets):
-        raise Fault(_CODE, f"two results of {monoid.name} have the same name", "give each result a name of its own")
-    if len(set(left)) < len(targets[0].subscripts) or any(t.subscripts != left for t in targets):
-        message = f"{monoid.name} needs the same plain indices on the left of all its results"
-        raise Fault(_CODE, message, "write for example re[i], im[i] = product(a[i, k], b[i, k])")
-    names = tuple(i.name for i in left)
-    indices = tuple(dict.fromkeys((*names, *(n for v in values for n in v.index_names))))
-    where: list[Where] = [clauses.ranges[i].as_range() for i in indices if i in clauses.ranges]
-    where += [c for c in clauses.conditions if set(index_names(c.condition)) <= set(indices)]
-    if any(v.dtype.is_complex for v in values):
-        raise Fault("type-complex", f"{monoid.name} cannot combine complex numbers", "combine their parts, as two components")
-    dtypes = [v.dtype.computed if v.dtype.is_storage else v.dtype for v in values]
-    components = tuple(convert(v, t).expr for v, t in zip(values, dtypes, strict=True))
-    combined = read_monoid(monoid, dtypes, scope)
-    span = scope.text.span(node)
-    value = Call("tuple", order_components(components, 0), span)
-    draft = Statement("", "", left, indices, value, None, tuple(where), span)
-    draft = keep_reads(draft, [e for v in values for e in v.unread])
-    for target in targets:
-        if scope.tensors.get(target.name) is not None and draft.writes_part:
-            message = f"{monoid.name} cannot assign a part of {target.name}, which is assigned above"
-            raise Fault(_CODE, message, f"assign another name, and copy it to the part of {target.name}")
-    made = []
-    for k, (target, dtype) in enumerate(zip(targets, dtypes, strict=True)):
-        reduction = Reduction("combine", combined.identity[k], combined, k)
-        value = Call("tuple", order_components(components, k), span)
-        statement = Statement("", scope.next_version(target.name), left, indices, value, reduction, draft.where, span)
-        add_version(target, dtype, False, statement, scope)
-        made.append(statement)
-    return made
+        scope.define_unknown(target_name(left))
 
 
 def read_monoid(monoid: UserMonoid, dtypes: list[DType], scope: Scope) -> Monoid:
@@ -110,8 +82,9 @@ def read_monoid(monoid: UserMonoid, dtypes: list[DType], scope: Scope) -> Monoid
         for k, dtype in enumerate(dtypes):
             shown = name if len(dtypes) == 1 else f"{name}[{k}]"
             tensors[shown] = Version(f"{side}.{k}", dtype, 0, False, ())
-    inner = Scope(text, scope.read_call, tensors=tensors, constants=_constants(text), errors=scope.errors)
-    n_errors = len(scope.errors)
+    inner = scope.inside(text, _constants(text))
+    inner.current = tensors
+    n_errors = scope.reporter.n_errors
     parts = _result_parts(text, sides, len(dtypes), monoid)
     results = []
     for part, dtype in zip(parts, dtypes, strict=True):
@@ -131,8 +104,8 @@ def read_monoid(monoid: UserMonoid, dtypes: list[DType], scope: Scope) -> Monoid
             results.append(convert(value, dtype).expr)
         except Fault as fault:
             inner.report(fault.code, fault.message, part, fault.help)
-    if len(scope.errors) > n_errors:
-        raise SemanticError(*scope.errors[n_errors:])
+    if scope.reporter.n_errors > n_errors:
+        raise Reported
     identity = tuple(_identity(number, dtype, monoid) for number, dtype in zip(monoid.identity, dtypes, strict=True))
     return Monoid(monoid.name, identity, tuple(results))
 

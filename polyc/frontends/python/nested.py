@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import ast
 
+from polyc.frontends.core.builder import Target
+from polyc.frontends.core.reductions import SELECTIONS
+from polyc.frontends.core.values import Fault, Reported, Value
 from polyc.frontends.python.expressions import read_expression
 from polyc.frontends.python.functions import REDUCERS
 from polyc.frontends.python.scope import Scope
 from polyc.frontends.python.selection import select_positions
-from polyc.frontends.python.statements import Target, make_statement
+from polyc.frontends.python.statements import make_statement
 from polyc.frontends.python.syntax import find_outer_names
-from polyc.frontends.python.values import POISON, Fault, Value
-from polyc.frontends.selection import SELECTIONS
+from polyc.frontends.python.values import POISON
 from polyc.ir.expr import Index, Read
 
 
 def read_reduction(node: ast.Call, reducer: str, scope: Scope, depth: int) -> Value:
-    """The read of what ``max(e)`` or ``argmax(e)`` gives, computed by new statements in `scope.pending`.
+    """The read of what ``max(e)`` or ``argmax(e)`` gives, computed by new statements above the one at hand.
 
     It runs over the indices of `e` that stand nowhere outside of it; the others are those of its result."""
     (operand,) = node.args
@@ -38,15 +40,14 @@ def read_reduction(node: ast.Call, reducer: str, scope: Scope, depth: int) -> Va
     span = scope.text.span(node)
     scope.n_reductions += 1
     name = f"{scope.target}.{reducer}{scope.n_reductions}"
-    place = ast.copy_location(ast.Assign([], operand), node)
     target = Target(name, tuple(Index(i, span) for i in kept), span)
-    if reducer in SELECTIONS:
-        scope.pending += select_positions(place, reducer, [target], value, scope.clauses, scope)
-    else:
-        statement = make_statement(place, target, REDUCERS[reducer], reducer, value, scope.clauses, scope)
-        if statement is None:
-            return POISON
-        scope.pending.append(statement)
-    version = scope.tensors[name]
+    try:
+        if reducer in SELECTIONS:
+            select_positions(span, reducer, [target], value, scope.clauses, scope)
+        else:
+            make_statement(span, target, REDUCERS[reducer], value, scope.clauses, scope, reducer)
+    except Reported:
+        return POISON
+    version = scope.current[name]
     assert version.dtype is not None
     return Value(Read(version.name, target.subscripts, span), version.dtype, version.is_weak, 1 + len(kept))

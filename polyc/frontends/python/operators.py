@@ -10,10 +10,9 @@ from dataclasses import replace
 import numpy as np
 
 from polyc.diagnostics import Span
+from polyc.frontends.core.values import Fault, Value
 from polyc.frontends.python.values import (
     POISON,
-    Fault,
-    Value,
     call,
     check_size,
     common_type,

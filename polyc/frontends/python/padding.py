@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import ast
 
-from polyc.frontends.padding import describe_unknown_border
+from polyc.frontends.core.padding import describe_unknown_border
+from polyc.frontends.core.values import Fault, Value
 from polyc.frontends.python.scope import Scope
-from polyc.frontends.python.values import POISON, Fault, Value, check_size, common_type, convert
+from polyc.frontends.python.values import POISON, check_size, common_type, convert
 from polyc.ir.expr import PAD_MODES, Pad, Read, identity_of
 
 

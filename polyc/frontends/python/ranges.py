@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import ast
 
+from polyc.frontends.core.values import Fault, Value
 from polyc.frontends.python.expressions import inline_numbers, read_expression
 from polyc.frontends.python.scope import Clause, Clauses, Scope
 from polyc.frontends.python.syntax import call_name
-from polyc.frontends.python.values import POISON, Fault, Value, require_integer
+from polyc.frontends.python.values import POISON, require_integer
 from polyc.ir.expr import Call, Expr, Index, Pad, Read, int_const, walk
 from polyc.ir.program import Condition
 from polyc.ir.simplify import simplify_int

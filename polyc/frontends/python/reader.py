@@ -9,39 +9,34 @@ import ast
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from polyc.diagnostics import (
-    CompileBudgetError,
-    Diagnostic,
-    PolycError,
-    SemanticError,
-    Span,
-    SyntaxErrorInSource,
-    UnsupportedError,
-    suggest_name,
-)
-from polyc.frontends.budget import find_excess, find_excess_rank
-from polyc.frontends.calls import drop_unused_calls
+from polyc.diagnostics import Diagnostic, Span, suggest_name
+from polyc.frontends.core.budget import find_excess, find_excess_rank
+from polyc.frontends.core.builder import Version
+from polyc.frontends.core.calls import drop_unused_calls
+from polyc.frontends.core.forward import find_forward_reads
+from polyc.frontends.core.reports import Reporter, raise_errors
+from polyc.frontends.core.typos import find_lonely_indices
+from polyc.frontends.core.values import Fault, Reported
 from polyc.frontends.python.callees import find_callee, find_results, find_targets
-from polyc.frontends.python.calls import ReadCallee, Reported, read_call
+from polyc.frontends.python.calls import ReadCallee, read_call
 from polyc.frontends.python.control import choose_branch, unroll_loop
 from polyc.frontends.python.declarations import declare_parameters, declare_results
 from polyc.frontends.python.element_calls import read_element_call
-from polyc.frontends.python.forward import find_forward_reads
+from polyc.frontends.python.forward import describe_assignment, find_assignments
 from polyc.frontends.python.monoid import find_monoid, read_combination
 from polyc.frontends.python.ranges import read_where
 from polyc.frontends.python.returned import name_returned
-from polyc.frontends.python.scope import Clauses, Retyped, Scope, Version
+from polyc.frontends.python.scope import Clauses, Retyped, Scope
 from polyc.frontends.python.selection import find_selection, read_selection
 from polyc.frontends.python.signature import PythonSignature, read_parameters
 from polyc.frontends.python.source import FunctionText, load_function, make_nesting_error
-from polyc.frontends.python.statements import read_assignment, read_assignments, target_name
+from polyc.frontends.python.statements import read_assignment, target_name
 from polyc.frontends.python.syntax import unturn
-from polyc.frontends.python.values import Fault
-from polyc.frontends.typos import find_lonely_indices
+from polyc.frontends.python.wording import NOTATION
 from polyc.ir.expr import index_names
 from polyc.ir.program import Program, Return, Statement
 from polyc.ir.types import DType
-from polyc.records import dataclass, replace
+from polyc.records import dataclass
 
 _STATEMENTS = (
     "a body may hold T[i] = e, T[i] += e, with polyc.where(...), for and if over constants, "
@@ -65,9 +60,9 @@ def read_signature(
     Raises SyntaxErrorInSource or SemanticError, with all errors of the signature at once.
     """
     text = load_function(function_or_source)
-    errors: list[Diagnostic] = []
-    signature = read_parameters(text, constants, errors.append, needs_values=False)
-    _raise_all(errors)
+    reporter = Reporter()
+    signature = read_parameters(text, constants, reporter.add, needs_values=False)
+    _raise_all(reporter)
     return signature
 
 
@@ -129,62 +124,43 @@ def _read_text(
     hints: dict[str, tuple[DType, bool]],
     callers: tuple[FunctionText, ...],
 ) -> ReadCallee:
-    errors: list[Diagnostic] = []
-    signature = read_parameters(text, constants, errors.append)
-    tensors, sizes = declare_parameters(text, signature, dict(dtypes), errors)
-    scope = Scope(text, read_element_call, sizes=sizes, constants={c.name: c.value for c in signature.constants}, errors=errors)
-    scope.type_hints = hints
-    scope.callers = callers
-    scope.inputs = tuple(tensors)
-    scope.forward = find_forward_reads(text.definition.body, frozenset(p.name for p in signature.parameters))
+    reporter = Reporter()
+    signature = read_parameters(text, constants, reporter.add)
+    tensors, sizes = declare_parameters(text, signature, dict(dtypes), reporter)
+    numbers = {c.name: c.value for c in signature.constants}
+    scope = Scope(reporter, NOTATION, sizes, text=text, read_call=read_element_call, constants=numbers)
+    scope.type_hints, scope.callers = hints, callers
+    scope.tensors = {t.name: t for t in tensors}
+    events = [e for node in find_assignments(text.definition.body) if (e := describe_assignment(node)) is not None]
     results = find_results(scope)  # whole before they are read, and so in no recurrence
-    scope.forward = {name: rank for name, rank in scope.forward.items() if name not in results}
+    forward = find_forward_reads(events, frozenset(p.name for p in signature.parameters))
+    scope.forward = {name: rank for name, rank in forward.items() if name not in results}
     for tensor in tensors:
         version = Version(tensor.name, tensor.dtype, tensor.rank, tensor.name in weak, tensor.shape, True, tensor.span)
-        scope.tensors[tensor.name] = version
+        scope.current[tensor.name] = version
     for parameter in signature.parameters:
-        scope.tensors.setdefault(parameter.name, Version(parameter.name, None, None, is_parameter=True))
+        scope.current.setdefault(parameter.name, Version(parameter.name, None, None, is_parameter=True))
     scope.assigned_names = _find_assigned_names(text.definition)
-    statements: list[Statement] = []
+    returns: tuple[Return, ...] = ()
     try:
-        returns = _read_body(text.definition.body, scope, statements)
+        returns = _read_body(text.definition.body, scope)
     except RecursionError:
-        errors.append(make_nesting_error(Span(text.source, 0, 3)))
-        returns = ()
-    outputs = declare_results(scope, returns)
-    excess = find_excess(signature.name, [s.span for s in statements])
-    errors += [excess] if excess is not None else []
-    _raise_all(errors)
-    versions = (outputs.get(t.name, t) for t in scope.versions)
-    program = Program(
-        name=signature.name,
-        sizes=sizes,
-        tensors=(*tensors, *versions),
-        parameters=tuple(p.name for p in signature.parameters),
-        returns=returns,
-        statements=tuple(replace(s, name=f"S{n}") for n, s in enumerate(statements)),
-        source=text.source,
-    )
+        reporter.add(make_nesting_error(Span(text.source, 0, 3)))
+    declare_results(scope, returns)
+    excess = find_excess(signature.name, [s.span for s in scope.statements])
+    reporter.add(*([excess] if excess is not None else []))
+    _raise_all(reporter)
+    program = scope.build(signature.name, [p.name for p in signature.parameters], returns, text.source)
     excess = find_excess_rank(program)
-    _raise_all([excess] if excess is not None else [])
-    program, unused = drop_unused_calls(program, scope.call_versions, scope.call_results)
-    weak_results = tuple(any(v.name == r.version and v.is_weak for v in scope.tensors.values()) for r in returns)
-    return ReadCallee(program, (*scope.warnings, *unused), weak_results)
+    reporter.add(*([excess] if excess is not None else []))
+    _raise_all(reporter)
+    program = drop_unused_calls(scope, program)
+    weak_results = tuple(any(v.name == r.version and v.is_weak for v in scope.current.values()) for r in returns)
+    return ReadCallee(program, tuple(reporter.warnings), weak_results)
 
 
-def _raise_all(errors: list[Diagnostic]) -> None:
-    if not errors:
-        return
-    ordered = sorted(errors, key=lambda d: d.span.start if d.span else 0)
-    kinds = {d.code.split("-")[0] for d in ordered}
-    error: type[PolycError] = SemanticError
-    if kinds == {"unsupported"}:
-        error = UnsupportedError
-    elif kinds == {"budget"}:
-        error = CompileBudgetError
-    elif kinds == {"syntax"}:
-        error = SyntaxErrorInSource
-    raise error(*ordered)
+def _raise_all(reporter: Reporter) -> None:
+    raise_errors(sorted(reporter.errors, key=lambda d: d.span.start if d.span else 0))
 
 
 def _find_assigned_names(definition: ast.FunctionDef) -> frozenset[str]:
@@ -200,7 +176,7 @@ def _find_assigned_names(definition: ast.FunctionDef) -> frozenset[str]:
     return frozenset(names)
 
 
-def _read_body(body: list[ast.stmt], scope: Scope, statements: list[Statement]) -> tuple[Return, ...]:
+def _read_body(body: list[ast.stmt], scope: Scope) -> tuple[Return, ...]:
     returns: tuple[Return, ...] | None = None
     for node in body:
         if returns is not None:
@@ -209,7 +185,7 @@ def _read_body(body: list[ast.stmt], scope: Scope, statements: list[Statement]) 
         if isinstance(node, ast.Return):
             returns = _read_return(node, scope)
         else:
-            _read_statement(node, Clauses(), scope, statements)
+            _read_statement(node, Clauses(), scope)
     if returns is None:
         header = scope.text.span(scope.text.definition)
         place = Span(header.source, header.start, header.start + 3)
@@ -219,48 +195,34 @@ def _read_body(body: list[ast.stmt], scope: Scope, statements: list[Statement]) 
     return returns or ()
 
 
-def _read_statement(node: ast.stmt, clauses: Clauses, scope: Scope, statements: list[Statement]) -> None:
+def _read_statement(node: ast.stmt, clauses: Clauses, scope: Scope) -> None:
     match node:
-        case ast.Assign(targets):
-            if len(targets) != 1:
-                scope.report(
-                    "semantic-statement", "one assignment per statement", node, "write the assignments below each other"
-                )
-                return
+        case ast.Assign(targets) if len(targets) != 1:
+            scope.report("semantic-statement", "one assignment per statement", node, "write the assignments below each other")
+        case ast.Assign():
             callee, names = find_callee(node.value, scope), find_targets(node)
             if callee is not None and names is not None:
-                _read_call(node, names, callee, clauses, scope, statements)
-                return
-            monoid = find_monoid(node.value, scope)
-            if monoid is not None:
-                read_combination(node, monoid, clauses, scope, statements)
-                return
-            selection = find_selection(node)
-            if selection is not None:
-                read_selection(node, selection, clauses, scope, statements)
-                return
-            node = _spell_extents(node, scope)
-            if isinstance(targets[0], ast.Tuple):
-                made = read_assignments(node, targets[0].elts, clauses, scope)
+                _read_call(node, names, callee, clauses, scope)
+            elif (monoid := find_monoid(node.value, scope)) is not None:
+                read_combination(node, monoid, clauses, scope)
+            elif (selection := find_selection(node)) is not None:
+                read_selection(node, selection, clauses, scope)
             else:
-                made = read_assignment(node, targets[0], clauses, scope)
-            statements += [*_take_pending(scope), *made]
-        case ast.AugAssign(target):
-            made = read_assignment(node, target, clauses, scope)
-            statements += [*_take_pending(scope), *made]
+                read_assignment(_spell_extents(node, scope), clauses, scope)
+        case ast.AugAssign():
+            read_assignment(node, clauses, scope)
         case ast.With(items, body):
             inner = read_where(items, clauses, scope)
-            n_statements = len(statements)
-            for child in body:
-                _read_statement(child, inner, scope, statements)
-            if not scope.errors:  # else statements may be missing that would use them
-                _check_ranges_used(inner, clauses, statements[n_statements:], scope)
+            n_statements = len(scope.statements)
+            _read_block(body, inner, scope)
+            if not scope.reporter.n_errors:  # else statements may be missing that would use them
+                _check_ranges_used(inner, clauses, scope.statements[n_statements:], scope)
         case ast.Expr(ast.Constant(str())) | ast.Pass():
             pass
         case ast.For():
-            unroll_loop(node, scope, lambda body: _read_block(body, clauses, scope, statements))
+            unroll_loop(node, scope, lambda body: _read_block(body, clauses, scope))
         case ast.If():
-            _read_block(choose_branch(node, scope), clauses, scope, statements)
+            _read_block(choose_branch(node, scope), clauses, scope)
         case ast.While():
             help = "indices stand for loops; steps that depend on each other are a recurrence: h[t] = f(h[t - 1])"
             place = Span(scope.text.source, scope.text.span(node).start, scope.text.span(node).start + len("while"))
@@ -282,41 +244,32 @@ def _spell_extents(node: ast.Assign, scope: Scope) -> ast.Assign:
     match node:
         case ast.Assign([ast.Tuple()], ast.Attribute(inner, "shape") as value):
             tensor = unturn(inner)
-            if tensor is None or tensor[0] not in scope.tensors:
+            if tensor is None or tensor[0] not in scope.current:
                 return node
-            dimensions = range(scope.tensors[tensor[0]].rank or 0)
+            dimensions = range(scope.current[tensor[0]].rank or 0)
             parts = [ast.Subscript(value, ast.copy_location(ast.Constant(d), value), ast.Load()) for d in dimensions]
             extents = ast.copy_location(ast.Tuple([ast.copy_location(p, value) for p in parts], ast.Load()), value)
             return ast.copy_location(ast.Assign(node.targets, extents), node)
     return node
 
 
-def _take_pending(scope: Scope) -> list[Statement]:
-    """Statements that the one at hand needs above it."""
-    pending, scope.pending = scope.pending, []
-    return pending
-
-
-def _read_call(
-    node: ast.Assign, targets: list[ast.Name], callee: object, clauses: Clauses, scope: Scope, statements: list[Statement]
-) -> None:
+def _read_call(node: ast.Assign, targets: list[ast.Name], callee: object, clauses: Clauses, scope: Scope) -> None:
     try:
         if clauses != Clauses():
             raise Fault("semantic-call", "a call computes whole tensors, whatever the block around it says", "move it out")
-        read_call(node, targets, callee, scope, statements, _read_program)
+        read_call(node, targets, callee, scope, _read_program)
         return
     except Fault as fault:
-        scope.report(fault.code, fault.message, node, fault.help)
+        scope.reporter.report(fault, scope.text.span(node))
     except Reported:
         pass
     for target in targets:
-        if target.id not in scope.sizes and not (target.id in scope.tensors and scope.tensors[target.id].is_parameter):
-            scope.tensors[target.id] = Version(target.id, None, None)
+        scope.define_unknown(target.id)
 
 
-def _read_block(body: Sequence[ast.stmt], clauses: Clauses, scope: Scope, statements: list[Statement]) -> None:
+def _read_block(body: Sequence[ast.stmt], clauses: Clauses, scope: Scope) -> None:
     for node in body:
-        _read_statement(node, clauses, scope, statements)
+        _read_statement(node, clauses, scope)
 
 
 def _check_ranges_used(inner: Clauses, outer: Clauses, statements: list[Statement], scope: Scope) -> None:
@@ -340,7 +293,7 @@ def _read_return(node: ast.Return, scope: Scope) -> tuple[Return, ...]:
     result: list[Return] = []
     for part in parts:
         name = part.id if isinstance(part, ast.Name) else None
-        version = scope.tensors.get(name) if name is not None else None
+        version = scope.current.get(name) if name is not None else None
         if name is None:
             scope.report(
                 "semantic-return",
@@ -348,11 +301,11 @@ def _read_return(node: ast.Return, scope: Scope) -> tuple[Return, ...]:
                 part,
                 "return names and scalar expressions: return Y, a / b",
             )
-        elif version is None and name in scope.assigned_names and scope.errors:
+        elif version is None and name in scope.assigned_names and scope.reporter.n_errors:
             pass  # its assignment has an error of its own
         elif version is None:
             later = "is not assigned" if name not in scope.assigned_names else "is no tensor here"
-            close = suggest_name(name, [n for n, v in scope.tensors.items() if not v.is_parameter])
+            close = suggest_name(name, [n for n, v in scope.current.items() if not v.is_parameter])
             help = close or f"assign {name}[...] above, or return another tensor"
             scope.report("semantic-return", f"{name} {later}", part, help)
         elif version.is_parameter:

@@ -10,14 +10,14 @@ from typing import Any
 
 import numpy as np
 
-from polyc.diagnostics import Diagnostic, Span
-from polyc.frontends.calls import CallResult, Interval
+from polyc.diagnostics import Span
+from polyc.frontends.core.builder import ProgramBuilder, Version
+from polyc.frontends.core.values import Value
 from polyc.frontends.python.names import Index as IndexObject
 from polyc.frontends.python.signature import Number
 from polyc.frontends.python.source import FunctionText
-from polyc.frontends.python.values import Value
 from polyc.ir.expr import Expr
-from polyc.ir.program import Condition, Program, RangeClause, Statement, Tensor
+from polyc.ir.program import Condition, RangeClause
 from polyc.ir.types import I64, DType
 from polyc.records import dataclass
 
@@ -29,22 +29,6 @@ class Retyped(Exception):
 
     def __init__(self, version: str, dtype: DType, is_weak: bool = False) -> None:
         self.version, self.hint = version, (dtype, is_weak)
-
-
-@dataclass(slots=True)
-class Version:
-    """The latest version of a tensor name.  `dtype` None: its statement had an error, reads of it stay silent."""
-
-    name: str
-    dtype: DType | None
-    rank: int | None
-    is_weak: bool = False
-    """Assigned from literals only: it takes the element type of what it meets, like the literals."""
-    shape: tuple[Expr, ...] | None = None
-    is_parameter: bool = False
-    span: Span | None = None
-    writers: list[Statement] = field(default_factory=list)
-    """The statements so far that write it; their values may still be in the making."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,15 +52,13 @@ class Clauses:
     conditions: tuple[Condition, ...] = ()
 
 
-@dataclass(slots=True, eq=False)
-class Scope:
-    """The state of one reading.  Names resolve as `resolve` says."""
+@dataclass(slots=True, eq=False, kw_only=True)
+class Scope(ProgramBuilder):
+    """The state of one reading.  Names resolve as `polyc.frontends.python.reader.read_function` says."""
 
     text: FunctionText
     read_call: Callable[[ast.Call, Scope, int], Value]
     """`element_calls.read_element_call`: calls inside of expressions hold expressions themselves."""
-    tensors: dict[str, Version] = field(default_factory=dict)
-    sizes: tuple[str, ...] = ()
     constants: dict[str, Number | None] = field(default_factory=dict)
     assigned_names: frozenset[str] = frozenset()
     """All names that the body assigns anywhere: reading one above its assignment is an error, not an index."""
@@ -86,65 +68,54 @@ class Scope:
     """Names that stand outside of reductions in the statement at hand; None where none may stand inside of an expression."""
     clauses: Clauses = field(default_factory=Clauses)
     """Those of the statement at hand."""
-    pending: list[Statement] = field(default_factory=list)
-    """Statements that belong above the one at hand."""
     n_reductions: int = 0
     """Reductions inside of expressions so far."""
     values: dict[str, Value] = field(default_factory=dict)
     """Names that stand for values: parameters of a function that is called on elements, and what it assigns."""
     element_function: str | None = None
     """The name of that function."""
-    versions: list[Tensor] = field(default_factory=list)
-    n_versions: dict[str, int] = field(default_factory=dict)
     forward: dict[str, int] = field(default_factory=dict)
     """Rank by name of the tensors that may be read above their first assignment."""
     type_hints: dict[str, tuple[DType, bool]] = field(default_factory=dict)
     """Element types of versions whose first assignment is a literal, found in an earlier reading of the function; and whether
     they are weak still, as other literals say."""
     used_indices: dict[str, Span] = field(default_factory=dict)
-    errors: list[Diagnostic] = field(default_factory=list)
     ambiguous: set[str] = field(default_factory=set)
     is_padded: bool = False
     """Whether the elements at hand may stand beside their tensors, inside of `pad`."""
     callers: tuple[FunctionText, ...] = ()
     """Functions that call this one, outermost first."""
-    n_calls: int = 0
-    inputs: tuple[Tensor, ...] = ()
-    intervals: dict[str, tuple[Interval, ...]] = field(default_factory=dict)
-    """Versions whose ranges a call has needed, so that no more parts may be assigned."""
     callee_programs: dict[Any, Any] = field(default_factory=dict)
     """What was read of called functions (`ReadCallee`), by function, element types and constants."""
-    callee_intervals: dict[int, tuple[Program, dict[str, tuple[Interval, ...]]]] = field(default_factory=dict)
-    call_versions: dict[str, str] = field(default_factory=dict)
-    """Callee by version that a call has made."""
-    call_results: dict[str, CallResult] = field(default_factory=dict)
-    """By version, the results of calls."""
-    warnings: list[Diagnostic] = field(default_factory=list)
     rounds: int = 0
     """Bodies of loops unrolled so far."""
     loop_names: set[str] = field(default_factory=set)
     """Variables of loops that are over: Python would still find a number there."""
 
-    def known_tensors(self) -> dict[str, Tensor]:
-        """All versions so far by name."""
-        return {t.name: t for t in (*self.inputs, *self.versions)}
-
-    def next_version(self, name: str) -> str:
-        count = self.n_versions.get(name, 0)
-        return f"{name}.{count}" if count else name
+    def inside(self, text: FunctionText, constants: dict[str, Any]) -> Scope:
+        """The scope of a function that is read in place, on elements."""
+        callers = (*self.callers, self.text)
+        return Scope(self.reporter, self.notation, text=text, read_call=self.read_call, constants=constants, callers=callers)
 
     def forward_version(self, name: str) -> Version | None:
         """The first version of a tensor that is assigned further down, as a recurrence may read it."""
-        if name in self.tensors or name not in self.forward:
+        if name in self.current or name not in self.forward:
             return None
         hint, is_weak = self.type_hints.get(name, (I64, True))
         return Version(name, hint, self.forward[name], is_weak)
 
+    def is_taken(self, name: str) -> bool:
+        """Whether a name stands for something that no statement can assign."""
+        version = self.current.get(name)
+        return name in self.sizes or name in self.constants or (version is not None and version.is_parameter)
+
+    def define_unknown(self, name: str | None) -> None:
+        """After an error: the name is assigned all the same, so that what reads it is no error too."""
+        if name is not None and not self.is_taken(name):
+            self.current[name] = Version(name, None, None)
+
     def report(self, code: str, message: str, node: ast.AST | Span, help: str) -> None:
-        span = node if isinstance(node, Span) else self.text.span(node)
-        diagnostic = Diagnostic(code, message, span, help)
-        if diagnostic not in self.errors:
-            self.errors.append(diagnostic)
+        self.reporter.error(code, message, node if isinstance(node, Span) else self.text.span(node), help)
 
     def index_name(self, node: ast.Name) -> str | None:
         """The index that a name stands for, None (after a report) where Python would find a number there.
@@ -155,7 +126,7 @@ class Scope:
         name = node.id
         if isinstance(found, IndexObject):
             name = found.name
-            if name in self.tensors or name in self.sizes or name in self.constants or name in self.assigned_names:
+            if name in self.current or name in self.sizes or name in self.constants or name in self.assigned_names:
                 message = f"{node.id} is the index {name!r}, but {name} also names something else here"
                 self.report("semantic-already-defined", message, node, "rename the index or the other")
                 return None
@@ -178,6 +149,6 @@ class Scope:
 
     def is_index(self, name: str) -> bool:
         """May `name` be read as an index (by the order of resolution)?"""
-        if name in self.tensors or name in self.assigned_names or name in self.sizes:
+        if name in self.current or name in self.assigned_names or name in self.sizes:
             return False
         return isinstance(self.text.lookup(name), IndexObject) or name not in self.constants

@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 
 from polyc.diagnostics import Diagnostic, Span
+from polyc.frontends.core.values import Fault
 from polyc.frontends.python.functions import TYPE_NAMES, UNSUPPORTED_TYPES
 from polyc.frontends.python.source import FunctionText, quiet_parser
-from polyc.frontends.python.values import Fault, convert, make_literal
+from polyc.frontends.python.values import convert, make_literal
 from polyc.ir.expr import Call, Const, Expr, Size, int_const, walk
 from polyc.ir.simplify import simplify_int
 from polyc.ir.types import DTYPES, DType

@@ -4,30 +4,20 @@ from __future__ import annotations
 
 import ast
 
-from polyc.diagnostics import Diagnostic, Span, suggest_name
-from polyc.frontends.python.attributes import count_dimensions
+from polyc.diagnostics import Span, suggest_name
+from polyc.frontends.core.builder import Assignment, Target, Version, count_dimensions, reduced_indices
+from polyc.frontends.core.values import Fault, Reported, Value, measure_expr
 from polyc.frontends.python.element_functions import read_elements
 from polyc.frontends.python.expressions import help_subscript, inline_numbers, read_expression
 from polyc.frontends.python.functions import REDUCERS
 from polyc.frontends.python.operators import binary, negate, require_bool
-from polyc.frontends.python.scope import Clauses, Retyped, Scope, Version
+from polyc.frontends.python.scope import Clauses, Retyped, Scope
 from polyc.frontends.python.source import make_nesting_error
 from polyc.frontends.python.syntax import call_name, find_outer_names
-from polyc.frontends.python.values import (
-    POISON,
-    Fault,
-    Value,
-    common_type,
-    convert,
-    convert_weakly,
-    make_literal,
-    require_integer,
-)
-from polyc.ir.expr import Expr, Index, Pad, Read, children, identity_of, reads, walk
-from polyc.ir.program import Condition, RangeClause, Reduction, Statement, Tensor, Where, element_names
-from polyc.ir.read_sites import keep_reads
-from polyc.ir.types import BOOL, I64, DType, can_cast, promote_types
-from polyc.records import dataclass, replace
+from polyc.frontends.python.values import POISON, common_type, convert, convert_weakly, make_literal, require_integer
+from polyc.ir.expr import Expr, Index, Pad, Read, reads, walk
+from polyc.ir.program import Where
+from polyc.ir.types import BOOL, I64, can_cast, promote_types
 
 _MONOIDS: dict[type[ast.operator], str] = {ast.Add: "add", ast.Sub: "add", ast.Mult: "mul", ast.BitOr: "or", ast.BitAnd: "and"}
 
@@ -36,86 +26,51 @@ _MAX_DEPTH = 200
 """Levels of a finished expression: everything after the front ends is recursive."""
 
 
-@dataclass(frozen=True, slots=True)
-class Target:
-    """The left side ``T[i, 2 * j]`` (or ``s``): the tensor's name, and i64 expressions."""
-
-    name: str
-    subscripts: tuple[Expr, ...]
-    span: Span
-
-
-def read_assignment(node: ast.Assign | ast.AugAssign, left: ast.expr, clauses: Clauses, scope: Scope) -> list[Statement]:
-    """The statement of ``T[i] = e`` or ``T[i] += e``; none after reports.  Adds the new version of T to the scope."""
-    target = read_target(left, scope)
-    op = _MONOIDS.get(type(node.op)) if isinstance(node, ast.AugAssign) else None
-    if isinstance(node, ast.AugAssign) and op is None:
-        scope.report(
-            "semantic-statement", "this operator cannot accumulate", node, "use += -= *= |= &=, or write T[i] = T[i] / x"
-        )
-    value_node, reducer = node.value, None
-    if isinstance(node, ast.Assign) and (reducer := _find_reducer(node.value)) is not None:
+def read_assignment(node: ast.Assign | ast.AugAssign, clauses: Clauses, scope: Scope) -> None:
+    """Add the statements of ``T[i] = e``, ``T[i] += e`` or ``a[i], b[i] = e, f``: first all values are read, then they are
+    assigned, as Python does it.  Nothing is assigned after reports."""
+    left = node.target if isinstance(node, ast.AugAssign) else node.targets[0]
+    lefts = left.elts if isinstance(left, ast.Tuple) else [left]
+    augmented = node.op if isinstance(node, ast.AugAssign) else None
+    op, value_node, reducer = None, node.value, None
+    n_errors = scope.reporter.n_errors
+    if augmented is not None:
+        op = _MONOIDS.get(type(augmented))
+        if op is None:
+            help = "use += -= *= |= &=, or write T[i] = T[i] / x"
+            scope.report("semantic-statement", "this operator cannot accumulate", node, help)
+    elif left is lefts[0] and (reducer := _find_reducer(node.value)) is not None:
         assert isinstance(node.value, ast.Call)
         op, value_node = REDUCERS[reducer], node.value.args[0]
-    scope.target, scope.clauses = target_name(left), clauses
-    scope.outer_names = find_outer_names([left, value_node], scope)
-    value = read_expression(value_node, scope)
+    targets = [read_target(e, scope) for e in lefts]
+    scope.target, scope.clauses = next((name for e in lefts if (name := target_name(e)) is not None), None), clauses
+    scope.outer_names = find_outer_names([*lefts, value_node], scope)
+    values = [read_expression(value_node, scope)] if left is lefts[0] else read_elements(value_node, scope)
     scope.target, scope.outer_names = None, None
-    if _measure_depth(value.expr) > _MAX_DEPTH:
-        nesting = make_nesting_error(scope.text.span(value_node))
-        scope.report(nesting.code, nesting.message, value_node, nesting.help or "")
-        value = POISON
-    statement = None
-    if target is not None and value is not POISON and not (isinstance(node, ast.AugAssign) and op is None):
-        try:
-            statement = make_statement(node, target, op, reducer, value, clauses, scope)
-        except Fault as fault:
-            scope.report(fault.code, fault.message, node, fault.help)
-    if statement is None and (name := target_name(left)) is not None and not _is_taken(name, scope):
-        scope.tensors[name] = Version(name, None, None)
-    return [statement] if statement is not None else []
-
-
-def read_assignments(node: ast.Assign, lefts: list[ast.expr], clauses: Clauses, scope: Scope) -> list[Statement]:
-    """The statements of ``a[i], b[i] = e, f``, or of a function of elements that returns several: first all values, then the
-    assignments, as Python does it."""
-    scope.clauses = clauses
-    scope.target = next((name for left in lefts if (name := target_name(left)) is not None), None)
-    scope.outer_names = find_outer_names([*lefts, node.value], scope)
-    n_errors = len(scope.errors)
-    values = read_elements(node.value, scope)
-    scope.target, scope.outer_names = None, None
-    statements: list[Statement] = []
-    if len(values) != len(lefts) and len(scope.errors) == n_errors:
+    for n, value in enumerate(values):
+        if measure_expr(value.expr)[1] > _MAX_DEPTH:
+            nesting = make_nesting_error(scope.text.span(value_node))
+            scope.report(nesting.code, nesting.message, value_node, nesting.help or "")
+            values[n] = POISON
+    names = [t.name for t in targets if t is not None]
+    if len(values) != len(lefts) and scope.reporter.n_errors == n_errors:
         message = f"{len(lefts)} elements are assigned, and {len(values)} value{'s are' if len(values) != 1 else ' is'} given"
         scope.report("semantic-left-side", message, node, "write as many on both sides, as in a[i], b[i] = x[i], y[i]")
-    targets = [read_target(left, scope) for left in lefts]
-    names = [t.name for t in targets if t is not None]
     if len(set(names)) < len(names):
         scope.report("semantic-left-side", "a tensor is assigned twice in one statement", node, "write two statements")
-    for left, target, value in zip(lefts, targets, values, strict=len(scope.errors) == n_errors):
-        statement = None
-        if target is not None and value is not POISON and len(scope.errors) == n_errors:
-            try:
-                statement = make_statement(node, target, None, None, value, clauses, scope)
-            except Fault as fault:
-                scope.report(fault.code, fault.message, node, fault.help)
-        statements += [statement] if statement is not None else []
-        if statement is None and (name := target_name(left)) is not None and not _is_taken(name, scope):
-            scope.tensors[name] = Version(name, None, None)
-    if len(scope.errors) > n_errors:
-        for left in lefts:
-            if (name := target_name(left)) is not None and not _is_taken(name, scope) and name not in scope.tensors:
-                scope.tensors[name] = Version(name, None, None)
-    return statements
-
-
-def _measure_depth(expr: Expr) -> int:
-    level, depth = [expr], 0
-    while level:
-        level = [child for node in level for child in children(node)]
-        depth += 1
-    return depth
+    has_errors = scope.reporter.n_errors > n_errors or any(v is POISON for v in values)
+    for e, target, value in zip(lefts, targets, values if not has_errors else [POISON] * len(lefts), strict=True):
+        try:
+            if target is None or value is POISON:
+                raise Reported
+            if isinstance(augmented, ast.Sub):
+                value = negate(value, value.expr.span)
+            make_statement(scope.text.span(node), target, op, value, clauses, scope, reducer, augmented)
+        except Fault as fault:
+            scope.report(fault.code, fault.message, node, fault.help)
+            scope.define_unknown(target_name(e))
+        except Reported:
+            scope.define_unknown(target_name(e))
 
 
 def target_name(left: ast.expr) -> str | None:
@@ -124,11 +79,6 @@ def target_name(left: ast.expr) -> str | None:
         case ast.Name(name) | ast.Subscript(ast.Name(name)):
             return name
     return None
-
-
-def _is_taken(name: str, scope: Scope) -> bool:
-    version = scope.tensors.get(name)
-    return name in scope.sizes or name in scope.constants or (version is not None and version.is_parameter)
 
 
 def _find_reducer(node: ast.expr) -> str | None:
@@ -147,12 +97,12 @@ def read_target(left: ast.expr, scope: Scope) -> Target | None:
         scope.report("semantic-left-side", "only T[i, j] or a name can be assigned", left, "assign one tensor per statement")
         return None
     span = scope.text.span(left)
-    version = scope.tensors.get(name)
+    version = scope.current.get(name)
     if version is not None and version.is_parameter:
         help = "inputs are never changed: give the result a name of its own"
         scope.report("semantic-immutable-input", f"{name} is a parameter and cannot be assigned", left, help)
         return None
-    if _is_taken(name, scope) or name in scope.used_indices:
+    if scope.is_taken(name) or name in scope.used_indices:
         kind = "size" if name in scope.sizes else "compile-time constant" if name in scope.constants else "index"
         scope.report(
             "semantic-already-defined", f"{name} is a {kind} and cannot be assigned", left, "give the tensor another name"
@@ -173,8 +123,8 @@ def _read_left_subscript(part: ast.expr, scope: Scope) -> Expr | None:
     if isinstance(part, (ast.Slice, ast.Starred)) or (isinstance(part, ast.Constant) and not isinstance(part.value, int)):
         scope.report("semantic-left-side", "slices, ... and None are not subscripts here", part, "write an index: T[i, j]")
         return None
-    if isinstance(part, ast.Name) and (part.id in scope.assigned_names or part.id in scope.tensors):
-        version = scope.tensors.get(part.id)
+    if isinstance(part, ast.Name) and (part.id in scope.assigned_names or part.id in scope.current):
+        version = scope.current.get(part.id)
         if version is None or version.rank != 0:
             help = "left of the assignment stand indices: T[i, j]"
             scope.report("semantic-left-side", f"{part.id} is a tensor here, not an index", part, help)
@@ -189,34 +139,43 @@ def _read_left_subscript(part: ast.expr, scope: Scope) -> Expr | None:
         return None
 
 
+def make_assignment(targets: list[Target], values: list[Value], op: str, clauses: Clauses, span: Span) -> Assignment:
+    """Both sides of a statement, with what the blocks around it say of its indices."""
+    left = tuple(dict.fromkeys(name for e in targets[0].subscripts for name in index_names(e)))
+    indices = (*left, *reduced_indices(values, left))
+    where: list[Where] = [clauses.ranges[i].as_range() for i in indices if i in clauses.ranges]
+    where += [c for c in clauses.conditions if set(index_names(c.condition)) <= set(indices)]
+    return Assignment(tuple(targets), tuple(values), left, tuple(where), op, span)
+
+
 def make_statement(
-    node: ast.Assign | ast.AugAssign,
+    span: Span,
     target: Target,
     op: str | None,
-    reducer: str | None,
     value: Value,
     clauses: Clauses,
     scope: Scope,
-) -> Statement | None:
-    previous = scope.tensors.get(target.name)
-    if previous is not None and previous.dtype is None and isinstance(node, ast.AugAssign):
-        return None  # what it accumulates onto has an error of its own
-    if isinstance(node, ast.AugAssign) and isinstance(node.op, ast.Sub):
-        value = negate(value, value.expr.span)
-    left = tuple(dict.fromkeys(name for e in target.subscripts for name in index_names(e)))
-    indices = tuple(dict.fromkeys((*left, *value.index_names)))
-    if op is None and len(indices) > len(left):
-        _report_reduction_missing(value, left, indices, target, scope)
-        return None
-    _check_scatter(op, target)
-    where: list[Where] = [clauses.ranges[i].as_range() for i in indices if i in clauses.ranges]
-    where += [c for c in clauses.conditions if set(index_names(c.condition)) <= set(indices)]
-    draft = Statement("", "", target.subscripts, indices, value.expr, None, tuple(where), scope.text.span(node))
-    draft = keep_reads(draft, value.unread)
-    accumulates = isinstance(node, ast.AugAssign) and previous is not None
-    joins = not accumulates and _joins_version(previous, draft, target.name, scope)
-    if not joins and not _check_own_reads(value, target, previous, scope):
-        return None
+    reducer: str | None = None,
+    augmented: ast.operator | None = None,
+) -> None:
+    """Add ``T[i] = e``, reduced with `op`; `augmented` is the operator of ``T[i] += e``, `reducer` the function of ``max(e)``.
+
+    Raises `Fault`, or `Reported`."""
+    previous = scope.current.get(target.name)
+    if previous is not None and previous.dtype is None and augmented is not None:
+        raise Reported  # what it accumulates onto has an error of its own
+    assignment = make_assignment([target], [value], "", clauses, span)
+    if op is None and assignment.others:
+        _report_reduction_missing(value, assignment, scope)
+        raise Reported
+    if op is None and any(isinstance(n, (Read, Pad)) for e in target.subscripts for n in walk(e)):
+        message = f"which elements of {target.name} are written depends on data, and two values may meet in one"
+        raise Fault("semantic-scatter", message, f"say how they combine: {target.name}[...] += value, or = max(value)")
+    draft = assignment.draft(value.expr)
+    onto = previous if augmented is not None else None
+    joins = onto is None and scope.joins_version(target, draft)
+    if not joins:
+        _check_own_reads(value, target, previous, scope)
     if op in ("max", "min") and value.dtype.is_complex:
         raise Fault("type-complex", f"complex numbers have no {op}", f"reduce a part, or the size: {op}(abs(z[i]))")
     if op in ("or", "and"):
@@ -226,30 +185,16 @@ def make_statement(
     elif reducer in ("sum", "prod"):
         _warn_of_narrow(reducer, value, scope)
     init: Expr | None = None
-    if accumulates:
-        assert previous is not None
-        assert isinstance(node, ast.AugAssign)
-        value, init = _accumulate(value, previous, target, node.op, scope)
+    if onto is not None and augmented is not None:
+        value, init = _accumulate(value, onto, target, augmented, scope)
     elif joins:
-        assert previous is not None
-        value = _fit_version(value, previous, target)
+        value = _fit_version(value, scope.current[target.name], target)
     else:
-        value = _settle_type(value, scope.next_version(target.name), target, scope)
-    is_weak, dtype = value.weak, value.dtype
-    expr = convert(value, dtype).expr
-    reduction = None
-    restricted = any(isinstance(c, Condition) for c in where) or not draft.has_plain_left
-    if op is not None and (accumulates or restricted or len(indices) > len(left)):
-        reduction = Reduction(op, init if init is not None else identity_of(op, dtype))
-    done = replace(draft, value=expr, reduction=reduction)
-    if joins:
-        assert previous is not None
-        previous.writers.append(done)
-        return replace(done, target=previous.name)
-    return replace(done, target=add_version(target, dtype, is_weak, done, scope))
+        value = _settle_type(value, scope.next_version(target.name), scope)
+    scope.add_assignment(draft, target, value, op, init, joins)
 
 
-def _settle_type(value: Value, version: str, target: Target, scope: Scope) -> Value:
+def _settle_type(value: Value, version: str, scope: Scope) -> Value:
     """The value in the type that an earlier reading of the function found for the version; raises `Retyped` where there is
     more to find, because a recurrence has read the version before."""
     hint, is_weak = scope.type_hints.get(version, (None, True))
@@ -264,49 +209,9 @@ def _settle_type(value: Value, version: str, target: Target, scope: Scope) -> Va
     return value
 
 
-def _check_scatter(op: str | None, target: Target) -> None:
-    if op is None and any(isinstance(n, (Read, Pad)) for e in target.subscripts for n in walk(e)):
-        message = f"which elements of {target.name} are written depends on data, and two values may meet in one"
-        raise Fault("semantic-scatter", message, f"say how they combine: {target.name}[...] += value, or = max(value)")
-
-
-def _joins_version(previous: Version | None, draft: Statement, name: str, scope: Scope) -> bool:
-    """Whether an assignment to a part of a tensor belongs to the version that the statements above write."""
-    if previous is None or not previous.writers:
-        return False
-    if not draft.writes_part and (previous.name in scope.call_versions or not _recurs(previous, draft)):
-        return False
-    (first, *others) = previous.writers
-    if previous.name in scope.intervals:
-        if previous.name in scope.call_versions:
-            message = f"{name} is the result of a call, which has assigned all of it"
-            help = f"make a new tensor of it, as in T[i] = 1 if i == 0 else {name}[i]"
-        else:
-            message = f"{name} is given to a call above, and this assigns another part of it"
-            help = f"assign all parts of {name} above the call"
-        raise Fault("semantic-call-part", message, help)
-    is_same = not others and first.subscripts == draft.subscripts and _left_clauses(first) == _left_clauses(draft)
-    return not is_same
-
-
-def _recurs(previous: Version, draft: Statement) -> bool:
-    """Whether a statement continues a tensor of which only a part is assigned so far: it reads other elements of it."""
-    if not all(w.writes_part for w in previous.writers):
-        return False
-    return any(r.tensor == previous.name and r.subscripts != draft.subscripts for r in reads(draft.value))
-
-
-def _left_clauses(s: Statement) -> list[Where]:
-    left = set(s.left_indices)
-    return [w for w in s.where if isinstance(w, Condition) or (isinstance(w, RangeClause) and w.index in left)]
-
-
 def _fit_version(value: Value, previous: Version, target: Target) -> Value:
     """The value in the element type of the version that it joins; raises `Retyped` where that one came from literals only."""
     assert previous.dtype is not None
-    if previous.rank != len(target.subscripts):
-        message = f"{target.name} has {count_dimensions(previous.rank or 0)} here"
-        raise Fault("semantic-rank", message, "assign a part of it with one subscript per dimension, or use a new name")
     if previous.is_weak and (not value.weak or value.dtype != previous.dtype):
         dtype, is_weak = common_type((Value(value.expr, previous.dtype, True), value))
         if is_weak and dtype == previous.dtype:
@@ -319,10 +224,10 @@ def _fit_version(value: Value, previous: Version, target: Target) -> Value:
     return convert(value, previous.dtype)
 
 
-def _report_reduction_missing(
-    value: Value, left: tuple[str, ...], indices: tuple[str, ...], target: Target, scope: Scope
-) -> None:
-    for name in indices[len(left) :]:
+def _report_reduction_missing(value: Value, assignment: Assignment, scope: Scope) -> None:
+    (target,) = assignment.targets
+    indices = (*assignment.left, *assignment.others)
+    for name in assignment.others:
         place = next((n.span for n in walk(value.expr) if isinstance(n, Index) and n.name == name), None)
         written = scope.text.source.text[target.span.start : target.span.end]
         help = f"to sum over {name} write {written} += ..., or {written} = max(...) for another reduction"
@@ -332,7 +237,7 @@ def _report_reduction_missing(
         message = f"the index {name} is not on the left side, and = does not say how to reduce over it"
         if not any(name in index_names(s) for r in reads(value.expr) for s in r.subscripts):
             message = f"{name} is taken for an index: it is no parameter, assigned name or size"
-            known = [*scope.tensors, *scope.sizes, *scope.constants]
+            known = [*scope.current, *scope.sizes, *scope.constants]
             number = "write np.pi" if name.lower() == "pi" else f"a number is a keyword-only parameter: (..., *, {name}=0.5)"
             help = suggest_name(name, known) or number
         scope.report("semantic-missing-reduction", message, place or target.span, help)
@@ -355,9 +260,7 @@ def _warn_of_narrow(reducer: str, value: Value, scope: Scope) -> None:
         return
     message = f"this {reducer} of {value.dtype} is {value.dtype} and wraps around, where np.{reducer} counts in 64 bits"
     help = f"convert what is reduced: {reducer}({I64}(...)); to keep {value.dtype}, write {'+=' if reducer == 'sum' else '*='}"
-    found = Diagnostic("type-narrow-sum", message, value.expr.span, help, "warning")
-    if found not in scope.warnings:
-        scope.warnings.append(found)
+    scope.reporter.warn("type-narrow-sum", message, value.expr.span, help)
 
 
 def _as_logic(value: Value, reducer: str | None) -> Value:
@@ -381,9 +284,7 @@ def _accumulate(value: Value, previous: Version, target: Target, op: ast.operato
     if isinstance(op, (ast.BitOr, ast.BitAnd)) and previous.dtype != BOOL:
         message = f"{target.name} holds {previous.dtype}, and |= and &= combine booleans"
         raise Fault("type-accumulate", message, "compare with a number first, as in x != 0")
-    names = element_names(scope.next_version(target.name), target.subscripts)
-    element = tuple(Index(n, e.span) for n, e in zip(names, target.subscripts, strict=True))
-    old = Value(Read(previous.name, element, target.span), previous.dtype, previous.is_weak)
+    old = scope.read_previous(target, previous)
     if previous.is_weak:
         dtype, weak = common_type((old, value))
     else:
@@ -401,25 +302,14 @@ def _accumulate(value: Value, previous: Version, target: Target, op: ast.operato
     return value if is_unrounded else convert(value, dtype), convert(old, dtype).expr
 
 
-def _check_own_reads(value: Value, target: Target, previous: Version | None, scope: Scope) -> bool:
+def _check_own_reads(value: Value, target: Target, previous: Version | None, scope: Scope) -> None:
     """A statement may read its own target at the element it writes (the previous version), not at others."""
     if previous is None or previous.rank != len(target.subscripts):
-        return True
-    good = True
-    for read in (n for n in value.nodes if isinstance(n, Read)):
-        if read.tensor == previous.name and read.subscripts != target.subscripts:
-            message = f"{target.name} is read at another element than the one that is written"
-            help = "to read the values from before, use a new name; a recurrence assigns a part: with polyc.where(1 <= i < N)"
-            scope.report("unsupported-recurrence", message, read.span or target.span, help)
-            good = False
-    return good
-
-
-def add_version(target: Target, dtype: DType, is_weak: bool, writer: Statement, scope: Scope) -> str:
-    """A new version of the target, now the current one of its name."""
-    name = scope.next_version(target.name)
-    scope.n_versions[target.name] = scope.n_versions.get(target.name, 0) + 1
-    rank = len(target.subscripts)
-    scope.versions.append(Tensor(name, dtype, rank, None, "temporary", target.name, target.span))
-    scope.tensors[target.name] = Version(name, dtype, rank, is_weak, None, False, target.span, [writer])
-    return name
+        return
+    bad = [n for n in value.nodes if isinstance(n, Read) and n.tensor == previous.name and n.subscripts != target.subscripts]
+    for read in bad:
+        message = f"{target.name} is read at another element than the one that is written"
+        help = "to read the values from before, use a new name; a recurrence assigns a part: with polyc.where(1 <= i < N)"
+        scope.report("unsupported-recurrence", message, read.span or target.span, help)
+    if bad:
+        raise Reported

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import ast
 
+from polyc.frontends.core.reductions import SELECTIONS
 from polyc.frontends.python.functions import REDUCERS
 from polyc.frontends.python.names import Index as IndexObject
 from polyc.frontends.python.scope import Scope
-from polyc.frontends.selection import SELECTIONS
 
 
 def call_name(node: ast.expr) -> tuple[str | None, str] | None:

@@ -8,68 +8,21 @@ give f32, where NumPy gives float16; a literal that meets a 16-bit float is not 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import field
 from functools import reduce
 
 import numpy as np
 
 from polyc.diagnostics import Span
-from polyc.ir.expr import Call, Cast, Const, Expr, Index, result_type, walk
+from polyc.frontends.core.values import Fault, Value
+from polyc.ir.expr import Call, Cast, Const, Expr, result_type
 from polyc.ir.operators import COMPLEX_OPERATORS, OPERATORS
-from polyc.ir.read_sites import mention
 from polyc.ir.types import BOOL, C64, C128, F32, F64, I64, DType, promote_types
-from polyc.records import dataclass, replace
+from polyc.records import replace
 
 MAX_NODES = 20_000
 """Nodes of one expression: operators such as ``sign`` repeat their operand, so nesting them can grow without bound."""
 
 _KIND_ORDER = {"b": 0, "u": 1, "i": 1, "f": 2, "c": 3}
-
-
-class Fault(Exception):
-    """What is wrong with the operands of one operator; the reader adds the place."""
-
-    def __init__(self, code: str, message: str, help: str) -> None:
-        super().__init__(message)
-        self.code, self.message, self.help = code, message, help
-
-
-@dataclass(frozen=True, slots=True)
-class Value:
-    """An expression with its element type; `n_nodes` counts repeated operands as often as they stand in the tree."""
-
-    expr: Expr
-    dtype: DType
-    weak: bool = False
-    n_nodes: int = 1
-    unread: tuple[Expr, ...] = field(default=(), compare=False)
-    """Reads and indices that the text has here and `expr` has not (see `polyc.ir.read_sites.mention`)."""
-
-    @property
-    def constant(self) -> int | float | bool | None:
-        """The number of a weak constant, else None."""
-        return self.expr.value if self.weak and isinstance(self.expr, Const) else None
-
-    @property
-    def nodes(self) -> Iterator[Expr]:
-        """All nodes of the expression and of what is not read."""
-        return (n for e in (self.expr, *self.unread) for n in walk(e))
-
-    @property
-    def index_names(self) -> list[str]:
-        """Indices of the text, as often as they stand in it."""
-        return [n.name for n in self.nodes if isinstance(n, Index)]
-
-    def made_of(self, *operands: Value) -> Value:
-        """This value, computed from operands: what they do not read it does not, either."""
-        unread = tuple(dict.fromkeys((*self.unread, *(e for o in operands for e in o.unread))))
-        return replace(self, unread=unread) if unread != self.unread else self
-
-    def instead_of(self, *operands: Value) -> Value:
-        """This value, which stands for a text with operands that it does not need."""
-        unread = (*(e for o in operands for e in mention(o.expr)), *self.unread)
-        return self.made_of(*operands, Value(self.expr, self.dtype, unread=unread))
 
 
 POISON = Value(Const(0), I64, True, 0)

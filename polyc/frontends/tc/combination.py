@@ -3,29 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 
-from polyc.frontends.tc.definition import Definition, define_version, make_scope, next_version
-from polyc.frontends.tc.scope import Let, Reporter, Scope, TensorEntry, Typed, check_not_builtin
-from polyc.frontends.tc.statement import build_left, find_left_indices, find_reduction_indices
-from polyc.frontends.tc.syntax import (
-    Convert,
-    Name,
-    NamedValue,
-    Number,
-    SyntaxCombination,
-    SyntaxExpr,
-    SyntaxMonoid,
-    Unary,
-)
-from polyc.frontends.tc.targets import CheckTarget, as_statement, check_targets, define_unknown
-from polyc.frontends.tc.types import TYPE_NAMES, convert_expr, fits_type, is_narrower, spell_type
-from polyc.frontends.tc.values import build_value, report_narrowing
-from polyc.frontends.tc.where import build_where, check_size, define_lets
-from polyc.ir.expr import Call, Const, Expr, Index, Read, Size, walk
-from polyc.ir.program import Monoid, Reduction, Statement, Tensor, Where, order_components
+from polyc.frontends.core.builder import Version
+from polyc.frontends.core.reductions import add_combination
+from polyc.frontends.core.reports import Reporter
+from polyc.frontends.core.values import Fault, Value
+from polyc.frontends.tc.definition import Definition
+from polyc.frontends.tc.scope import Let, Scope, check_not_builtin
+from polyc.frontends.tc.statement import read_sides
+from polyc.frontends.tc.syntax import Convert, Name, NamedValue, Number, SyntaxExpr, SyntaxMonoid, SyntaxStatement, Unary
+from polyc.frontends.tc.targets import check_targets, define_unknown
+from polyc.frontends.tc.types import TYPE_NAMES, convert, fits_type, is_narrower, spell_type
+from polyc.frontends.tc.values import build_value
+from polyc.frontends.tc.where import check_size
+from polyc.frontends.tc.wording import narrowing
+from polyc.ir.expr import Const, Index, Size, walk
+from polyc.ir.program import Monoid
 from polyc.ir.types import BOOL, F32, DType
-from polyc.records import dataclass, replace
 
 _CODE = "semantic-monoid"
 _EXAMPLE = "monoid product(float a, float b, float c, float d) -> (p = 1.0, q = 0.0) { p = a * c - b * d  q = a * d + b * c }"
@@ -56,10 +50,10 @@ def _read_monoid(reporter: Reporter, monoid: SyntaxMonoid) -> Monoid | None:
     n = len(dtypes)
     names = [p.name for p in monoid.parameters]
     versions = [f"{side}.{k}" for side in ("left", "right") for k in range(n)]
-    tensors = {name: TensorEntry(v, t, 0, ()) for name, v, t in zip(names, versions, dtypes * 2, strict=True)}
+    tensors = {name: Version(v, t, 0, shape=()) for name, v, t in zip(names, versions, dtypes * 2, strict=True)}
     scope = Scope(reporter, {}, tensors, frozenset())
     if "inf" not in names and all(p.name != "inf" for p in monoid.parts):
-        scope.lets["inf"] = Let(Typed(Const(math.inf, F32), F32), None, False, True)
+        scope.lets["inf"] = Let(Value(Const(math.inf, F32), F32), None, False, True)
     for part in monoid.parts:
         _assign(scope, part, names, monoid)
     results = []
@@ -71,8 +65,8 @@ def _read_monoid(reporter: Reporter, monoid: SyntaxMonoid) -> Monoid | None:
         elif let.value is not None:
             span = next(p.value.span for p in monoid.parts if p.name == component.name)
             if is_narrower(dtype, let.value.dtype):
-                report_narrowing(scope, let.value.dtype, dtype, span)
-            results.append(convert_expr(let.value.expr, let.value.dtype, dtype))
+                reporter.report(narrowing(let.value.dtype, dtype), span)
+            results.append(convert(let.value, dtype))
     identity = [_identity(reporter, c, dtype, monoid) for c, dtype in zip(monoid.identity, dtypes, strict=True)]
     if len(results) < n or any(c is None for c in identity):
         return None
@@ -175,95 +169,24 @@ def _number(syntax: SyntaxExpr) -> float | int | None:
 
 
 # -- uses
-def check_combination(
-    d: Definition,
-    s: SyntaxCombination,
-    monoids: Mapping[str, Monoid | None],
-    check_target: CheckTarget,
-) -> None:
-    """Add one statement for each component, and let the targets name their results."""
+def check_combination(d: Definition, s: SyntaxStatement, monoid: Monoid | None) -> None:
+    """Add one statement for each component, and let the targets name their results; `monoid` None: it has errors."""
     errors_before = d.reporter.n_errors
-    monoid = monoids.get(s.monoid)
-    check_targets(d, s.targets, check_target)
+    check_targets(d, s)
+    _, values, assignment = read_sides(d, s)
     if monoid is not None:
         n = len(monoid.identity)
         for found, what, verb in ((len(s.targets), "result", "assigned"), (len(s.values), "value", "given")):
             if found != n:
-                message = f"{s.monoid} has {n} component{'s' * (n > 1)}, and {found} {what}{'s' * (found != 1)} are {verb}"
+                message = f"{monoid.name} has {n} component{'s' * (n > 1)}, and {found} {what}{'s' * (found != 1)} are {verb}"
                 d.reporter.error(_CODE, message, s.op_span, f"give one {what} for each component")
-    parts = _build_parts(d, s, monoid)
-    if monoid is None or parts is None or d.reporter.n_errors > errors_before:
-        define_unknown(d, s, "+=!", s.values[0])
-        return
-    _add_statements(d, s, monoid, parts)
-    if d.reporter.n_errors > errors_before:
-        define_unknown(d, s, "+=!", s.values[0])
-
-
-@dataclass(frozen=True, slots=True)
-class _Parts:
-    values: tuple[Expr, ...]
-    left: tuple[Index, ...]
-    indices: tuple[str, ...]
-    where: tuple[Where, ...]
-
-
-def _build_parts(d: Definition, s: SyntaxCombination, monoid: Monoid | None) -> _Parts | None:
-    first = s.targets[0]
-    scope, errors_before = make_scope(d), d.reporter.n_errors
-    left = find_left_indices(scope, as_statement(s, first, "+=!", s.values[0]))
-    scope.left = frozenset(left)
-    define_lets(scope, s.where)
-    subscripts = build_left(scope, as_statement(s, first, "+=!", s.values[0]))
-    typed = [build_value(scope, value) for value in s.values]
-    built = [v for v, syntax in zip(typed, s.values, strict=True) if v is not None and check_size(d.reporter, v.expr, syntax)]
-    if subscripts is None or len(built) < len(s.values):
-        return None
-    others = tuple(dict.fromkeys(i for v in built for i in find_reduction_indices(v.expr, left)))
-    known = frozenset([*left, *others])
-    where: list[Where] = build_where(scope, s.where, known)
-    plain = tuple(e for e in subscripts if isinstance(e, Index))
-    if len(set(plain)) < len(subscripts) or not all(t.subscripts == first.subscripts for t in s.targets):
-        message = f"{s.monoid}=! needs the same plain indices on the left of all its results"
-        d.reporter.error(_CODE, message, s.op_span, "write for example (p(i), q(i)) product=! (A(i, j), B(i, j))")
-        return None
-    if monoid is not None and len(built) == len(monoid.identity):
-        for v, c, syntax in zip(built, monoid.identity, s.values, strict=True):
-            if is_narrower(c.dtype, v.dtype):
-                report_narrowing(scope, v.dtype, c.dtype, syntax.span)
-    if monoid is None or d.reporter.n_errors > errors_before or len(built) != len(monoid.identity):
-        return None
-    values = tuple(convert_expr(v.expr, v.dtype, c.dtype) for v, c in zip(built, monoid.identity, strict=True))
-    return _Parts(values, plain, (*(i.name for i in plain), *others), tuple(where))
-
-
-def _add_statements(d: Definition, s: SyntaxCombination, monoid: Monoid, parts: _Parts) -> None:
-    draft = Statement("", "", parts.left, parts.indices, monoid.identity[0], None, parts.where)
-    for target, component in zip(s.targets, monoid.identity, strict=True):
-        current = d.current.get(target.name)
-        if draft.writes_part and current is not None and any(w.target == current.version for w in d.statements):
-            message = f"{s.monoid}=! cannot assign a part of {target.name}, which is assigned above"
-            d.reporter.error(_CODE, message, target.span, f"assign another name, and copy it to the part of {target.name}")
+        for value, c, syntax in zip(values or (), monoid.identity, s.values, strict=False):
+            if is_narrower(c.dtype, value.dtype):
+                d.reporter.report(narrowing(value.dtype, c.dtype), syntax.span)
+    if monoid is not None and assignment is not None and d.reporter.n_errors == errors_before:
+        try:
+            add_combination(d, assignment, monoid)
             return
-        annotation = d.returns.get(target.name)
-        if annotation is not None and annotation.dtype is not None and is_narrower(annotation.dtype, component.dtype):
-            report_narrowing(make_scope(d), component.dtype, annotation.dtype, target.span)
-            return
-    made: list[Statement] = []
-    copies: list[Statement] = []
-    for k, (target, component) in enumerate(zip(s.targets, monoid.identity, strict=True)):
-        annotation = d.returns.get(target.name)
-        kept = component.dtype if annotation is None or annotation.dtype is None else annotation.dtype
-        if kept == component.dtype:
-            version = define_version(d, as_statement(s, target, "+=!", s.values[0]), kept)
-        else:
-            version = f"{next_version(d, target.name)}.combined"
-            d.tensors[version] = Tensor(version, component.dtype, len(parts.left), None, "temporary", target.name, s.span)
-            copy = define_version(d, as_statement(s, target, "+=!", s.values[0]), kept)
-            read = convert_expr(Read(version, parts.left, s.span), component.dtype, kept)
-            copies.append(Statement("", copy, parts.left, tuple(i.name for i in parts.left), read, None, (), s.span))
-        value = Call("tuple", order_components(parts.values, k), s.span)
-        reduction = Reduction("combine", component, monoid, k)
-        made.append(Statement("", version, parts.left, parts.indices, value, reduction, parts.where, s.span))
-    for statement in (*made, *copies):
-        d.statements.append(replace(statement, name=f"S{len(d.statements)}"))
+        except Fault as fault:
+            d.reporter.report(fault, s.op_span)
+    define_unknown(d, s)

@@ -9,19 +9,16 @@ from pathlib import Path
 from typing import Any
 
 from polyc.diagnostics import CompileBudgetError, Diagnostic, Source, Span, SyntaxErrorInSource, suggest_name
-from polyc.frontends.budget import find_excess
+from polyc.frontends.core.budget import find_excess
 from polyc.frontends.tc.build import build_syntax
 from polyc.frontends.tc.mistakes import LOOPS, guess_habit
 from polyc.frontends.tc.syntax import (
-    AnyStatement,
     ConditionSyntax,
     ExistsSyntax,
     LetSyntax,
     RangeSyntax,
-    SyntaxCombination,
     SyntaxDef,
     SyntaxExpr,
-    SyntaxSelection,
     SyntaxStatement,
     syntax_children,
 )
@@ -66,16 +63,10 @@ def parse_tc(text: str, filename: str = "<string>") -> tuple[SyntaxDef, ...]:
     return definitions
 
 
-def _expressions(statement: AnyStatement) -> Iterator[SyntaxExpr]:
-    if isinstance(statement, SyntaxStatement):
-        yield from statement.subscripts
-    if isinstance(statement, (SyntaxSelection, SyntaxCombination)):
-        for target in statement.targets:
-            yield from target.subscripts
-    if isinstance(statement, SyntaxCombination):
-        yield from statement.values
-    else:
-        yield statement.value
+def _expressions(statement: SyntaxStatement) -> Iterator[SyntaxExpr]:
+    for target in statement.targets:
+        yield from target.subscripts
+    yield from statement.values
     for clause in statement.where:
         match clause:
             case RangeSyntax():

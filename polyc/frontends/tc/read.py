@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from polyc.diagnostics import CompileBudgetError, Diagnostic, PolycError, SemanticError, UnsupportedError
-from polyc.frontends.budget import find_excess_rank
-from polyc.frontends.calls import CallFault
+from polyc.diagnostics import Diagnostic, Span
+from polyc.frontends.core.budget import find_excess_rank
+from polyc.frontends.core.reports import raise_errors
+from polyc.frontends.core.typos import find_lonely_indices
+from polyc.frontends.core.values import Fault
 from polyc.frontends.tc.parser import parse_tc
 from polyc.frontends.tc.semantics import check_definition
 from polyc.frontends.tc.syntax import SyntaxDef
-from polyc.frontends.typos import find_lonely_indices
 from polyc.ir.program import Program
 from polyc.records import dataclass
 
@@ -44,9 +45,7 @@ def read_tc_with_warnings(text: str, filename: str = "<string>") -> TcResult:
             excess = find_excess_rank(program)
             findings += [excess] if excess is not None else find_lonely_indices(program)
     findings = list(dict.fromkeys(findings))  # an index of a callee is found in all its callers
-    errors = tuple(f for f in findings if f.severity == "error")
-    if errors:
-        raise _choose_error(errors)(*errors)
+    raise_errors([f for f in findings if f.severity == "error"])
     return TcResult(tuple(programs), tuple(f for f in findings if f.severity == "warning"))
 
 
@@ -72,29 +71,19 @@ class _Reader:
             self.open.pop()
         return self.checked[position]
 
-    def read_callee(self, name: str) -> Program | None:
+    def read_callee(self, name: str, place: Span) -> Program | None:
         """The Program of a definition that the one at hand calls."""
         if name in self.open:
             chain = [*self.open[self.open.index(name) :], name]
             through = f": {' → '.join(chain)}" if len(chain) > 2 else ""
             help = "operators are read in place, so that none can call itself; a recurrence is written T(t) = f(T(t - 1))"
-            raise CallFault("semantic-recursion", f"{name} calls itself{through}", help)
+            raise Fault("semantic-recursion", f"{name} calls itself{through}", help, place)
         if len(self.open) >= MAX_DEPTH:
             message = f"calls are nested more than {MAX_DEPTH} deep"
-            raise CallFault("budget-calls", message, "call the inner operators from one")
+            raise Fault("budget-calls", message, "call the inner operators from one")
         return self.check(self.positions[name])[0]
 
 
 def read_tc(text: str, filename: str = "<string>") -> tuple[Program, ...]:
     """The Programs of `text`; as `read_tc_with_warnings` without the warnings."""
     return read_tc_with_warnings(text, filename).programs
-
-
-def _choose_error(errors: tuple[Diagnostic, ...]) -> type[PolycError]:
-    """The class that fits all: a plain mistake outweighs what is merely not possible yet."""
-    kinds = {e.code.split("-")[0] for e in errors}
-    if kinds == {"budget"}:
-        return CompileBudgetError
-    if kinds <= {"unsupported", "budget"}:
-        return UnsupportedError
-    return SemanticError

@@ -5,56 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import field
 
-from polyc.diagnostics import Diagnostic, Span, suggest_name
+from polyc.diagnostics import Span, suggest_name
+from polyc.frontends.core.builder import Version
+from polyc.frontends.core.reports import Reporter
+from polyc.frontends.core.values import Fault, Value
 from polyc.frontends.tc.builtins import BUILTIN_ARITY, BUILTIN_OPERATORS, EXPANSIONS
 from polyc.frontends.tc.types import TYPE_NAMES
 from polyc.ir.expr import Expr
-from polyc.ir.types import DType
 from polyc.records import dataclass
-
-
-@dataclass(frozen=True, slots=True)
-class Typed:
-    """An expression of element type `dtype` (explicitly cast inside)."""
-
-    expr: Expr
-    dtype: DType
-
-
-@dataclass(slots=True)
-class Reporter:
-    """Collects findings; the same finding at the same place counts once."""
-
-    diagnostics: list[Diagnostic] = field(default_factory=list)
-    seen: set[tuple[str, str, int, int]] = field(default_factory=set)
-
-    def add(self, diagnostic: Diagnostic) -> None:
-        span = diagnostic.span
-        key = (diagnostic.code, diagnostic.message, span.start if span else -1, span.end if span else -1)
-        if key not in self.seen:
-            self.seen.add(key)
-            self.diagnostics.append(diagnostic)
-
-    def error(self, code: str, message: str, span: Span, help: str) -> None:
-        self.add(Diagnostic(code, message, span, help))
-
-    def warn(self, code: str, message: str, span: Span, help: str) -> None:
-        self.add(Diagnostic(code, message, span, help, "warning"))
-
-    @property
-    def n_errors(self) -> int:
-        return sum(d.severity == "error" for d in self.diagnostics)
-
-
-@dataclass(frozen=True, slots=True)
-class TensorEntry:
-    """The version of a tensor that a read means now; `dtype` is None where an earlier error left it unknown."""
-
-    version: str
-    dtype: DType | None
-    rank: int
-    """Negative where an earlier error left it unknown."""
-    shape: tuple[Expr, ...] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +21,7 @@ class Let:
 
     Both are None after an error in it."""
 
-    value: Typed | None
+    value: Value | None
     subscript: Expr | None
     is_index: bool
     """Arithmetic over indices, sizes and literals alone."""
@@ -77,7 +35,7 @@ class Scope:
 
     reporter: Reporter
     sizes: Mapping[str, object]
-    tensors: Mapping[str, TensorEntry]
+    tensors: Mapping[str, Version]
     definition_tensors: frozenset[str]
     """Every tensor name of the definition, those assigned further down included."""
     left: frozenset[str] = frozenset()
@@ -87,7 +45,7 @@ class Scope:
     operators: frozenset[str] = frozenset()
     """Other definitions of the text, which a statement of its own may call."""
 
-    def report_undefined(self, name: str, span: Span) -> None:
+    def undefined(self, name: str, span: Span) -> Fault:
         """A tensor read, or a use of a name, that nothing before it defines."""
         if name in self.later_lets:
             help = f"put `{name} = …` to the left of its use in the where list; it cannot use itself"
@@ -100,7 +58,10 @@ class Scope:
                 name, [*self.tensors, *self.sizes, *BUILTIN_ARITY, *TYPE_NAMES, *self.operators, "pad", "min", "max"]
             )
             help = _INSTEAD.get(name) or close or "declare it as a parameter, or assign it above this statement"
-        self.reporter.error("semantic-undefined", f"undefined variable {name} used here", span, help)
+        return Fault("semantic-undefined", f"undefined variable {name} used here", help, span)
+
+    def report_undefined(self, name: str, span: Span) -> None:
+        self.reporter.report(self.undefined(name, span), span)
 
 
 _INSTEAD = {

@@ -6,42 +6,28 @@ is not reported again.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Mapping
 
 from polyc.diagnostics import Diagnostic, Span, suggest_name
-from polyc.frontends.tc.calls import ReadCallee, assigned_names, check_call, drop_unused, find_calls
+from polyc.frontends.core.builder import Target, Version, count_dimensions, reduced_indices
+from polyc.frontends.core.calls import drop_unused_calls
+from polyc.frontends.core.forward import find_forward_reads
+from polyc.frontends.core.reductions import SELECTIONS, add_selection
+from polyc.frontends.core.reports import Reporter
+from polyc.frontends.core.values import Fault, Value
+from polyc.frontends.tc.calls import assigned_names, check_call, find_calls
 from polyc.frontends.tc.combination import check_combination, read_monoids
-from polyc.frontends.tc.definition import Annotation, Definition, add_tensor, define_version, make_scope, next_version
-from polyc.frontends.tc.forward import find_forward_reads
-from polyc.frontends.tc.scope import Reporter, Scope, TensorEntry, Typed, check_not_builtin
-from polyc.frontends.tc.selection import check_selection
-from polyc.frontends.tc.statement import (
-    build_left,
-    find_left_indices,
-    find_reduction_indices,
-    is_same_part,
-    split_operator,
-)
-from polyc.frontends.tc.syntax import (
-    Name,
-    Number,
-    Parameter,
-    SyntaxCombination,
-    SyntaxDef,
-    SyntaxSelection,
-    SyntaxStatement,
-    TypeSyntax,
-)
-from polyc.frontends.tc.types import TYPE_NAMES, convert_expr, count_dimensions, is_narrower, promote_types, spell_type
-from polyc.frontends.tc.values import build_value, check_arithmetic, is_literal, report_narrowing, warn_if_narrow
-from polyc.frontends.tc.where import (
-    build_where,
-    check_size,
-    define_lets,
-    restricts_points,
-)
-from polyc.ir.expr import Const, Expr, Index, Read, Size, identity_of, reads, walk
-from polyc.ir.program import Program, Reduction, Return, Statement, Tensor, Where, element_names
+from polyc.frontends.tc.definition import Annotation, Definition, ReadCallee
+from polyc.frontends.tc.forward import describe_assignment
+from polyc.frontends.tc.scope import check_not_builtin
+from polyc.frontends.tc.statement import MONOIDS, read_sides
+from polyc.frontends.tc.syntax import Name, Number, SyntaxDef, SyntaxStatement, TypeSyntax
+from polyc.frontends.tc.targets import check_targets, define_unknown
+from polyc.frontends.tc.types import TYPE_NAMES, convert, is_narrower, promote_types, spell_type
+from polyc.frontends.tc.values import is_literal, require_number, warn_if_narrow
+from polyc.frontends.tc.wording import NOTATION, narrowing
+from polyc.ir.expr import Const, Expr, Index, Size, walk
+from polyc.ir.program import Monoid, Program, Return, Tensor
 from polyc.ir.types import BOOL, I64, U8, DType
 
 MAX_READINGS = 8
@@ -60,7 +46,10 @@ def check_definition(
     tensor takes the type of the other parts in the same way.
     """
     syntax = find_calls(syntax, operators)
-    forward = find_forward_reads(syntax)
+    whole = {t.name for s in syntax.statements if not _is_plain(s) for t in s.targets}
+    events = [describe_assignment(s) for s in syntax.statements if _is_plain(s)]
+    parameters = frozenset(p.name for p in syntax.parameters)
+    forward = {name: rank for name, rank in find_forward_reads(events, parameters).items() if name not in whole}
     findings: list[Diagnostic] = []
     for guess in (U8, BOOL) if forward else (U8,):
         types = dict.fromkeys(forward, guess)
@@ -71,10 +60,15 @@ def check_definition(
             if found == types and d.starts == starts:
                 break
             types, starts = found, d.starts
-        findings = _find_common(findings, d.reporter.diagnostics) if d.reporter.n_errors else d.reporter.diagnostics
         if not d.reporter.n_errors:
             break
-    program = None if d.reporter.n_errors or d.is_incomplete else drop_unused(d, _assemble_program(d, syntax))
+        findings = _find_common(findings, d.reporter.diagnostics)
+    program = None
+    if not d.reporter.n_errors:
+        if not d.is_incomplete:
+            returns = tuple(Return(name, d.current[name].name, d.initial.get(name)) for name in d.returns)
+            program = drop_unused_calls(d, d.build(syntax.name, d.parameters, returns, syntax.source))
+        findings = d.reporter.diagnostics
     return program, sorted(findings, key=lambda f: f.span.start if f.span else 0)
 
 
@@ -93,25 +87,18 @@ def _read_definition(
     read_callee: ReadCallee | None,
     starts: dict[str, DType],
 ) -> Definition:
-    d = Definition(Reporter(), operators=operators, read_callee=read_callee, starts=starts)
+    d = Definition(Reporter(), NOTATION, operators=operators, read_callee=read_callee, starts=starts)
     check_not_builtin(d.reporter, syntax.name, syntax.name_span)
     _declare_parameters(d, syntax)
     _declare_returns(d, syntax)
     if not syntax.returns:
         message = f"{syntax.name} returns nothing"
         d.reporter.error("semantic-no-result", message, syntax.name_span, "name a result: def f(float(N) A) -> (B) { … }")
-    d.forward = {name: TensorEntry(name, types[name], rank, None) for name, rank in forward.items()}
+    d.forward = {name: Version(name, types[name], rank) for name, rank in forward.items()}
     d.names = frozenset([*d.parameters, *d.returns, *assigned_names(syntax)])
     monoids = read_monoids(d.reporter, syntax.monoids)
     for statement in syntax.statements:
-        if isinstance(statement, SyntaxStatement):
-            _check_statement(d, statement)
-        elif isinstance(statement, SyntaxSelection):
-            check_selection(d, statement, check_target)
-        elif isinstance(statement, SyntaxCombination):
-            check_combination(d, statement, monoids, check_target)
-        else:
-            check_call(d, statement, check_target)
+        _check_statement(d, statement, monoids)
     for result in syntax.returns:
         if result.name in d.returns and result.name not in d.n_versions:
             message = f"undefined variable {result.name} used here: it is returned but never assigned"
@@ -121,18 +108,9 @@ def _read_definition(
     return d
 
 
-def _assemble_program(d: Definition, syntax: SyntaxDef) -> Program:
-    returns = tuple(Return(name, d.current[name].version, d.initial.get(name)) for name in d.returns)
-    last = {r.version for r in returns}
-    return Program(
-        name=syntax.name,
-        sizes=tuple(d.sizes),
-        tensors=tuple(replace(t, role="output") if t.name in last else t for t in d.tensors.values()),
-        parameters=tuple(d.parameters),
-        returns=returns,
-        statements=tuple(d.statements),
-        source=syntax.source,
-    )
+def _is_plain(s: SyntaxStatement) -> bool:
+    """Whether a statement assigns elements, or reduces with a monoid of the language."""
+    return not s.is_call and (s.op == "=" or s.reduction in MONOIDS)
 
 
 def _already_defined(d: Definition, name: str, what: str, span: Span) -> None:
@@ -154,11 +132,11 @@ def _declare_parameters(d: Definition, syntax: SyntaxDef) -> None:
         if parameter.type is None:
             message = f"the parameter {name} has no type"
             d.reporter.error("semantic-parameter-type", message, span, f"write float(N) {name}, or float {name} for a scalar")
-            d.current[name] = TensorEntry(name, None, 0, None)
+            d.current[name] = Version(name, None, 0, is_parameter=True)
             continue
         shape = _build_shape(d, parameter.type)
         dtype = TYPE_NAMES[parameter.type.name]
-        d.current[name] = TensorEntry(name, dtype, len(shape), shape)
+        d.current[name] = Version(name, dtype, len(shape), False, shape, True)
         d.tensors[name] = Tensor(name, dtype, len(shape), shape, "input", name, span)
 
 
@@ -183,11 +161,11 @@ def _build_shape(d: Definition, syntax: TypeSyntax) -> tuple[Expr, ...]:
 
 
 def _declare_returns(d: Definition, syntax: SyntaxDef) -> None:
-    scope = Scope(d.reporter, d.sizes, {}, frozenset())
     for result in syntax.returns:
         name, span = result.name, result.name_span
         check_not_builtin(d.reporter, name, span)
-        annotation = _read_annotation(d, scope, result)
+        type = result.type
+        annotation = None if type is None else Annotation(TYPE_NAMES[type.name], _build_shape(d, type))
         if name in d.parameters or name in d.sizes or name in d.returns:
             what = "a parameter" if name in d.parameters else "a size" if name in d.sizes else "a result"
             _already_defined(d, name, what, span)
@@ -195,99 +173,62 @@ def _declare_returns(d: Definition, syntax: SyntaxDef) -> None:
             d.returns[name] = annotation
 
 
-def _read_annotation(d: Definition, scope: Scope, result: Parameter) -> Annotation | None:
-    if result.type is None:
-        return None
-    shape = _build_shape(d, result.type)
-    return Annotation(TYPE_NAMES[result.type.name], len(shape), shape)
+def _check_statement(d: Definition, s: SyntaxStatement, monoids: Mapping[str, Monoid | None]) -> None:
+    if s.is_call:
+        check_call(d, s)
+    elif _is_plain(s):
+        _check_assignment(d, s)
+    elif s.reduction in SELECTIONS:
+        _check_selection(d, s)
+    else:
+        check_combination(d, s, monoids[s.reduction])
 
 
-def check_target(d: Definition, name: str, span: Span, rank: int | None) -> bool:
-    """Whether a name may be assigned; `rank` None where that is not known yet."""
-    if not check_not_builtin(d.reporter, name, span):
-        return False
-    if name in d.parameters:
-        message = f"TC inputs are immutable: {name} is a parameter"
-        d.reporter.error("semantic-immutable-input", message, span, f"assign another name and return it, such as {name}_out")
-        return False
-    if name in d.sizes:
-        _already_defined(d, name, "a size", span)
-        return False
-    annotation = d.returns.get(name)
-    if annotation is not None and rank is not None and annotation.rank != rank:
-        message = f"tensor defined with {rank} dimensions but declared as an output with {annotation.rank} dimensions"
-        d.reporter.error("semantic-rank", message, span, "make the annotation and the left side agree")
-    return True
+def _check_selection(d: Definition, s: SyntaxStatement) -> None:
+    """Add the statements that `polyc.frontends.core.reductions` describes, and let the targets name their results."""
+    errors_before = d.reporter.n_errors
+    _, _, assignment = read_sides(d, s)
+    check_targets(d, s)
+    if assignment is not None and d.reporter.n_errors == errors_before:
+        try:
+            add_selection(d, assignment, s.reduction)
+            return
+        except Fault as fault:
+            d.reporter.report(fault, s.value.span)
+    define_unknown(d, s)
 
 
-def _check_statement(d: Definition, s: SyntaxStatement) -> None:
+def _check_assignment(d: Definition, s: SyntaxStatement) -> None:
     reporter, errors_before = d.reporter, d.reporter.n_errors
-    assignable = check_target(d, s.target, s.target_span, len(s.subscripts))
-    scope = make_scope(d)
-    left = find_left_indices(scope, s)
-    scope.left = frozenset(left)
-    define_lets(scope, s.where)
-    subscripts = build_left(scope, s)
-    value = build_value(scope, s.value)
-    if value is not None and not check_size(reporter, value.expr, s.value):
-        value = None
-    others = None if value is None else find_reduction_indices(value.expr, left)
-    known = None if others is None else frozenset([*left, *others])
-    where: list[Where] = build_where(scope, s.where, known)
-    op, starts = split_operator(s.op)
-    if op is None and others:
-        _report_missing_reduction(d, s, value, tuple(others))
-    if not assignable:
+    (is_assignable,) = check_targets(d, s)
+    scope, values, assignment = read_sides(d, s)
+    value = None if values is None else values[0]
+    op, starts = MONOIDS.get(s.reduction), s.op == "=" or s.op.endswith("!")
+    others = () if value is None else reduced_indices([value], scope.left)
+    if op is None and value is not None and others:
+        _report_missing_reduction(d, s, value, others)
+    if not is_assignable:
         return
-    if subscripts is None or value is None or others is None:
-        define_version(d, s, _choose_type(d, scope, s, op, starts, value))
+    joins, dtype, init = False, None, None
+    target = draft = None
+    try:
+        if assignment is not None and value is not None:
+            target, draft = assignment.targets[0], assignment.draft(value.expr)
+            joins = starts and d.joins_version(target, draft)
+        dtype = _choose_type(d, s, op, joins or not starts, value)
+        if not starts and target is not None:
+            init = _continue_reduction(d, s, target, dtype)
+    except Fault as fault:
+        reporter.report(fault, s.span)
+    if draft is None or target is None or value is None or dtype is None or reporter.n_errors > errors_before:
+        if not joins:
+            d.define(s.target, len(s.subscripts), s.targets[0].span, dtype)
         return
-    draft = Statement("", s.target, subscripts, (*left, *others), value.expr, None, tuple(where), s.span)
-    joins = starts and _joins_version(d, s, draft)
-    dtype = _choose_type(d, scope, s, op, starts, value, joins)
-    reduction = None
-    if op is not None and not starts:
-        reduction = _continue_reduction(d, s, op, draft, dtype)
-    elif op is not None and (others or restricts_points(where) or not draft.has_plain_left) and dtype is not None:
-        reduction = Reduction(op, identity_of(op, dtype))
-    version = d.current[s.target].version if joins else define_version(d, s, dtype)
-    if reporter.n_errors > errors_before or dtype is None:
-        return
+    version = d.add_assignment(draft, target, Value(convert(value, dtype), dtype), op, init, joins)
     if not is_literal(s.value):
         d.typed.add(version)
     elif value.dtype != dtype:
         warn_if_narrow(scope, [s.value], dtype)
-    converted = convert_expr(value.expr, value.dtype, dtype)
-    d.statements.append(replace(draft, name=f"S{len(d.statements)}", target=version, value=converted, reduction=reduction))
-
-
-def _joins_version(d: Definition, s: SyntaxStatement, draft: Statement) -> bool:
-    """Whether an assignment to a part of a tensor belongs to the version that the statements above write."""
-    previous = d.current.get(s.target)
-    if previous is None or s.target in d.parameters:
-        return False
-    writers = [w for w in d.statements if w.target == previous.version]
-    is_partial = all(w.writes_part for w in writers) and previous.version not in d.made
-    recurs = is_partial and any(r.tensor == previous.version and r.subscripts != draft.subscripts for r in reads(draft.value))
-    if previous.rank < 0:
-        return True  # the result of a call that is reported already
-    if not writers or not (draft.writes_part or recurs) or (len(writers) == 1 and is_same_part(writers[0], draft)):
-        return False
-    if previous.rank != len(draft.subscripts):
-        message = f"expected {count_dimensions(previous.rank)} but found {count_dimensions(len(draft.subscripts))}"
-        help = f"{s.target} has {count_dimensions(previous.rank)} above, and this assigns a part of it"
-        d.reporter.error("semantic-rank", message, s.target_span, help)
-        return False
-    if previous.version in d.intervals:
-        if previous.version in d.made:
-            message = f"{s.target} is the result of a call, which has assigned all of it"
-            help = f"make a new tensor of it, as in T(i) = i == 0 ? 1.0 : {s.target}(i)"
-        else:
-            message = f"{s.target} is given to a call above, and this assigns another part of it"
-            help = f"assign all parts of {s.target} above the call"
-        d.reporter.error("semantic-call-part", message, s.target_span, help)
-        return False
-    return True
 
 
 _INFINITY, _NAN, _PI = "1.0 / 0.0 for infinity", "0.0 / 0.0 for NaN", "3.14159265358979"
@@ -309,8 +250,7 @@ _NUMBERS = {
 """Constants of other languages, and how they are written here."""
 
 
-def _report_missing_reduction(d: Definition, s: SyntaxStatement, value: Typed | None, names: tuple[str, ...]) -> None:
-    assert value is not None
+def _report_missing_reduction(d: Definition, s: SyntaxStatement, value: Value, names: tuple[str, ...]) -> None:
     first = next(node for node in walk(value.expr) if isinstance(node, Index) and node.name in names)
     plural = "variable" if len(names) == 1 else "variables"
     message = f"{s.target} includes reduction {plural} {', '.join(names)} but does not specify a reduction"
@@ -325,68 +265,56 @@ def _report_missing_reduction(d: Definition, s: SyntaxStatement, value: Typed | 
     d.reporter.error("semantic-missing-reduction", message, first.span or s.span, help)
 
 
-def _choose_type(
-    d: Definition, scope: Scope, s: SyntaxStatement, op: str | None, starts: bool, value: Typed | None, joins: bool = False
-) -> DType | None:
-    """Element type of the version that `s` defines: annotated, that of the version it continues, or the value's."""
-    annotation, previous = d.returns.get(s.target), d.current.get(s.target)
-    if annotation is not None:
-        dtype = annotation.dtype
-    elif previous is not None and (joins or (op is not None and not starts)):
+def _choose_type(d: Definition, s: SyntaxStatement, op: str | None, continues: bool, value: Value | None) -> DType | None:
+    """Element type of the version that `s` defines: declared, that of the version it `continues`, or the value's.
+
+    Raises `Fault` where the operator has no meaning for it."""
+    declared, previous = d.declared_type(s.target), d.current.get(s.target)
+    dtype = declared
+    if declared is None and continues and previous is not None:
         dtype = previous.dtype
-    else:
-        dtype = value.dtype if value is not None else None
-        if is_literal(s.value) and dtype is not None:
-            dtype = d.starts.get(next_version(d, s.target), dtype)
+    elif declared is None and value is not None:
+        dtype = d.starts.get(d.next_version(s.target), value.dtype) if is_literal(s.value) else value.dtype
     if dtype is None or value is None:
-        return dtype if annotation is not None else None
+        return declared
+    place = s.value.span
     if is_narrower(dtype, value.dtype):
         help = None
-        if joins and annotation is None and previous is not None:
+        if continues and (op is None or s.op.endswith("!")) and declared is None and previous is not None:
             there, here = spell_type(value.dtype), spell_type(dtype)
             help = f"{s.target} is {here} above: convert explicitly there, {there}(…), or here, {here}(…)"
-            if previous.version not in d.typed:
-                d.starts[previous.version] = promote_types(dtype, value.dtype)
-        report_narrowing(scope, value.dtype, dtype, s.value.span, help)
-    if op in ("add", "mul") and not check_arithmetic(scope, dtype, s.value.span):
-        return None
+            if previous.name not in d.typed:
+                d.starts[previous.name] = promote_types(dtype, value.dtype)
+        d.reporter.report(narrowing(value.dtype, dtype, place, help), place)
+    if op in ("add", "mul"):
+        require_number(dtype, place)
     if op in ("max", "min") and dtype.is_complex:
         help = "reduce a part of them, or their size: max=! fabs(z(i))"
-        d.reporter.error("type-complex", f"complex numbers have no order, so there is no {s.op}", s.value.span, help)
-        return None
+        raise Fault("type-complex", f"complex numbers have no order, so there is no {s.op}", help, place)
     if op in ("and", "or") and dtype != BOOL:
         message = f"{s.op} reduces booleans but found {spell_type(dtype)}"
-        d.reporter.error("type-not-boolean", message, s.value.span, "compare with something, as in (x != 0)")
-        return None
+        raise Fault("type-not-boolean", message, "compare with something, as in (x != 0)", place)
     return dtype
 
 
-def _continue_reduction(d: Definition, s: SyntaxStatement, op: str, draft: Statement, dtype: DType | None) -> Reduction | None:
+def _continue_reduction(d: Definition, s: SyntaxStatement, target: Target, dtype: DType | None) -> Expr | None:
     """``op=`` without ``!``: start from the version before, or from what the caller's array holds."""
     name, previous = s.target, d.current.get(s.target)
     if previous is None and name not in d.returns:
         message = f"undefined variable {name} used here: {s.op} continues from a value that nothing gives it"
-        d.reporter.error("semantic-undefined", message, s.target_span, f"write {s.op}! to set the start value")
-        return None
+        raise Fault("semantic-undefined", message, f"write {s.op}! to set the start value", target.span)
     if previous is None:
         help = f"write {s.op}! to set the start value; as it stands the caller's array is read"
         message = f"{name} accumulates into an output that was not initialized; {s.op}! was probably meant"
         d.reporter.warn("semantic-accumulate", message, s.op_span, help)
-        previous = add_tensor(d, f"{name}.in", s, dtype, "accumulated")
-        d.initial[name] = previous.version
-    if previous.rank < 0:
-        return None
-    if previous.rank != len(s.subscripts):
-        message = f"expected {count_dimensions(previous.rank)} but found {count_dimensions(len(s.subscripts))}"
+        version = d.initial[name] = f"{name}.in"
+        if dtype is not None:
+            d.add_tensor(version, dtype, target.rank, name, target.span, d.declared_shape(name, target.rank), "accumulated")
+        previous = Version(version, dtype, target.rank)
+    if previous.rank is not None and previous.rank != target.rank:
+        message = f"expected {count_dimensions(previous.rank)} but found {count_dimensions(target.rank)}"
         help = f"{name} has {count_dimensions(previous.rank)} above; {s.op} continues from those values"
-        d.reporter.error("semantic-rank", message, s.target_span, help)
+        raise Fault("semantic-rank", message, help, target.span)
+    if dtype is None or previous.rank is None or previous.dtype is None:
         return None
-    if dtype is None or previous.dtype is None:
-        return None
-    element = tuple(Index(n, e.span) for n, e in zip(_element_names(d, draft), draft.subscripts, strict=True))
-    read = Read(previous.version, element, s.target_span)
-    return Reduction(op, convert_expr(read, previous.dtype, dtype))
-
-
-def _element_names(d: Definition, draft: Statement) -> tuple[str, ...]:
-    return element_names(next_version(d, draft.target), draft.subscripts)
+    return convert(d.read_previous(target, previous), dtype)

@@ -1,30 +1,37 @@
-"""The left side of a statement, its operator, and which indices it reduces over."""
+"""Both sides of a statement, and how its operator reduces."""
 
 from __future__ import annotations
 
+from polyc.frontends.core.builder import Assignment, Target, reduced_indices
+from polyc.frontends.core.values import Value
+from polyc.frontends.tc.definition import Definition
 from polyc.frontends.tc.scope import Scope, check_not_builtin
-from polyc.frontends.tc.subscripts import build_subscript
-from polyc.frontends.tc.syntax import LetSyntax, Name, SyntaxExpr, SyntaxStatement, syntax_children
-from polyc.ir.expr import Expr, Index, Pad, Read, walk
-from polyc.ir.program import Condition, RangeClause, Statement, Where
+from polyc.frontends.tc.syntax import LetSyntax, Name, SyntaxExpr, SyntaxStatement, SyntaxTarget, syntax_children
+from polyc.frontends.tc.values import build_subscript, build_value
+from polyc.frontends.tc.where import build_where, check_size, define_lets
+from polyc.ir.expr import Expr, Pad, Read, walk
 
-_MONOIDS = {"+": "add", "*": "mul", "min": "min", "max": "max", "&&": "and", "||": "or"}
-
-
-def split_operator(op: str) -> tuple[str | None, bool]:
-    """``+=!`` -> ("add", True): the monoid (None for ``=``) and whether it sets its start value."""
-    if op == "=":
-        return None, True
-    return _MONOIDS[op.rstrip("=!")], op.endswith("!")
+MONOIDS = {"+": "add", "*": "mul", "min": "min", "max": "max", "&&": "and", "||": "or"}
 
 
-def find_reduction_indices(value: Expr, left: tuple[str, ...]) -> list[str]:
-    """Indices of `value` that are not on the left side, by first appearance."""
-    names = dict.fromkeys(node.name for node in walk(value) if isinstance(node, Index))
-    return [name for name in names if name not in left]
+def read_sides(d: Definition, s: SyntaxStatement) -> tuple[Scope, tuple[Value, ...] | None, Assignment | None]:
+    """The names of a statement, its values, and all of it; None for what has an error, which is reported."""
+    scope = d.scope()
+    left = _find_left_indices(scope, s)
+    scope.left = frozenset(left)
+    define_lets(scope, s.where)
+    lefts = [_build_left(scope, s, target) for target in s.targets]
+    built = [build_value(scope, value) for value in s.values]
+    values = tuple(v for v, e in zip(built, s.values, strict=True) if v is not None and check_size(d.reporter, v.expr, e))
+    has_all = len(values) == len(built)
+    where = build_where(scope, s.where, frozenset([*left, *reduced_indices(values, left)]) if has_all else None)
+    targets = tuple(Target(t.name, e, t.span) for t, e in zip(s.targets, lefts, strict=True) if e is not None)
+    if not has_all or len(targets) < len(lefts):
+        return scope, values if has_all else None, None
+    return scope, values, Assignment(targets, values, left, tuple(where), s.op, s.span, s.op_span)
 
 
-def find_left_indices(scope: Scope, s: SyntaxStatement) -> tuple[str, ...]:
+def _find_left_indices(scope: Scope, s: SyntaxStatement) -> tuple[str, ...]:
     """Names of the indices on the left side in order."""
     names: dict[str, None] = {}
     lets = {clause.name for clause in s.where if isinstance(clause, LetSyntax)}
@@ -33,37 +40,25 @@ def find_left_indices(scope: Scope, s: SyntaxStatement) -> tuple[str, ...]:
             found = [n for n in _names(syntax) if n not in scope.sizes and n not in scope.tensors and n not in lets]
             names.update(dict.fromkeys(n for n in found if n not in scope.definition_tensors))
             continue
-        name = syntax.name
-        check_not_builtin(scope.reporter, name, syntax.span)
-        if name in scope.sizes:
-            continue
-        names[name] = None
+        check_not_builtin(scope.reporter, syntax.name, syntax.span)
+        if syntax.name not in scope.sizes:
+            names[syntax.name] = None
     return tuple(names)
 
 
-def build_left(scope: Scope, s: SyntaxStatement) -> tuple[Expr, ...] | None:
-    """The left subscripts; None after an error.  Only a reduction may write where data says."""
+def _build_left(scope: Scope, s: SyntaxStatement, target: SyntaxTarget) -> tuple[Expr, ...] | None:
+    """Left subscripts; None after an error.  Only a reduction may write where data says."""
     subscripts: list[Expr] = []
-    for syntax in s.subscripts:
+    for syntax in target.subscripts:
         subscript = build_subscript(scope, syntax)
         if subscript is None:
             return None
         subscripts.append(subscript)
         if s.op == "=" and any(isinstance(node, (Read, Pad)) for node in walk(subscript)):
-            message = f"which elements of {s.target} are written depends on data, and two values may meet in one"
+            message = f"which elements of {target.name} are written depends on data, and two values may meet in one"
             help = "say how they combine: +=! (or *=! min=! max=!)"
             scope.reporter.error("semantic-scatter", message, syntax.span, help)
     return tuple(subscripts)
-
-
-def is_same_part(a: Statement, b: Statement) -> bool:
-    """Whether two statements write the same elements by their text."""
-    return a.subscripts == b.subscripts and _left_clauses(a) == _left_clauses(b)
-
-
-def _left_clauses(s: Statement) -> list[Where]:
-    left = set(s.left_indices)
-    return [w for w in s.where if isinstance(w, Condition) or (isinstance(w, RangeClause) and w.index in left)]
 
 
 def _names(syntax: SyntaxExpr) -> list[str]:

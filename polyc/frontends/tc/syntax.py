@@ -154,30 +154,6 @@ ClauseSyntax = RangeSyntax | LetSyntax | ExistsSyntax | ConditionSyntax
 
 
 @dataclass(frozen=True, slots=True)
-class SyntaxStatement:
-    """``target(subscripts) op value where …``; `op` is the assignment operator as written."""
-
-    target: str
-    subscripts: tuple[SyntaxExpr, ...]
-    op: str
-    value: SyntaxExpr
-    where: tuple[ClauseSyntax, ...]
-    target_span: Span = _span()
-    op_span: Span = _span()
-    span: Span = _span()
-
-
-@dataclass(frozen=True, slots=True)
-class SyntaxCall:
-    """``(targets) = value``: a call with its results in parentheses."""
-
-    targets: tuple[Name, ...]
-    value: SyntaxExpr
-    where: tuple[ClauseSyntax, ...]
-    span: Span = _span()
-
-
-@dataclass(frozen=True, slots=True)
 class SyntaxTarget:
     """One left side, ``name(subscripts)``."""
 
@@ -187,27 +163,40 @@ class SyntaxTarget:
 
 
 @dataclass(frozen=True, slots=True)
-class SyntaxSelection:
-    """``(targets) argmax=! value where …``: the greatest value and where it stands, or its place alone."""
+class SyntaxStatement:
+    """``targets op values where …``; `op` is the operator as written.
+
+    ``O(i) += A(i, j)``, ``(v(i), p(i)) argmax=! X(i, j)`` (the greatest value and where it stands, or its place alone),
+    ``(p, q) product=! (a(i), b(i))`` (reduced by a monoid of the text), ``(Q, K) = f(X)`` (the results of a call)."""
 
     targets: tuple[SyntaxTarget, ...]
     op: str
-    value: SyntaxExpr
-    where: tuple[ClauseSyntax, ...]
-    op_span: Span = _span()
-    span: Span = _span()
-
-
-@dataclass(frozen=True, slots=True)
-class SyntaxCombination:
-    """``(targets) product=! (values) where …``: reduced by a monoid of the text."""
-
-    targets: tuple[SyntaxTarget, ...]
-    monoid: str
     values: tuple[SyntaxExpr, ...]
     where: tuple[ClauseSyntax, ...]
     op_span: Span = _span()
     span: Span = _span()
+    is_call: bool = False
+    """Whether the targets name whole tensors."""
+
+    @property
+    def target(self) -> str:
+        """The name that the first target assigns."""
+        return self.targets[0].name
+
+    @property
+    def subscripts(self) -> tuple[SyntaxExpr, ...]:
+        """Those of the first target."""
+        return self.targets[0].subscripts
+
+    @property
+    def value(self) -> SyntaxExpr:
+        """The first value."""
+        return self.values[0]
+
+    @property
+    def reduction(self) -> str:
+        """``+`` of ``+=!``, ``argmax`` of ``argmax=!``, nothing of ``=``."""
+        return self.op.rstrip("!").removesuffix("=")
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,9 +220,6 @@ class SyntaxMonoid:
     span: Span = _span()
 
 
-AnyStatement = SyntaxStatement | SyntaxCall | SyntaxSelection | SyntaxCombination
-
-
 @dataclass(frozen=True, slots=True)
 class SyntaxDef:
     """``def name(parameters) -> (returns) { statements }``."""
@@ -241,7 +227,7 @@ class SyntaxDef:
     name: str
     parameters: tuple[Parameter, ...]
     returns: tuple[Parameter, ...]
-    statements: tuple[AnyStatement, ...]
+    statements: tuple[SyntaxStatement, ...]
     source: Source = field(compare=False, repr=False)
     name_span: Span = _span()
     span: Span = _span()

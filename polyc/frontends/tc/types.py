@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 
+from polyc.frontends.core.values import Value
 from polyc.ir.expr import Cast, Const, Expr
 from polyc.ir.halves import narrow, widen
 from polyc.ir.types import BF16, BOOL, C64, C128, F16, F32, F64, I8, I16, I32, I64, U8, U16, U32, U64, DType
@@ -73,11 +74,6 @@ def promote_types(a: DType, b: DType) -> DType:
     return _SIGNED[max(a.bits, b.bits)]
 
 
-def count_dimensions(rank: int) -> str:
-    """``1 dimension``."""
-    return f"{rank} dimension{'s' * (rank != 1)}"
-
-
 def is_narrower(target: DType, value: DType) -> bool:
     """Whether storing `value` into `target` may lose what promotion would keep.  Integers go into every float."""
     if target.is_float and not value.is_float and not value.is_complex:
@@ -91,12 +87,13 @@ def fits_type(value: int, dtype: DType) -> bool:
     return low <= value < low + (1 << dtype.bits)
 
 
-def convert_expr(expr: Expr, source: DType, target: DType) -> Expr:
-    """`expr` of type `source` as `target`: unchanged, a converted literal where that is exact in meaning, or a `Cast`."""
-    if source == target:
+def convert(value: Value, target: DType) -> Expr:
+    """`value` as `target`: unchanged, a converted literal where that is exact in meaning, or a `Cast`."""
+    expr = value.expr
+    if value.dtype == target:
         return expr
     if isinstance(expr, Const):
-        folded = convert_literal(expr.value, source, target)
+        folded = convert_literal(expr.value, value.dtype, target)
         if folded is not None:
             return Const(folded, target, expr.span)
     return Cast(expr, target, expr.span)

@@ -1,105 +1,136 @@
-"""Expressions as element values: names resolved, types promoted, conversions made explicit.
+"""Expressions as typed values: names resolved, types promoted, conversions made explicit.
 
-An index or a size is int32 here (``Cast(Index, I32)``), an integer literal int32, a literal with a point or an exponent
-float32.  Comparisons of plain index arithmetic stay in 64 bits, so that bounds proofs can use the condition of a ``?:``.
-Functions return None after reporting an error.
+As an element value an index or a size is int32 (``Cast(Index, I32)``), an integer literal int32, a literal with a point or an
+exponent float32.  Subscripts and bounds are *wide*: their index arithmetic is exact in 64 bits, and so is that of comparisons
+of plain index arithmetic, so that bounds proofs can use the condition of a ``?:``.
+
+Functions raise `Fault` (`Reported` where an operand has an error); `build_value` reports it and returns None.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import reduce
 from typing import assert_never
 
 import numpy as np
 
 from polyc.diagnostics import Span
-from polyc.frontends.padding import describe_unknown_border, is_border_elsewhere
-from polyc.frontends.tc import subscripts
+from polyc.frontends.core.builder import count_dimensions
+from polyc.frontends.core.padding import describe_unknown_border, is_border_elsewhere
+from polyc.frontends.core.values import Fault, Reported, Value
 from polyc.frontends.tc.builtins import ARITHMETIC, BUILTIN_ARITY, BUILTIN_OPERATORS, COMPARISONS, EXPANSIONS, LOGICAL
-from polyc.frontends.tc.scope import Scope, Typed, check_not_builtin
+from polyc.frontends.tc.scope import Scope, check_not_builtin
+from polyc.frontends.tc.subscripts import is_index_expression
 from polyc.frontends.tc.syntax import Apply, Binary, Convert, Extent, Name, Number, SyntaxExpr, Ternary, Unary
-from polyc.frontends.tc.types import (
-    TYPE_NAMES,
-    convert_expr,
-    count_dimensions,
-    fits_type,
-    is_narrower,
-    promote_types,
-    spell_type,
-)
+from polyc.frontends.tc.types import TYPE_NAMES, convert, fits_type, is_narrower, promote_types, spell_type
+from polyc.frontends.tc.wording import narrowing
 from polyc.ir.expr import PAD_MODES, Call, Cast, Const, Expr, Index, Pad, Read, Select, Size, identity_of, result_type
 from polyc.ir.halves import narrow, round_to, widen
 from polyc.ir.operators import COMPLEX_OPERATORS
 from polyc.ir.types import BF16, BOOL, C64, F16, F32, F64, I32, I64, DType
 
 
-def build_value(scope: Scope, syntax: SyntaxExpr) -> Typed | None:
-    """`syntax` with its element type."""
-    match syntax:
-        case Number():
-            return _build_number(scope, syntax, F32 if syntax.is_float else I32)
-        case Name():
-            return _build_name(scope, syntax)
-        case Extent():
-            extent = subscripts.build_extent(scope, syntax)
-            return None if extent is None else Typed(Cast(extent, I32, syntax.span), I32)
-        case Apply():
-            return _build_apply(scope, syntax)
-        case Convert():
-            return _build_cast(scope, syntax)
-        case Unary():
-            return _build_unary(scope, syntax)
-        case Binary():
-            return _build_binary(scope, syntax)
-        case Ternary():
-            condition = build_condition(scope, syntax.condition)
-            arms = _promote_operands([build_value(scope, syntax.then), build_value(scope, syntax.other)])
-            if condition is None or arms is None:
-                return None
-            (then, other), dtype = arms
-            return Typed(Select(condition, then, other, syntax.span), dtype)
-        case _:
-            assert_never(syntax)
+def build_value(scope: Scope, syntax: SyntaxExpr, wide: bool = False) -> Value | None:
+    """`syntax` with its element type, or, `wide`, as an int64 subscript or bound; None after a report."""
+    try:
+        match syntax:
+            case Number():
+                value = _build_number(syntax, wide)
+            case Name():
+                value = _build_name(scope, syntax, wide)
+            case Extent():
+                value = _as_element(build_extent(scope, syntax), wide, syntax.span)
+            case Apply():
+                value = _build_apply(scope, syntax, wide)
+            case Convert():
+                value = _build_cast(scope, syntax, wide)
+            case Unary():
+                value = _build_unary(scope, syntax, wide)
+            case Binary():
+                value = _build_binary(scope, syntax, wide)
+            case Ternary():
+                condition = build_condition(scope, syntax.condition)
+                (then, other), dtype = _promote(build_value(scope, syntax.then, wide), build_value(scope, syntax.other, wide))
+                value = Value(Select(_known_expr(condition), then, other, syntax.span), dtype)
+            case _:
+                assert_never(syntax)
+        return _as_subscript(value, syntax.span) if wide else value
+    except Fault as fault:
+        scope.reporter.report(fault, syntax.span)
+    except Reported:
+        pass
+    return None
+
+
+def build_subscript(scope: Scope, syntax: SyntaxExpr) -> Expr | None:
+    """`syntax` as an int64 expression; floats and bools are errors (``type-not-integral``)."""
+    value = build_value(scope, syntax, wide=True)
+    return None if value is None else value.expr
 
 
 def build_condition(scope: Scope, syntax: SyntaxExpr) -> Expr | None:
     """`syntax` as a bool."""
-    typed = build_value(scope, syntax)
-    if typed is None:
-        return None
-    if typed.dtype != BOOL:
-        message = f"expected boolean but found {spell_type(typed.dtype)}"
-        literals = {"true": "1 == 1", "false": "1 == 0", "True": "1 == 1", "False": "1 == 0"}
-        index = typed.expr.value if isinstance(typed.expr, Cast) else typed.expr
-        literal = literals.get(index.name) if isinstance(index, Index) else None
-        help = "compare with something, as in (x != 0)" if literal is None else f"there are no truth values to write: {literal}"
-        scope.reporter.error("type-not-boolean", message, syntax.span, help)
-        return None
-    return typed.expr
+    value = build_value(scope, syntax)
+    if value is None or value.dtype == BOOL:
+        return None if value is None else value.expr
+    message = f"expected boolean but found {spell_type(value.dtype)}"
+    literals = {"true": "1 == 1", "false": "1 == 0", "True": "1 == 1", "False": "1 == 0"}
+    index = value.expr.value if isinstance(value.expr, Cast) else value.expr
+    literal = literals.get(index.name) if isinstance(index, Index) else None
+    help = "compare with something, as in (x != 0)" if literal is None else f"there are no truth values to write: {literal}"
+    scope.reporter.error("type-not-boolean", message, syntax.span, help)
+    return None
 
 
-def _promote_operands(operands: list[Typed | None], least: DType | None = None) -> tuple[tuple[Expr, ...], DType] | None:
+def known(value: Value | None) -> Value:
+    """The value; raises `Reported` where it has an error."""
+    if value is None:
+        raise Reported
+    return value
+
+
+def _known_expr(expr: Expr | None) -> Expr:
+    if expr is None:
+        raise Reported
+    return expr
+
+
+def _as_element(plain: Expr, wide: bool, span: Span) -> Value:
+    """An index, a size or an extent: int32, as a subscript the thing itself."""
+    return Value(plain, I64) if wide else Value(Cast(plain, I32, span), I32)
+
+
+def _as_subscript(value: Value, span: Span) -> Value:
+    if not value.dtype.is_integer:
+        raise not_integral(spell_type(value.dtype), span)
+    return Value(convert(value, I64), I64)
+
+
+def not_integral(found: str, span: Span) -> Fault:
+    """A float or a bool where only integers make sense."""
+    help = "subscripts and range bounds are integers: convert explicitly, as in A(int32(B(i)))"
+    return Fault("type-not-integral", f"expected integral type but found {found}", help, span)
+
+
+def _promote(*operands: Value | None, least: DType | None = None) -> tuple[tuple[Expr, ...], DType]:
     """All operands cast to their common type (and `least`)."""
-    present = [o for o in operands if o is not None]
-    if len(present) < len(operands):
-        return None
-    dtype = least or present[0].dtype
-    for operand in present:
-        dtype = promote_types(dtype, operand.dtype)
-    return tuple(convert_expr(o.expr, o.dtype, dtype) for o in present), dtype
-
-
-def report_literal(scope: Scope, syntax: Number, dtype: DType) -> None:
-    help = "write the conversion around it, as in int64(3000000000) or double(1e300)"
-    message = f"the literal {syntax.text[:40]} does not fit {spell_type(dtype)}"
-    scope.reporter.error("type-literal", message, syntax.span, help)
+    present = [known(o) for o in operands]
+    dtype = reduce(promote_types, (o.dtype for o in present), least or present[0].dtype)
+    return tuple(convert(o, dtype) for o in present), dtype
 
 
 _LARGEST = {F16: 65519.99, BF16: 3.3961e38, F32: 3.4028235677973366e38, F64: 1.7976931348623157e308}
 """Literals up to here do not round to infinity."""
 
 
-def _build_number(scope: Scope, syntax: Number, dtype: DType, sign: int = 1) -> Typed | None:
+def _build_number(syntax: Number, wide: bool = False, sign: int = 1) -> Value:
+    if wide and syntax.is_float:
+        raise not_integral(spell_type(F32), syntax.span)
+    return _read_literal(syntax, F32 if syntax.is_float else I64 if wide else I32, sign)
+
+
+def _read_literal(syntax: Number, dtype: DType, sign: int = 1) -> Value:
     """The literal itself as `dtype`: an integer type for integer literals, or a float type."""
     if dtype.is_float:
         value: float | int = sign * float(syntax.text)
@@ -110,120 +141,123 @@ def _build_number(scope: Scope, syntax: Number, dtype: DType, sign: int = 1) -> 
         value = sign * int(syntax.text)
         fits = fits_type(value, dtype)
     if not fits:
-        report_literal(scope, syntax, dtype)
-        return None
-    return Typed(Const(value, dtype, syntax.span), dtype)
+        help = "write the conversion around it, as in int64(3000000000) or double(1e300)"
+        message = f"the literal {syntax.text[:40]} does not fit {spell_type(dtype)}"
+        raise Fault("type-literal", message, help, syntax.span)
+    return Value(Const(value, dtype, syntax.span), dtype)
 
 
-def build_index_or_size(scope: Scope, syntax: Name) -> Index | Size | None:
-    """A name that is neither let nor tensor: a size, or an index (a new one where the name is unknown)."""
+def _build_name(scope: Scope, syntax: Name, wide: bool) -> Value:
     name, span = syntax.name, syntax.span
     if name in scope.left:
-        return Index(name, span)
+        return _as_element(Index(name, span), wide, span)
+    if name in scope.lets:
+        let = scope.lets[name]
+        value = known(let.value)
+        return Value(_known_expr(let.subscript), I64) if wide and value.dtype.is_integer else value
+    if name in scope.tensors:
+        version = scope.tensors[name]
+        if version.rank:
+            message = f"expected a scalar but found a tensor expression: {name} has {count_dimensions(version.rank)}"
+            raise Fault("semantic-scalar-expected", message, f"give a subscript for each, as in {name}(i)", span)
+        if version.dtype is None or version.rank is None:
+            raise Reported
+        return Value(Read(version.name, (), span), version.dtype)
     if name in scope.sizes:
-        return Size(name, span)
+        return _as_element(Size(name, span), wide, span)
     if name in scope.later_lets or name in scope.definition_tensors:
-        scope.report_undefined(name, span)
-        return None
-    return Index(name, span) if check_not_builtin(scope.reporter, name, span) else None
+        raise scope.undefined(name, span)
+    if not check_not_builtin(scope.reporter, name, span):
+        raise Reported
+    return _as_element(Index(name, span), wide, span)
 
 
-def _build_name(scope: Scope, syntax: Name) -> Typed | None:
-    name, span = syntax.name, syntax.span
-    if name not in scope.left and name in scope.lets:
-        return scope.lets[name].value
-    if name not in scope.left and name in scope.tensors:
-        entry = scope.tensors[name]
-        if entry.rank > 0:
-            message = f"expected a scalar but found a tensor expression: {name} has {count_dimensions(entry.rank)}"
-            scope.reporter.error("semantic-scalar-expected", message, span, f"give a subscript for each, as in {name}(i)")
-            return None
-        return None if entry.dtype is None or entry.rank else Typed(Read(entry.version, (), span), entry.dtype)
-    plain = build_index_or_size(scope, syntax)
-    return None if plain is None else Typed(Cast(plain, I32, span), I32)
+def build_extent(scope: Scope, syntax: Extent) -> Expr:
+    """``T.1``: a declared extent."""
+    entry = scope.tensors.get(syntax.tensor)
+    if entry is None:
+        raise scope.undefined(syntax.tensor, syntax.span)
+    if entry.rank is None:
+        raise Reported
+    if syntax.dimension >= entry.rank:
+        message = f"{syntax.tensor} has no dimension {syntax.dimension}: it has {count_dimensions(entry.rank)}"
+        raise Fault("semantic-extent", message, "dimensions are counted from 0")
+    if entry.shape is None:
+        message = f"the extent of {syntax.tensor} is inferred later and cannot be used in the text"
+        raise Fault("unsupported-extent", message, "use a size of a parameter, or annotate the result: -> (float(M, N) T)")
+    return entry.shape[syntax.dimension]
 
 
-def _build_apply(scope: Scope, syntax: Apply) -> Typed | None:
+def _build_apply(scope: Scope, syntax: Apply, wide: bool) -> Value:
     name = syntax.name
     if name in ("min", "max"):
-        if not _check_arity(scope, syntax, 2):
-            return None
-        operands = _promote_operands([build_value(scope, arg) for arg in syntax.args])
-        if operands is not None and not _check_real(scope, name, operands[1], syntax.span):
-            return None
-        return None if operands is None else Typed(Call(name, operands[0], syntax.span), operands[1])
+        is_pair = len(syntax.args) == 2
+        _require_arity(syntax, 2)
+        args, dtype = _promote(*(build_value(scope, arg, wide and is_pair) for arg in syntax.args))
+        _require_real(name, dtype)
+        return Value(Call(name, args, syntax.span), dtype)
     if name in scope.left or name in scope.lets or name in scope.sizes:
-        _report_tensor_expected(scope, syntax, "index" if name in scope.left else "let" if name in scope.lets else "size")
-        return None
+        raise _tensor_expected(syntax, "an index" if name in scope.left else "a let" if name in scope.lets else "a size")
     if name in scope.tensors:
-        read = _build_read(scope, syntax)
-        dtype = scope.tensors[name].dtype
-        return None if read is None or dtype is None else Typed(read, dtype)
-    if name == "pad" and name not in scope.definition_tensors:
-        return _build_pad(scope, syntax)
-    if name in _OF_COMPLEX and name not in scope.definition_tensors:
-        return _build_of_complex(scope, syntax)
+        return _build_read(scope, syntax)
+    if name not in scope.definition_tensors:
+        if name == "pad":
+            return _build_pad(scope, syntax)
+        if name in _OF_COMPLEX:
+            return _build_of_complex(scope, syntax)
     if name in BUILTIN_ARITY:
         return _build_builtin(scope, syntax)
-    scope.report_undefined(name, syntax.name_span)
+    scope.reporter.report(scope.undefined(name, syntax.name_span), syntax.span)
     for arg in syntax.args:  # find the errors in there too, but a name alone may be a tensor that was meant for a call
         if not isinstance(arg, Name):
             build_value(scope, arg)
-    return None
+    raise Reported
 
 
-def _report_tensor_expected(scope: Scope, syntax: Apply, what: str) -> None:
-    message = f"expected a tensor but found a scalar: {syntax.name} is a {what}"
-    message = message.replace("a index", "an index")
-    scope.reporter.error("semantic-tensor-expected", message, syntax.span, "remove the subscripts, or write * for a product")
+def _tensor_expected(syntax: Apply, what: str) -> Fault:
+    message = f"expected a tensor but found a scalar: {syntax.name} is {what}"
+    return Fault("semantic-tensor-expected", message, "remove the subscripts, or write * for a product", syntax.span)
 
 
-def _build_read(scope: Scope, syntax: Apply) -> Read | None:
+def _build_read(scope: Scope, syntax: Apply) -> Value:
     entry, found = scope.tensors[syntax.name], len(syntax.args)
-    subscript_list = [subscripts.build_subscript(scope, arg) for arg in syntax.args]
-    if entry.rank < 0:
-        return None
+    subscripts = [build_subscript(scope, arg) for arg in syntax.args]
+    if entry.rank is None:
+        raise Reported
     if entry.rank == 0 and found:
-        _report_tensor_expected(scope, syntax, "scalar")
-        return None
+        raise _tensor_expected(syntax, "a scalar")
     if entry.rank != found:
         message = f"expected {count_dimensions(entry.rank)} but found {count_dimensions(found)}: {syntax.name} has {entry.rank}"
-        scope.reporter.error("semantic-rank", message, syntax.span, "give one subscript for each dimension")
-        return None
-    present = tuple(s for s in subscript_list if s is not None)
-    return Read(entry.version, present, syntax.span) if len(present) == found else None
+        raise Fault("semantic-rank", message, "give one subscript for each dimension")
+    read = Read(entry.name, tuple(_known_expr(e) for e in subscripts), syntax.span)
+    if entry.dtype is None:
+        raise Reported
+    return Value(read, entry.dtype)
 
 
-def _build_pad(scope: Scope, syntax: Apply) -> Typed | None:
-    if not _check_arity(scope, syntax, 2):
-        return None
+def _build_pad(scope: Scope, syntax: Apply) -> Value:
+    _require_arity(syntax, 2)
     first, second = syntax.args
-    mode = next((m for m in PAD_MODES if isinstance(second, Name) and second.name == m and not _is_known(scope, m)), None)
-    if isinstance(second, Name) and is_border_elsewhere(second.name) and not _is_known(scope, second.name):
-        message, help = describe_unknown_border(second.name)
-        scope.reporter.error("semantic-pad", message, second.span, help)
-        return None
-    value = build_value(scope, second) if mode is None else Typed(Const(0, I32), I32)
+    word = second.name if isinstance(second, Name) and not _is_known(scope, second.name) else None
+    mode = next((m for m in PAD_MODES if m == word), None)
+    if word is not None and is_border_elsewhere(word):
+        raise Fault("semantic-pad", *describe_unknown_border(word), second.span)
+    filling = build_value(scope, second) if mode is None else Value(Const(0, I32), I32)
     functions = (*BUILTIN_ARITY, *_OF_COMPLEX, "min", "max", "pad")
     if isinstance(first, Apply) and not _is_known(scope, first.name) and first.name not in functions:
-        scope.report_undefined(first.name, first.name_span)
-        return None
+        raise scope.undefined(first.name, first.name_span)
     if not isinstance(first, Apply) or first.name not in scope.tensors or first.name in scope.lets:
         help = "write pad(A(i - 1), 0): a read, and the value outside of the tensor, or clamp, wrap, reflect or symmetric"
-        message = "the first argument of pad is not a tensor read"
-        scope.reporter.error("semantic-pad", message, first.span, help)
-        return None
-    typed = build_value(scope, first)
-    if typed is None or value is None:
-        return None
-    assert isinstance(typed.expr, Read)
+        raise Fault("semantic-pad", "the first argument of pad is not a tensor read", help, first.span)
+    element, value = known(build_value(scope, first)), known(filling)
+    read, dtype = element.expr, element.dtype
+    assert isinstance(read, Read)
     if mode is not None:
-        zero = identity_of("add", typed.dtype)
-        return Typed(Pad(typed.expr, zero, syntax.span, mode), typed.dtype)
-    if is_narrower(typed.dtype, value.dtype) and not _is_exact(value.expr, typed.dtype):
+        return Value(Pad(read, identity_of("add", dtype), syntax.span, mode), dtype)
+    if is_narrower(dtype, value.dtype) and not _is_exact(value.expr, dtype):
         # The read still has a type, and that of a tensor which is defined further down settles by such values.
-        report_narrowing(scope, value.dtype, typed.dtype, second.span)
-    return Typed(Pad(typed.expr, convert_expr(value.expr, value.dtype, typed.dtype), syntax.span), typed.dtype)
+        scope.reporter.report(narrowing(value.dtype, dtype), second.span)
+    return Value(Pad(read, convert(value, dtype), syntax.span), dtype)
 
 
 def _is_exact(expr: Expr, target: DType) -> bool:
@@ -245,119 +279,98 @@ def _is_known(scope: Scope, name: str) -> bool:
     return name in scope.left or name in scope.lets or name in scope.tensors or name in scope.sizes
 
 
-def report_narrowing(scope: Scope, found: DType, target: DType, span: Span, help: str | None = None) -> None:
-    message = f"attempting to assign type {spell_type(found)} to narrower type {spell_type(target)} without an explicit cast"
-    scope.reporter.error("type-narrowing", message, span, help or f"convert explicitly: {spell_type(target)}(…)")
-
-
-def _check_real(scope: Scope, name: str, dtype: DType, span: Span) -> bool:
-    if not dtype.is_complex:
-        return True
-    help = "they have + - * / == !=, exp, log, sqrt, pow, sin, cos, tan, sinh, cosh, tanh, conj, and fabs, real and imag"
-    scope.reporter.error("type-complex", f"{name} is not defined for complex numbers", span, help)
-    return False
+def _require_real(name: str, dtype: DType) -> None:
+    if dtype.is_complex:
+        help = "they have + - * / == !=, exp, log, sqrt, pow, sin, cos, tan, sinh, cosh, tanh, conj, and fabs, real and imag"
+        raise Fault("type-complex", f"{name} is not defined for complex numbers", help)
 
 
 _OF_COMPLEX = {"conj": 1, "real": 1, "imag": 1, "complex": 2}
 """Functions by number of arguments; tensors may have these names, too."""
 
 
-def _build_of_complex(scope: Scope, syntax: Apply) -> Typed | None:
-    name = syntax.name
+def _build_of_complex(scope: Scope, syntax: Apply) -> Value:
+    name, span = syntax.name, syntax.span
     args = [build_value(scope, arg) for arg in syntax.args]
-    if not _check_arity(scope, syntax, _OF_COMPLEX[name]):
-        return None
+    _require_arity(syntax, _OF_COMPLEX[name])
     if name == "complex":
-        operands = _promote_operands(args, F32)
-        if operands is None or not _check_real(scope, name, operands[1], syntax.span):
-            return None
-        return Typed(Call(name, operands[0], syntax.span), result_type(name, operands[1]))
-    inner = args[0]
-    if inner is None or inner.dtype.is_complex:
-        return None if inner is None else Typed(Call(name, (inner.expr,), syntax.span), result_type(name, inner.dtype))
+        operands, dtype = _promote(*args, least=F32)
+        _require_real(name, dtype)
+        return Value(Call(name, operands, span), result_type(name, dtype))
+    inner = known(args[0])
+    if inner.dtype.is_complex:
+        return Value(Call(name, (inner.expr,), span), result_type(name, inner.dtype))
     if name != "imag":
         return inner
-    pair = Cast(inner.expr, C64, syntax.span)  # whose imaginary part is 0, and which reads what the text reads
-    return Typed(convert_expr(Call("imag", (pair,), syntax.span), F32, inner.dtype), inner.dtype)
+    pair = Cast(inner.expr, C64, span)  # whose imaginary part is 0, and which reads what the text reads
+    return Value(convert(Value(Call("imag", (pair,), span), F32), inner.dtype), inner.dtype)
 
 
-def _check_arity(scope: Scope, syntax: Apply, arity: int) -> bool:
-    found = len(syntax.args)
+def _require_arity(syntax: Apply, arity: int) -> None:
+    name, found = syntax.name, len(syntax.args)
     if found == arity:
-        return True
-    message = f"{syntax.name}: expected {arity} argument{'s' * (arity != 1)} but found {found}"
-    if syntax.name in ("min", "max") and found == 1:
-        help = f"to reduce over indices write the assignment {syntax.name}=!"
-    elif syntax.name in ("min", "max", "fmin", "fmax") and found > 2:
-        help = f"nest them: {syntax.name}({syntax.name}(a, b), c)"
+        return
+    message = f"{name}: expected {arity} argument{'s' * (arity != 1)} but found {found}"
+    if name in ("min", "max") and found == 1:
+        help = f"to reduce over indices write the assignment {name}=!"
+    elif name in ("min", "max", "fmin", "fmax") and found > 2:
+        help = f"nest them: {name}({name}(a, b), c)"
     else:
-        help = f"{syntax.name} takes {arity}"
-    scope.reporter.error("semantic-arity", message, syntax.span, help)
-    return False
+        help = f"{name} takes {arity}"
+    raise Fault("semantic-arity", message, help)
 
 
-def _build_builtin(scope: Scope, syntax: Apply) -> Typed | None:
-    name = syntax.name
+def _build_builtin(scope: Scope, syntax: Apply) -> Value:
+    name, span = syntax.name, syntax.span
     args = [build_value(scope, arg) for arg in syntax.args]
-    if not _check_arity(scope, syntax, BUILTIN_ARITY[name]):
-        return None
+    _require_arity(syntax, BUILTIN_ARITY[name])
     if name not in BUILTIN_OPERATORS:
         expansion = EXPANSIONS.get(name)
         help = f"write {expansion}" if expansion else "express it with the functions that the language reference lists"
-        message = f"the built-in function {name} is not available yet"
-        scope.reporter.error("unsupported-builtin", message, syntax.span, help)
-        return None
-    operands = _promote_operands(args, F32)
-    if operands is not None:
-        warn_if_narrow(scope, syntax.args, operands[1])
-    if operands is not None and operands[1].is_complex:
-        if name == "fabs":
-            parts = tuple(Call(part, operands[0], syntax.span) for part in ("real", "imag"))
-            return Typed(Call("hypot", parts, syntax.span), operands[1].part)
-        if BUILTIN_OPERATORS[name] not in COMPLEX_OPERATORS:
-            _check_real(scope, name, operands[1], syntax.span)
-            return None
-    return None if operands is None else Typed(Call(BUILTIN_OPERATORS[name], operands[0], syntax.span), operands[1])
+        raise Fault("unsupported-builtin", f"the built-in function {name} is not available yet", help)
+    operands, dtype = _promote(*args, least=F32)
+    warn_if_narrow(scope, syntax.args, dtype)
+    if dtype.is_complex and name == "fabs":
+        parts = tuple(Call(part, operands, span) for part in ("real", "imag"))
+        return Value(Call("hypot", parts, span), dtype.part)
+    if BUILTIN_OPERATORS[name] not in COMPLEX_OPERATORS:
+        _require_real(name, dtype)
+    return Value(Call(BUILTIN_OPERATORS[name], operands, span), dtype)
 
 
-def _build_cast(scope: Scope, syntax: Convert) -> Typed | None:
+def _build_cast(scope: Scope, syntax: Convert, wide: bool) -> Value:
     dtype = TYPE_NAMES[syntax.type_name]
     literal, sign = syntax.value, 1
     if isinstance(literal, Unary) and literal.op == "-":
         literal, sign = literal.operand, -1
-    if isinstance(literal, Number) and dtype != BOOL and not dtype.is_complex and (dtype.is_float or not literal.is_float):
+    is_index = dtype in ((I32, I64) if wide else (I64,)) and is_index_expression(scope, syntax.value)
+    is_number = dtype != BOOL and not dtype.is_complex and not (wide and is_index)
+    if isinstance(literal, Number) and is_number and (dtype.is_float or not literal.is_float):
         # The literal itself in that type: double(0.1) is the double nearest to 0.1, int64(3000000000) needs 64 bits.
-        return _build_number(scope, literal, dtype, sign)
-    if dtype == I64 and subscripts.is_index_expression(scope, syntax.value):
-        wide = subscripts.build_subscript(scope, syntax.value)
-        return None if wide is None else Typed(wide, I64)
-    inner = build_value(scope, syntax.value)
-    if inner is None:
-        return None
+        return _read_literal(literal, dtype, sign)
+    inner = known(build_value(scope, syntax.value, wide=is_index))
     if inner.dtype.is_complex and not dtype.is_complex:
-        return None if not _check_real(scope, spell_type(dtype), inner.dtype, syntax.span) else inner
-    return Typed(convert_expr(inner.expr, inner.dtype, dtype), dtype)
+        _require_real(spell_type(dtype), inner.dtype)
+    return inner if is_index else Value(convert(inner, dtype), dtype)
 
 
-def _build_unary(scope: Scope, syntax: Unary) -> Typed | None:
+def _build_unary(scope: Scope, syntax: Unary, wide: bool) -> Value:
     if syntax.op == "!":
-        condition = build_condition(scope, syntax.operand)
-        return None if condition is None else Typed(Call("not", (condition,), syntax.span), BOOL)
-    if isinstance(syntax.operand, Number):
-        return _build_number(scope, syntax.operand, F32 if syntax.operand.is_float else I32, -1)
-    inner = build_value(scope, syntax.operand)
-    if inner is None or not check_arithmetic(scope, inner.dtype, syntax.operand.span):
-        return None
-    return Typed(Call("neg", (inner.expr,), syntax.span), inner.dtype)
+        return Value(Call("not", (_known_expr(build_condition(scope, syntax.operand)),), syntax.span), BOOL)
+    if isinstance(syntax.operand, Number) and not wide:
+        return _build_number(syntax.operand, sign=-1)
+    inner = known(build_value(scope, syntax.operand, wide))
+    if wide and isinstance(inner.expr, Const):
+        return Value(Const(-inner.expr.value, I64, syntax.span), I64)
+    require_number(inner.dtype, syntax.operand.span)
+    return Value(Call("neg", (inner.expr,), syntax.span), inner.dtype)
 
 
-def check_arithmetic(scope: Scope, dtype: DType, span: Span) -> bool:
+def require_number(dtype: DType, span: Span) -> None:
     """Bools have no arithmetic of their own: what ``true + true`` should be is the user's to say."""
-    if dtype != BOOL:
-        return True
-    help = "convert explicitly, as in int32(a < b), or use && || !"
-    scope.reporter.error("type-bool-arithmetic", "expected a number but found bool", span, help)
-    return False
+    if dtype == BOOL:
+        help = "convert explicitly, as in int32(a < b), or use && || !"
+        raise Fault("type-bool-arithmetic", "expected a number but found bool", help, span)
 
 
 def _is_closed(left: Binary, whole: Binary) -> bool:
@@ -366,35 +379,28 @@ def _is_closed(left: Binary, whole: Binary) -> bool:
     return between.count(")") > between.count("(")
 
 
-def _build_binary(scope: Scope, syntax: Binary) -> Typed | None:
+def _build_binary(scope: Scope, syntax: Binary, wide: bool) -> Value:
     op, left, right, span = syntax.op, syntax.left, syntax.right, syntax.span
     if op in LOGICAL:
         a, b = build_condition(scope, left), build_condition(scope, right)
-        return None if a is None or b is None else Typed(Call(LOGICAL[op], (a, b), span), BOOL)
+        return Value(Call(LOGICAL[op], (_known_expr(a), _known_expr(b)), span), BOOL)
     if op in COMPARISONS and isinstance(left, Binary) and left.op in COMPARISONS and not _is_closed(left, syntax):
         text = span.source.text
         first, middle = text[span.start : left.op_span.end], text[left.op_span.end : syntax.op_span.start].strip()
         help = f"write {first} {middle} && {middle} {text[syntax.op_span.start : span.end]}"
-        scope.reporter.error("type-comparison-chain", "comparisons do not follow each other", span, help)
-        return None
-    if op in COMPARISONS and all(subscripts.is_index_expression(scope, side) for side in (left, right)):
-        x, y = subscripts.build_subscript(scope, left), subscripts.build_subscript(scope, right)
-        return None if x is None or y is None else Typed(Call(COMPARISONS[op], (x, y), span), BOOL)
-    operands = _promote_operands([build_value(scope, left), build_value(scope, right)])
-    if operands is None:
-        return None
-    args, dtype = operands
-    if op not in ("+", "-", "*", "/", "==", "!=") and not _check_real(scope, op, dtype, span):
-        return None
+        raise Fault("type-comparison-chain", "comparisons do not follow each other", help)
+    is_exact = all(is_index_expression(scope, side) for side in (left, right)) if op in COMPARISONS else wide
+    args, dtype = _promote(build_value(scope, left, is_exact), build_value(scope, right, is_exact))
+    if op not in ("+", "-", "*", "/", "==", "!="):
+        _require_real(op, dtype)
     warn_if_narrow(scope, (left, right), dtype)
     if op in COMPARISONS:
-        return Typed(Call(COMPARISONS[op], args, span), BOOL)
-    if not check_arithmetic(scope, dtype, span):
-        return None
-    if op == "/" and isinstance(left, Number) and isinstance(right, Number):
+        return Value(Call(COMPARISONS[op], args, span), BOOL)
+    require_number(dtype, span)
+    if op == "/" and isinstance(left, Number) and isinstance(right, Number) and not wide:
         _warn_if_rounded(scope, left, right, span)
     name = "truediv" if op == "/" and (dtype.is_float or dtype.is_complex) else ARITHMETIC[op]
-    return Typed(Call(name, args, span), dtype)
+    return Value(Call(name, args, span), dtype)
 
 
 def _warn_if_rounded(scope: Scope, left: Number, right: Number, span: Span) -> None:

@@ -2,35 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from polyc.diagnostics import Diagnostic
-from polyc.frontends.tc.scope import Let, Reporter, Scope, check_not_builtin
-from polyc.frontends.tc.subscripts import build_bound, build_subscript, find_access, is_index_expression
-from polyc.frontends.tc.syntax import ClauseSyntax, ConditionSyntax, ExistsSyntax, LetSyntax, RangeSyntax, SyntaxExpr
-from polyc.frontends.tc.values import build_condition, build_value
-from polyc.ir.expr import Expr, Index, children, walk
+from polyc.frontends.core.reports import Reporter
+from polyc.frontends.core.values import measure_expr
+from polyc.frontends.tc.builtins import COMPARISONS, LOGICAL
+from polyc.frontends.tc.scope import Let, Scope, check_not_builtin
+from polyc.frontends.tc.subscripts import find_access, is_index_expression
+from polyc.frontends.tc.syntax import Binary, ClauseSyntax, ConditionSyntax, ExistsSyntax, LetSyntax, RangeSyntax, SyntaxExpr
+from polyc.frontends.tc.values import build_condition, build_subscript, build_value
+from polyc.ir.expr import Expr, Index, walk
 from polyc.ir.program import Condition, Exists, RangeClause, Where
 
 MAX_NODES = 20_000
 MAX_HEIGHT = 220
 """Limits of one expression after lets are inlined: n lets that each use the one before twice make 2^n nodes."""
-
-
-def measure_expr(expr: Expr) -> tuple[int, int]:
-    """Nodes and height of `expr` as a tree; time is linear in its distinct nodes."""
-    known: dict[int, tuple[int, int]] = {}
-    stack = [expr]
-    while stack:
-        node = stack[-1]
-        missing = [c for c in children(node) if id(c) not in known]
-        if missing:
-            stack.extend(missing)
-            continue
-        stack.pop()
-        parts = [known[id(c)] for c in children(node)]
-        known[id(node)] = 1 + sum(n for n, _ in parts), 1 + max((h for _, h in parts), default=0)
-    return known[id(expr)]
 
 
 def check_size(reporter: Reporter, expr: Expr, syntax: SyntaxExpr) -> bool:
@@ -73,6 +58,22 @@ def _build_let(scope: Scope, syntax: SyntaxExpr) -> Let:
     return Let(value, subscript, is_index_expression(scope, syntax), find_access(scope, syntax) is not None)
 
 
+def _build_bound(scope: Scope, syntax: SyntaxExpr) -> Expr | None:
+    """A range bound: like a subscript, without any access to data."""
+    access = find_access(scope, syntax)
+    if access is not None:
+        help = "the size of a loop must be known from the sizes alone: pass it as a size, or mask with ?:"
+        message = "tensor accesses cannot be used in this context"
+        scope.reporter.error("semantic-read-in-bound", message, access.span, help)
+        return None
+    if isinstance(syntax, Binary) and syntax.op in (*COMPARISONS, *LOGICAL):
+        message = "a bound of a range is a number, and this is a condition"
+        help = "clauses are separated by commas: where i in 0:N, i > 1"
+        scope.reporter.error("type-not-integral", message, syntax.span, help)
+        return None
+    return build_subscript(scope, syntax)
+
+
 def build_where(scope: Scope, clauses: tuple[ClauseSyntax, ...], indices: frozenset[str] | None) -> list[Where]:
     """Ranges, conditions and exists clauses of a statement.  `indices` None: unknown after an error."""
     return [
@@ -107,7 +108,7 @@ def _build_ranges(scope: Scope, clauses: tuple[ClauseSyntax, ...], indices: froz
     ranged = {c.index for c in ranges}
     for clause in ranges:
         _check_range_index(scope, clause, indices)
-        bounds = [build_bound(scope, syntax) for syntax in (clause.lower, clause.upper)]
+        bounds = [_build_bound(scope, syntax) for syntax in (clause.lower, clause.upper)]
         lower, upper = bounds
         if lower is None or upper is None:
             continue
@@ -165,9 +166,3 @@ def _build_conditions(scope: Scope, clauses: tuple[ClauseSyntax, ...], indices: 
                 scope.report_undefined(node.name, node.span or clause.span)
         result.append(Condition(condition, clause.span))
     return result
-
-
-def restricts_points(where: Sequence[Where]) -> bool:
-    """Whether the clauses leave out points of the box of the ranges."""
-    bounds = [b for w in where if isinstance(w, RangeClause) for b in (w.lower, w.upper)]
-    return any(isinstance(w, Condition) for w in where) or any(isinstance(n, Index) for b in bounds for n in walk(b))

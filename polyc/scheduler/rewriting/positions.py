@@ -96,7 +96,7 @@ def block_positions(program: Program, ranges: Ranges) -> tuple[Program, Ranges, 
 
 
 def _find_pair(program: Program, place: Statement, ranges: Ranges) -> _Pair | None:
-    """The pair that `polyc.frontends.selection` (or a user) has written as two statements."""
+    """The pair that `polyc.frontends.core.reductions` (or a user) has written as two statements."""
     if place.reduction is None or place.reduction.op != "min" or not place.has_plain_left or len(place.reduction_indices) != 1:
         return None
     (index,) = place.reduction_indices

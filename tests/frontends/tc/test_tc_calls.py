@@ -141,9 +141,8 @@ def test_parentheses_that_open_a_statement() -> None:
        b) = g(A)
       T(i) = -s (c) = g2(A) (d) = g2(a) T(i) = c(i) + d(i) where i < N }"""
     f = parse_tc(text)[0]
-    assert [getattr(s, "target", None) or [t.name for t in s.targets] for s in f.statements] == [
-        *("O", ["a", "b"], "T", ["c"], ["d"], "T")
-    ]
+    assert [[t.name for t in s.targets] for s in f.statements] == [["O"], ["a", "b"], ["T"], ["c"], ["d"], ["T"]]
+    assert [s.is_call for s in f.statements] == [False, True, False, True, True, False]
 
 
 def test_unused_results_are_warned_of() -> None:

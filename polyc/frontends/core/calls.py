@@ -13,11 +13,11 @@ declared shape: range inference then checks the extents as it does for every dec
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import field
-from typing import NamedTuple
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from polyc.diagnostics import Diagnostic, Span
+from polyc.diagnostics import PolycError, Span
+from polyc.frontends.core.builder import Interval, ProgramBuilder, count_dimensions
+from polyc.frontends.core.values import Fault, Reported, Value
 from polyc.ir.expr import Call, Cast, Const, Expr, Index, Read, Size, int_const, reads, rewrite, substitute, walk
 from polyc.ir.program import Condition, Exists, Program, RangeClause, Return, Statement, Tensor, Where
 from polyc.ir.program import element_names as name_elements
@@ -28,27 +28,6 @@ from polyc.records import dataclass, replace
 
 MAX_STATEMENTS = 2048
 """Statements that a program may have after calls are read in place: f that calls g twice, that calls h twice, doubles."""
-
-
-class Interval(NamedTuple):
-    """``lower <= x < lower + extent`` over sizes: `polyc.poly.ranges.Interval`, without the mathematics behind it."""
-
-    lower: Expr
-    extent: Expr
-
-
-class CallFault(Exception):
-    """What is wrong with a call; the front end adds the place."""
-
-    def __init__(self, code: str, message: str, help: str, argument: str | None = None) -> None:
-        super().__init__(message)
-        self.code, self.message, self.help = code, message, help
-        self.argument = argument
-        """The parameter of the callee whose argument is at fault, where it is one."""
-
-
-class Incomplete(Exception):
-    """An argument needs a tensor whose statement has an error, which is reported there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,63 +41,37 @@ class Argument:
     """Made of literals only: it takes the parameter's element type."""
 
 
-@dataclass(frozen=True, slots=True)
-class CallResult:
-    """A result of a call: the user's name of it, the callee, and the place of the name."""
+def call(b: ProgramBuilder, callee: Program, arguments: Mapping[str, Argument], span: Span) -> tuple[Tensor, ...]:
+    """Add the statements of `callee` for `arguments` (by parameter); its results as versions of the caller.
 
-    name: str
-    callee: str
-    span: Span
-
-
-@dataclass(slots=True)
-class Caller:
-    """What a front end knows of the program that it is reading, up to the call."""
-
-    sizes: Sequence[str]
-    tensors: Mapping[str, Tensor]
-    """All versions so far by name."""
-    statements: Sequence[Statement]
-    intervals: dict[str, tuple[Interval, ...]]
-    """Versions whose ranges earlier calls have needed; kept by the front end from call to call."""
-    spell: Callable[[DType], str] = str
-    """The name of an element type in the notation of the caller."""
-    callees: dict[int, tuple[Program, dict[str, tuple[Interval, ...]]]] = field(default_factory=dict)
-    """Ranges of called programs, by identity; kept by the front end, too."""
+    Raises `Fault` where the arguments do not fit; `Reported` where an error stands in the caller's statements, or where ranges
+    of these, or of the callee, cannot be inferred."""
+    b.n_calls += 1
+    try:
+        return _inline(b, callee, arguments, span)
+    except PolycError as error:
+        b.reporter.add(*error.diagnostics)
+        raise Reported from None
 
 
-@dataclass(frozen=True, slots=True)
-class Inlined:
-    """What a call adds to the program of its caller; `results` are versions in the order of the callee's returns."""
-
-    tensors: tuple[Tensor, ...]
-    statements: tuple[Statement, ...]
-    results: tuple[Tensor, ...]
-
-
-def inline_program(callee: Program, arguments: Mapping[str, Argument], caller: Caller, number: int, span: Span) -> Inlined:
-    """The statements of `callee` for `arguments` (by parameter); `number` tells the calls of one caller apart.
-
-    Raises `CallFault` where the arguments do not fit, and PolycError where ranges of the caller so far, or of the callee,
-    cannot be inferred; `Incomplete` where an error stands in the caller's statements.
-    """
-    if len(caller.statements) + len(callee.statements) > MAX_STATEMENTS:
+def _inline(b: ProgramBuilder, callee: Program, arguments: Mapping[str, Argument], span: Span) -> tuple[Tensor, ...]:
+    if len(b.statements) + len(callee.statements) > MAX_STATEMENTS:
         message = f"with {callee.name} the calls of this program grow to more than {MAX_STATEMENTS} statements"
-        raise CallFault("budget-calls", message, "call operators that call others fewer times, or compile the parts apart")
+        raise Fault("budget-calls", message, "call operators that call others fewer times, or compile the parts apart")
     accumulated = next((r for r in callee.returns if r.initial is not None), None)
     if accumulated is not None:
         message = f"{callee.name} adds to what its result {accumulated.name} holds before, and a call has no such array"
-        raise CallFault("semantic-call", message, f"let {callee.name} set the starting value of {accumulated.name} itself")
+        raise Fault("semantic-call", message, f"let {callee.name} set the starting value of {accumulated.name} itself")
     for p in callee.parameters:
-        _check_argument(callee, callee.tensor(p), arguments[p], caller)
-    extents = {p: _find_intervals(arguments[p].version, caller) for p in callee.parameters}
-    sizes = _bind_sizes(callee, arguments, extents, caller)
-    prefix = f"{callee.name}.{number}"
-    splice = _Splice(callee, prefix, sizes, {*caller.sizes, *(t.base for t in caller.tensors.values())})
+        _check_argument(callee, callee.tensor(p), arguments[p], b)
+    extents = {p: _find_intervals(arguments[p].version, b) for p in callee.parameters}
+    sizes = _bind_sizes(callee, arguments, extents, b)
+    prefix = f"{callee.name}.{b.n_calls}"
+    splice = _Splice(callee, prefix, sizes, {*b.sizes, *(t.base for t in b.tensors.values())})
     copies = [
         _copy_argument(callee, callee.tensor(p), arguments[p], extents[p], splice)
         for p in callee.parameters
-        if not _fits(callee.tensor(p), arguments[p], extents[p], sizes, caller)
+        if not _fits(callee.tensor(p), arguments[p], extents[p], sizes, b)
     ]
     names = {t.name: f"{prefix}.{t.name}" for t in callee.tensors if t.role not in ("input", "accumulated")}
     names |= {p: arguments[p].version for p in callee.parameters} | {t.base_parameter: t.tensor.name for t in copies}
@@ -127,9 +80,9 @@ def inline_program(callee: Program, arguments: Mapping[str, Argument], caller: C
     tensors += [splice.tensor(t) for t in callee.tensors if t.role not in ("input", "accumulated")]
     statements = [c.statement for c in copies] + [splice.statement(s) for s in callee.statements]
     results: list[Tensor] = []
-    if id(callee) not in caller.callees:
-        caller.callees[id(callee)] = callee, infer_intervals(callee)
-    inferred = caller.callees[id(callee)][1]
+    if id(callee) not in b.callees:
+        b.callees[id(callee)] = callee, infer_intervals(callee)
+    inferred = b.callees[id(callee)][1]
     by_name = {t.name: t for t in tensors}
     for r in callee.returns:
         result = by_name[names[r.version]]
@@ -140,9 +93,19 @@ def inline_program(callee: Program, arguments: Mapping[str, Argument], caller: C
             statements.append(_copy(copied, result.name, origin, span, splice.taken))
             tensors.append(copied)
             result = copied
-        caller.intervals[result.name] = tuple(Interval(int_const(0), i.extent) for i in intervals)
+        b.intervals[result.name] = tuple(Interval(int_const(0), i.extent) for i in intervals)
         results.append(result)
-    return Inlined(tuple(tensors), tuple(statements), tuple(results))
+    b.tensors |= {t.name: t for t in tensors}
+    b.made |= {t.name: callee.name for t in tensors}
+    b.add(*statements)
+    return tuple(results)
+
+
+def add_scalar(b: ProgramBuilder, version: str, base: str, dtype: DType, value: Value, span: Span) -> Argument:
+    """A tensor of rank 0 that holds the value of an argument."""
+    b.add_tensor(version, dtype, 0, base, span, ())
+    b.add(Statement("", version, (), (), b.notation.convert(value, dtype), None, (), span))
+    return Argument(version, "the argument", span, value.weak and value.dtype == dtype)
 
 
 def copy_tensor(source: Tensor, target: Tensor, span: Span, taken: Collection[str]) -> Statement:
@@ -150,36 +113,30 @@ def copy_tensor(source: Tensor, target: Tensor, span: Span, taken: Collection[st
     return _copy(target, source.name, (int_const(0),) * source.rank, span, taken)
 
 
-def drop_unused_calls(
-    program: Program, made: Mapping[str, str], results: Mapping[str, CallResult]
-) -> tuple[Program, list[Diagnostic]]:
-    """The program without statements of calls that nothing needs, and a warning for each result that is not used.
-
-    `made` has the name of the callee for each version that a call has made, `results` those that the caller has names for."""
+def drop_unused_calls(b: ProgramBuilder, program: Program) -> Program:
+    """The program without statements of calls that nothing needs; results that are not used are warned of."""
     reading: dict[str, set[str]] = {}
     for s in program.statements:
         reading.setdefault(s.target, set()).update(r.tensor for r in _all_reads(s))
-    live = {r.version for r in program.returns} | {t for t in reading if t not in made}
+    live = {r.version for r in program.returns} | {t for t in reading if t not in b.made}
     stack = list(live)
     while stack:
         fresh = reading.get(stack.pop(), set()) - live
         live |= fresh
         stack.extend(fresh)
-    unused = {t for t in made if t not in live}
+    unused = {t for t in b.made if t not in live}
     if not unused:
-        return program, []
+        return program
+    help = "return it or read it; a result that is not wanted is given a name with _ in front"
+    for version, r in b.results.items():
+        if version in unused and not r.name.startswith("_"):
+            b.reporter.warn("semantic-unused-result", f"{r.name}, a result of {r.callee}, is not used", r.span, help)
     statements = tuple(s for s in program.statements if s.target not in unused)
-    kept = replace(
+    return replace(
         program,
         statements=tuple(replace(s, name=f"S{n}") for n, s in enumerate(statements)),
         tensors=tuple(t for t in program.tensors if t.name not in unused),
     )
-    help = "return it or read it; a result that is not wanted is given a name with _ in front"
-    return kept, [
-        Diagnostic("semantic-unused-result", f"{r.name}, a result of {r.callee}, is not used", r.span, help, "warning")
-        for version, r in results.items()
-        if version in unused and not r.name.startswith("_")
-    ]
 
 
 def infer_intervals(program: Program) -> dict[str, tuple[Interval, ...]]:
@@ -211,25 +168,20 @@ def _all_reads(s: Statement) -> Iterable[Read]:
             yield from reads(w.value)
 
 
-def _check_argument(callee: Program, parameter: Tensor, argument: Argument, caller: Caller) -> None:
+def _check_argument(callee: Program, parameter: Tensor, argument: Argument, caller: ProgramBuilder) -> None:
     given = caller.tensors[argument.version]
     if given.rank != parameter.rank:
-        message = (
-            f"{parameter.base} of {callee.name} has {_count(parameter.rank)}, and {argument.shown} has {_count(given.rank)}"
-        )
+        wanted, found = count_dimensions(parameter.rank), count_dimensions(given.rank)
+        message = f"{parameter.base} of {callee.name} has {wanted}, and {argument.shown} has {found}"
         help = "give a tensor with one dimension for each, or read the elements that are meant into one first"
-        raise CallFault("semantic-rank", message, help, parameter.name)
+        raise Fault("semantic-rank", message, help, argument.span)
     if given.dtype != parameter.dtype and not argument.is_weak:
-        wanted, found = caller.spell(parameter.dtype), caller.spell(given.dtype)
+        wanted, found = caller.notation.spell(parameter.dtype), caller.notation.spell(given.dtype)
         message = f"{parameter.base} of {callee.name} is {wanted}, and {argument.shown} is {found}"
-        raise CallFault("type-call", message, f"cast it first, in a tensor of its own: {wanted}(…)", parameter.name)
+        raise Fault("type-call", message, f"cast it first, in a tensor of its own: {wanted}(…)", argument.span)
 
 
-def _count(rank: int) -> str:
-    return f"{rank} dimension{'s' if rank != 1 else ''}"
-
-
-def _find_intervals(version: str, caller: Caller) -> tuple[Interval, ...]:
+def _find_intervals(version: str, caller: ProgramBuilder) -> tuple[Interval, ...]:
     """Where a version of the caller starts and how far it extends: declared, known from an earlier call, or inferred now."""
     tensor = caller.tensors[version]
     if tensor.shape is not None:
@@ -239,11 +191,9 @@ def _find_intervals(version: str, caller: Caller) -> tuple[Interval, ...]:
     return caller.intervals[version]
 
 
-def _slice_program(version: str, caller: Caller) -> Program:
+def _slice_program(version: str, caller: ProgramBuilder) -> Program:
     """The statements that `version` needs, from tensors whose shapes are known on."""
-    writers: dict[str, list[Statement]] = {}
-    for s in caller.statements:
-        writers.setdefault(s.target, []).append(s)
+    writers = caller.writers
     inputs: dict[str, Tensor] = {}
     inside: dict[str, Tensor] = {}
     stack = [version]
@@ -255,7 +205,7 @@ def _slice_program(version: str, caller: Caller) -> Program:
         known = caller.intervals.get(name)
         is_based = known is not None and all(i.lower == int_const(0) for i in known)
         if name not in writers and tensor.role not in ("input", "accumulated"):
-            raise Incomplete
+            raise Reported
         if tensor.role in ("input", "accumulated") or (is_based and name != version):
             shape = tensor.shape if known is None else tuple(i.extent for i in known)
             inputs[name] = replace(tensor, role="input", shape=shape)
@@ -274,7 +224,7 @@ def _slice_program(version: str, caller: Caller) -> Program:
 
 
 def _bind_sizes(
-    callee: Program, arguments: Mapping[str, Argument], extents: Mapping[str, tuple[Interval, ...]], caller: Caller
+    callee: Program, arguments: Mapping[str, Argument], extents: Mapping[str, tuple[Interval, ...]], caller: ProgramBuilder
 ) -> dict[str, Expr]:
     """The extent that each size symbol of the callee stands for; declared ones before inferred ones."""
     sizes: dict[str, Expr] = {}
@@ -289,12 +239,12 @@ def _bind_sizes(
             if isinstance(wanted, Const) and isinstance(interval.extent, Const) and wanted != interval.extent:
                 shown = f"dimension {d} of {arguments[p].shown}"
                 message = f"{shown} has extent {interval.extent.value}, and {p} of {callee.name} has {wanted.value} there"
-                raise CallFault("semantic-call", message, "give a tensor of that extent", p)
+                raise Fault("semantic-call", message, "give a tensor of that extent", arguments[p].span)
     return sizes
 
 
 def _fits(
-    parameter: Tensor, argument: Argument, intervals: Sequence[Interval], sizes: Mapping[str, Expr], caller: Caller
+    parameter: Tensor, argument: Argument, intervals: Sequence[Interval], sizes: Mapping[str, Expr], caller: ProgramBuilder
 ) -> bool:
     """Whether a tensor can be read as the parameter as it stands: no other origin, extent or element type."""
     if caller.tensors[argument.version].dtype != parameter.dtype:

@@ -1,0 +1,1 @@
+"""What `.tc` texts and decorated functions mean alike: values, versions of tensors, assignments, reductions and calls."""

@@ -1,0 +1,268 @@
+"""One definition as it is read: the versions of its tensors, its statements, and what assignments to parts of a tensor mean."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import field
+from typing import NamedTuple
+
+from polyc.diagnostics import Source, Span
+from polyc.frontends.core.reports import Reporter
+from polyc.frontends.core.values import Fault, Value
+from polyc.ir.expr import Expr, Index, Read, identity_of, index_names, reads
+from polyc.ir.program import Condition, Program, RangeClause, Reduction, Return, Role, Statement, Tensor, Where, element_names
+from polyc.ir.read_sites import keep_reads
+from polyc.ir.types import DType
+from polyc.records import dataclass, replace
+
+Shape = tuple[Expr, ...] | None
+"""Extents, None where they are inferred."""
+
+
+@dataclass(frozen=True, slots=True)
+class Notation:
+    """How a notation spells element types, converts values, and words what the laws of all notations refuse."""
+
+    spell: Callable[[DType], str]
+    convert: Callable[[Value, DType], Expr]
+    """A value as an expression of that type; that it fits is checked before."""
+    words: Mapping[str, tuple[str, str]]
+    """Message and way out by the name of the law, with places for what a message names: ``{name}``, ``{wanted}``, …."""
+
+    def fault(self, code: str, law: str, span: Span | None = None, **named: object) -> Fault:
+        message, help = self.words[law]
+        return Fault(code, message.format(**named), help.format(**named), span)
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A left side: the tensor's name, and int64 subscripts."""
+
+    name: str
+    subscripts: tuple[Expr, ...]
+    span: Span
+
+    @property
+    def rank(self) -> int:
+        return len(self.subscripts)
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """Both sides of a statement: values for the elements of targets, at points that `where` restricts.
+
+    `left` are the indices of the left side, and `op` how the notation writes the reduction over the others."""
+
+    targets: tuple[Target, ...]
+    values: tuple[Value, ...]
+    left: tuple[str, ...]
+    where: tuple[Where, ...]
+    op: str
+    span: Span
+    op_span: Span | None = None
+
+    @property
+    def others(self) -> tuple[str, ...]:
+        """Indices that are reduced over, by first appearance."""
+        return reduced_indices(self.values, self.left)
+
+    def draft(self, value: Expr) -> Statement:
+        """The statement without its target and reduction; what the text reads and `value` does not, it keeps in mind."""
+        indices = (*self.left, *self.others)
+        draft = Statement("", "", self.targets[0].subscripts, indices, value, None, self.where, self.span)
+        unread = [e for v in self.values for e in v.unread]
+        return keep_reads(draft, unread) if unread else draft
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """The latest version of a tensor name.  `dtype` None: its statement had an error, and what reads it stays silent."""
+
+    name: str
+    dtype: DType | None
+    rank: int | None
+    is_weak: bool = False
+    """Assigned from literals only: it takes the element type of what it meets, like the literals."""
+    shape: Shape = None
+    is_parameter: bool = False
+    span: Span | None = None
+
+
+class Interval(NamedTuple):
+    """``lower <= x < lower + extent`` over sizes: `polyc.poly.ranges.Interval`, without the mathematics behind it."""
+
+    lower: Expr
+    extent: Expr
+
+
+@dataclass(frozen=True, slots=True)
+class CallResult:
+    """A result of a call: the user's name of it, the callee, and the place of the name."""
+
+    name: str
+    callee: str
+    span: Span
+
+
+@dataclass(slots=True, eq=False)
+class ProgramBuilder:
+    """What is known of a definition after the statements so far."""
+
+    reporter: Reporter
+    notation: Notation
+    sizes: Collection[str] = ()
+    current: dict[str, Version] = field(default_factory=dict)
+    """The latest version of each name, parameters included."""
+    tensors: dict[str, Tensor] = field(default_factory=dict)
+    """All versions by their own names."""
+    statements: list[Statement] = field(default_factory=list)
+    writers: dict[str, list[Statement]] = field(default_factory=dict)
+    """Statements by the version that they write."""
+    n_versions: dict[str, int] = field(default_factory=dict)
+    n_calls: int = 0
+    intervals: dict[str, tuple[Interval, ...]] = field(default_factory=dict)
+    """Versions whose ranges a call has needed, so that no more parts may be assigned."""
+    callees: dict[int, tuple[Program, dict[str, tuple[Interval, ...]]]] = field(default_factory=dict)
+    """Ranges of called programs, by identity."""
+    made: dict[str, str] = field(default_factory=dict)
+    """Callee by version that a call has made."""
+    results: dict[str, CallResult] = field(default_factory=dict)
+    """By version, the results of calls that have a name."""
+
+    # -- versions and statements
+    def next_version(self, name: str) -> str:
+        """The name of the version that the next assignment to `name` makes."""
+        count = self.n_versions.get(name, 0)
+        return f"{name}.{count}" if count else name
+
+    def declared_shape(self, name: str, rank: int) -> Shape:
+        """The extents that the definition declares for a result."""
+        return None
+
+    def declared_type(self, name: str) -> DType | None:
+        """The element type that it declares."""
+        return None
+
+    def kept_type(self, name: str, dtype: DType, span: Span | None = None) -> DType:
+        """The element type of what is given values of `dtype`: the declared one.  Raises `Fault` where that is narrower."""
+        return self.declared_type(name) or dtype
+
+    def add_tensor(
+        self, version: str, dtype: DType, rank: int, base: str, span: Span, shape: Shape = None, role: Role = "temporary"
+    ) -> None:
+        """A version that no name stands for yet."""
+        self.tensors[version] = Tensor(version, dtype, rank, shape, role, base, span)
+
+    def define(self, name: str, rank: int, span: Span, dtype: DType | None, is_weak: bool = False) -> str:
+        """A new version of a name, now its current one; without a type after an error."""
+        version, shape = self.next_version(name), self.declared_shape(name, rank)
+        if dtype is not None:
+            self.add_tensor(version, dtype, rank, name, span, shape)
+        self.rename(name, Version(version, dtype, rank, is_weak, shape, False, span))
+        return version
+
+    def rename(self, name: str, version: Version) -> None:
+        """Let `name` stand for a version that has a name of its own."""
+        self.n_versions[name] = self.n_versions.get(name, 0) + 1
+        self.current[name] = version
+
+    def add(self, *statements: Statement) -> None:
+        for s in statements:
+            self.statements.append(s)
+            self.writers.setdefault(s.target, []).append(s)
+
+    # -- assignments
+    def is_assigned(self, name: str) -> bool:
+        """Whether statements above write the current version of `name`."""
+        return name in self.current and self.current[name].name in self.writers
+
+    def joins_version(self, target: Target, draft: Statement) -> bool:
+        """Whether an assignment to a part of a tensor belongs to the version that the statements above write.
+
+        It does where it assigns a part, or continues a tensor of which only parts are assigned by reading other elements of it,
+        unless it assigns the same part again.  Raises `Fault` where that version can have no more parts."""
+        previous = self.current.get(target.name)
+        if previous is None or previous.name not in self.writers:
+            return False
+        writers, is_made = self.writers[previous.name], previous.name in self.made
+        recurs = not is_made and all(w.writes_part for w in writers) and _reads_others(previous.name, draft)
+        if not (draft.writes_part or recurs) or (len(writers) == 1 and is_same_part(writers[0], draft)):
+            return False
+        rank, found = previous.rank or 0, len(draft.subscripts)
+        if rank != found:
+            ranks = {"rank": count_dimensions(rank), "found": count_dimensions(found)}
+            raise self.notation.fault("semantic-rank", "part-rank", target.span, name=target.name, **ranks)
+        if previous.name in self.intervals:
+            if is_made:
+                raise self.notation.fault("semantic-call-part", "part-of-result", target.span, name=target.name)
+            message = f"{target.name} is given to a call above, and this assigns another part of it"
+            raise Fault("semantic-call-part", message, f"assign all parts of {target.name} above the call", target.span)
+        return True
+
+    def read_previous(self, target: Target, previous: Version) -> Value:
+        """The element of the version before that a reduction into `target` starts from."""
+        assert previous.dtype is not None
+        names = element_names(self.next_version(target.name), target.subscripts)
+        element = tuple(Index(n, e.span) for n, e in zip(names, target.subscripts, strict=True))
+        return Value(Read(previous.name, element, target.span), previous.dtype, previous.is_weak)
+
+    def add_assignment(
+        self, draft: Statement, target: Target, value: Value, op: str | None, init: Expr | None, joins: bool
+    ) -> str:
+        """Add ``target = value``, or ``op=`` from `init` or the identity of `op`; the version that it writes.
+
+        A reduction without reduced indices stays one where points are left out: elements without any have the identity."""
+        reduction = None
+        if op is not None and (init is not None or restricts_points(draft) or set(draft.indices) != set(draft.left_indices)):
+            reduction = Reduction(op, identity_of(op, value.dtype) if init is None else init)
+        version = (
+            self.current[target.name].name
+            if joins
+            else self.define(target.name, target.rank, target.span, value.dtype, value.weak)
+        )
+        self.add(replace(draft, target=version, value=self.notation.convert(value, value.dtype), reduction=reduction))
+        return version
+
+    # -- the program
+    def build(self, name: str, parameters: Collection[str], returns: tuple[Return, ...], source: Source | None) -> Program:
+        """All of it, with the versions that are returned as outputs."""
+        last = {r.version for r in returns}
+        return Program(
+            name=name,
+            sizes=tuple(self.sizes),
+            tensors=tuple(replace(t, role="output") if t.name in last else t for t in self.tensors.values()),
+            parameters=tuple(parameters),
+            returns=returns,
+            statements=tuple(replace(s, name=f"S{n}") for n, s in enumerate(self.statements)),
+            source=source,
+        )
+
+
+def reduced_indices(values: Iterable[Value], left: Collection[str]) -> tuple[str, ...]:
+    """Indices of the values that are not on the left side, by first appearance."""
+    return tuple(n for n in dict.fromkeys(n for v in values for n in v.index_names) if n not in left)
+
+
+def count_dimensions(rank: int) -> str:
+    """``1 dimension``."""
+    return f"{rank} dimension{'s' * (rank != 1)}"
+
+
+def is_same_part(a: Statement, b: Statement) -> bool:
+    """Whether two statements write the same elements by their text."""
+    return a.subscripts == b.subscripts and _left_clauses(a) == _left_clauses(b)
+
+
+def restricts_points(s: Statement) -> bool:
+    """Whether the clauses leave out points of the box of the ranges, or the left side elements."""
+    bounds = [b for w in s.where if isinstance(w, RangeClause) for b in (w.lower, w.upper)]
+    return any(isinstance(w, Condition) for w in s.where) or bool(index_names(*bounds)) or not s.has_plain_left
+
+
+def _reads_others(version: str, draft: Statement) -> bool:
+    return any(r.tensor == version and r.subscripts != draft.subscripts for r in reads(draft.value))
+
+
+def _left_clauses(s: Statement) -> list[Where]:
+    left = set(s.left_indices)
+    return [w for w in s.where if isinstance(w, Condition) or (isinstance(w, RangeClause) and w.index in left)]

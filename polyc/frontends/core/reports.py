@@ -1,0 +1,74 @@
+"""What a front end finds: collected, so that all errors of a definition are raised at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import field
+from typing import Literal
+
+from polyc.diagnostics import (
+    CompileBudgetError,
+    Diagnostic,
+    PolycError,
+    SemanticError,
+    Span,
+    SyntaxErrorInSource,
+    UnsupportedError,
+)
+from polyc.frontends.core.values import Fault
+from polyc.records import dataclass
+
+
+@dataclass(slots=True)
+class Reporter:
+    """Findings in the order in which they were made; the same one at the same place counts once."""
+
+    found: dict[tuple[str, str, int, int], Diagnostic] = field(default_factory=dict)
+
+    def add(self, *diagnostics: Diagnostic) -> None:
+        for d in diagnostics:
+            place = (d.span.start, d.span.end) if d.span else (-1, -1)
+            self.found.setdefault((d.code, d.message, *place), d)
+
+    def error(self, code: str, message: str, span: Span | None, help: str) -> None:
+        self.add(Diagnostic(code, message, span, help))
+
+    def warn(self, code: str, message: str, span: Span | None, help: str) -> None:
+        self.add(Diagnostic(code, message, span, help, "warning"))
+
+    def report(self, fault: Fault, span: Span) -> None:
+        """A fault at its place, or else at `span`."""
+        self.error(fault.code, fault.message, fault.span or span, fault.help)
+
+    @property
+    def diagnostics(self) -> list[Diagnostic]:
+        return list(self.found.values())
+
+    @property
+    def errors(self) -> list[Diagnostic]:
+        return self._of("error")
+
+    @property
+    def warnings(self) -> list[Diagnostic]:
+        return self._of("warning")
+
+    @property
+    def n_errors(self) -> int:
+        return len(self.errors)
+
+    def _of(self, severity: Literal["error", "warning"]) -> list[Diagnostic]:
+        return [d for d in self.found.values() if d.severity == severity]
+
+
+def raise_errors(errors: Iterable[Diagnostic]) -> None:
+    """Raise all errors, as the class that fits them: a plain mistake outweighs what is merely not possible yet."""
+    kinds = {e.code.split("-")[0] for e in errors}
+    error: type[PolycError] = SemanticError
+    if kinds == {"budget"}:
+        error = CompileBudgetError
+    elif kinds <= {"unsupported", "budget"}:
+        error = UnsupportedError
+    elif kinds == {"syntax"}:
+        error = SyntaxErrorInSource
+    if kinds:
+        raise error(*errors)
