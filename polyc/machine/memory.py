@@ -111,6 +111,18 @@ class Prefetchers:
     """Bytes ahead of a loop of a few operations for each vector: the latency of memory times the rate of the loop."""
     far_distance: int = 12 << 10
     """Bytes ahead of a loop that reads several rows, or whole lines, in each iteration."""
+    strided_distance: int = 16
+    """Steps ahead of a strided read: as many cycles as the last-level cache takes, where each step is a few products."""
+    block_distance: int = 8 << 10
+    """Bytes ahead of a loop over blocks of rows: one block of this size, several of smaller ones."""
+    near_distance: int = 4 << 10
+    """The same of blocks without gaps, to either cache."""
+    row_distance: int = 32 << 10
+    """Bytes of whole rows ahead of a loop that reads each of them several times."""
+    least_row: int = 512
+    """Bytes of a row below which hardware is beyond its end before it is read."""
+    least_panel: int = 4096
+    """Bytes of a panel below which requests cost as much as waiting."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,8 +42,8 @@ from polyc.ir.linear import index_coefficients
 from polyc.ir.loops import Buffer, If, Loop, LoopNest, Prefetch, Store, Update, known_length
 from polyc.ir.simplify import constant_of, simplify
 from polyc.ir.walk import Body, Scope, nodes_in
+from polyc.machine import Machine
 from polyc.records import dataclass, replace
-from polyc.target import Target
 
 CacheLevel = Literal[1, 2]
 
@@ -70,10 +70,10 @@ class Arrays:
     buffers: Mapping[str, Buffer]
     read_only: Mapping[str, Buffer]
     large: Mapping[str, Buffer]
-    target: Target
+    target: Machine
 
 
-def arrays_of(nest: LoopNest, target: Target) -> Arrays:
+def arrays_of(nest: LoopNest, target: Machine) -> Arrays:
     kept = read_arrays(nest)
     return Arrays({b.name: b for b in nest.buffers}, kept, {n: b for n, b in kept.items() if is_large(b, target)}, target)
 
@@ -85,7 +85,7 @@ def read_arrays(nest: LoopNest) -> dict[str, Buffer]:
     return {b.name: b for b in nest.buffers if b.space == "argument" and b.name not in written}
 
 
-def is_large(buffer: Buffer, target: Target) -> bool:
+def is_large(buffer: Buffer, target: Machine) -> bool:
     size = bytes_of(buffer)
     return size is None or size > target.l2
 
@@ -96,7 +96,7 @@ def bytes_of(buffer: Buffer) -> int | None:
     return math.prod(extents) * buffer.dtype.itemsize if len(extents) == len(buffer.shape) else None
 
 
-def is_far(buffer: Buffer, target: Target) -> Expr | None:
+def is_far(buffer: Buffer, target: Machine) -> Expr | None:
     """The test whether a call's array lies beyond the second-level cache; None where its size is known."""
     if bytes_of(buffer) is not None:
         return None

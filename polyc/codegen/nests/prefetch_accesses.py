@@ -13,7 +13,6 @@ import math
 from collections.abc import Iterator
 from itertools import product
 
-from polyc.codegen.nests import prefetch_model as model
 from polyc.codegen.nests.prefetch import Ahead, Arrays, arrays_of, is_far, reads_of_stores, request, run_bytes
 from polyc.ir.access import stride_of, with_values
 from polyc.ir.expr import Const, Expr, Read, Select, ge, index_names, int_const, mentions, reads, substitute, walk
@@ -21,11 +20,23 @@ from polyc.ir.linear import index_coefficients
 from polyc.ir.loops import Buffer, Loop, LoopNest, Node, Update, known_length
 from polyc.ir.simplify import constant_of, simplify
 from polyc.ir.walk import Scope, rewrite_nest, rewrite_nodes
+from polyc.machine import Level, Machine, Share
 from polyc.records import replace
-from polyc.target import Target
+
+MOST_ROWS_AHEAD = 64
+"""Rows of an iteration that are requested ahead, however short."""
+
+MOST_STEP = 4
+"""Elements from lane to lane of a window up to which all elements in between are loaded."""
+
+MOST_TERMS = 64
+"""Terms of a window's sum for each element, above which arithmetic hides the latency."""
+
+MOST_PIECES, STEP_LINES = 8, 32
+"""Pieces of rows that are requested in one iteration, and cache lines of each where windows read in steps."""
 
 
-def prefetch_accesses(nest: LoopNest, target: Target) -> LoopNest:
+def prefetch_accesses(nest: LoopNest, target: Machine) -> LoopNest:
     """The nest with requests in front of the bodies of such loops, for arrays beyond the second-level cache."""
     arrays = arrays_of(nest, target)
 
@@ -59,8 +70,9 @@ def _indirect_rows(loop: Loop, scope: Scope, arrays: Arrays) -> Iterator[Ahead]:
         for row in _unrolled(read, [n for n in inside.loops if n.kind == "unroll"]):
             for node in reversed(inner):
                 row = with_values(row, {node.var: node.lower})
-            pieces[row] = max(pieces.get(row, 0), min(size, model.ROW_LINES * arrays.target.cache_line))
-    distance = model.rows_ahead(sum(pieces.values()), arrays.target)
+            pieces[row] = max(pieces.get(row, 0), min(size, arrays.target.prefetchers.lines * arrays.target.cache_line))
+    room = arrays.target.room(Level.L1, Share.QUARTER)
+    distance = max(1, min(MOST_ROWS_AHEAD, room // max(1, sum(pieces.values()))))
     yield from (Ahead(row, scope.loops_in_order, distance, size) for row, size in pieces.items())
 
 
@@ -103,12 +115,13 @@ def _windows(loop: Loop, scope: Scope, arrays: Arrays) -> Iterator[Ahead]:
         step = abs((coefficients[-1] or {}).get(vector.var, 0))
         chosen = (e for e in walk(node.value) if isinstance(e, Select) and mentions(e.condition, vector.var))
         is_masked = any(read in reads(e.then) for e in chosen)
-        is_stepping = 2 <= step <= model.MOST_STEP and not model.follows_steps(arrays.target)
-        trips = [n.max_trip or known_length(n) or model.MOST_TERMS + 1 for n in sums]
+        is_stepping = 2 <= step <= MOST_STEP and not arrays.target.follows_windows
+        trips = [n.max_trip or known_length(n) or MOST_TERMS + 1 for n in sums]
         size, stride = run_bytes(buffer, read, (vector,)), constant_of(buffer.strides[-1])
-        if not (is_masked or is_stepping) or math.prod(trips) > model.MOST_TERMS or size is None or not stride:
+        if not (is_masked or is_stepping) or math.prod(trips) > MOST_TERMS or size is None or not stride:
             continue
-        skip, n_lines = model.window_ahead(is_stepping)
+        known = arrays.target.prefetchers
+        skip, n_lines = (known.far_distance, STEP_LINES) if is_stepping else (known.distance, known.lines)
         last: dict[str, Expr] = {n.var: simplify(n.upper - n.step) for n in sums}
         last[vector.var] = vector.lower
         backs = [range(_count_new(scope.loops, n, read)) for n in sums]
@@ -117,9 +130,7 @@ def _windows(loop: Loop, scope: Scope, arrays: Arrays) -> Iterator[Ahead]:
             there = {n.var: simplify(last[n.var] - b * n.step) for n, b in zip(sums, back, strict=True)}
             size = min(size, n_lines * arrays.target.cache_line)
             found.append(Ahead(with_values(read, last | there), (), 0, size, beyond=skip // stride))
-        if len(found) > model.MOST_PIECES or index_names(*(s for a in found for s in a.read.subscripts)) & {
-            n.var for n in inner
-        }:
+        if len(found) > MOST_PIECES or index_names(*(s for a in found for s in a.read.subscripts)) & {n.var for n in inner}:
             continue
         weight = _weigh(read, last)
         if read.tensor not in furthest or weight > furthest[read.tensor][0]:
@@ -155,18 +166,30 @@ def _far_steps(loop: Loop, arrays: Arrays) -> Iterator[Ahead]:
 
     They come to the second-level cache: rows whole pages apart meet in one set of the first one."""
     length = known_length(loop)
-    if not loop.registers or loop.kind != "serial" or (length is not None and length < model.LEAST_STEPS * loop.step):
+    if (
+        not loop.registers
+        or loop.kind != "serial"
+        or (length is not None and length < arrays.target.prefetchers.strided_steps * loop.step)
+    ):
         return
+    line = arrays.target.cache_line
     for read, node, scope in reads_of_stores(loop.body):
         buffer, inner = arrays.large.get(read.tensor), scope.loops
         is_tile = len(inner) == len(scope.path) and all(n.is_expanded for n in inner) and inner and inner[-1].kind == "vector"
         size = run_bytes(buffer, read, inner) if buffer is not None and is_tile and isinstance(node, Update) else None
-        if buffer is None or size is None or not model.is_step(size, arrays.target) or not _moves_far(read, buffer, loop, size):
+        if (
+            buffer is None
+            or size is None
+            or not line <= size <= arrays.target.prefetchers.strided_lines * line
+            or not _moves_far(read, buffer, loop, size)
+        ):
             continue
         first = with_values(read, {n.var: n.lower for n in inner})
-        is_long = None if length is not None else ge(loop.upper - loop.lower, model.LEAST_STEPS * loop.step)
+        is_long = (
+            None if length is not None else ge(loop.upper - loop.lower, arrays.target.prefetchers.strided_steps * loop.step)
+        )
         tests = tuple(test for test in (is_long, is_far(buffer, arrays.target)) if test is not None)
-        yield Ahead(first, (loop,), model.STEPS_AHEAD, size, 2, tests)
+        yield Ahead(first, (loop,), arrays.target.prefetchers.strided_distance, size, 2, tests)
 
 
 def _moves_far(read: Read, buffer: Buffer, loop: Loop, size: int) -> bool:

@@ -15,7 +15,6 @@ import math
 from collections.abc import Iterator
 
 from polyc.codegen.emission.lines import do_meet
-from polyc.codegen.nests import prefetch_model as model
 from polyc.codegen.nests.prefetch import Ahead, Arrays, CacheLevel, arrays_of, is_far, request
 from polyc.codegen.nests.transposes import lies_across
 from polyc.ir.access import stride_of, with_values
@@ -23,11 +22,14 @@ from polyc.ir.expr import Expr, Index, Read, Select, int_const, reads
 from polyc.ir.loops import LINE, If, Loop, LoopNest, Node, Prefetch, Store, known_length
 from polyc.ir.simplify import simplify
 from polyc.ir.walk import Body, Scope, map_bodies, rewrite_inside, walk_nodes
+from polyc.machine import Level, Machine, Share
 from polyc.records import replace
-from polyc.target import Target
+
+NEXT_STRIPS = 2
+"""Strips ahead of long rows that come to the first-level cache."""
 
 
-def prefetch_blocks(nest: LoopNest, target: Target) -> LoopNest:
+def prefetch_blocks(nest: LoopNest, target: Machine) -> LoopNest:
     """The nest with requests for the next block of what transposing copies read from beyond the second-level cache."""
     arrays = arrays_of(nest, target)
     body = _visit_body(nest.body, (), arrays) if arrays.large else nest.body
@@ -198,7 +200,7 @@ def _in_groups(loop: Loop, vector: Loop, width: int, read: Read, around: tuple[L
 def _lines_of_rows(loop: Loop, vector: Loop, group: int, read: Read, around: tuple[Loop, ...], arrays: Arrays) -> Loop:
     """What requests the lines that a `group` of rows reads a few strips of `loop` later, where strips are a line wide."""
     row = Index(f"{loop.var}_ahead")
-    distance = max(1, round(model.STRIPS_AHEAD / ((known_length(vector) or group) * LINE)))
+    distance = max(1, round(arrays.target.prefetchers.far_distance / ((known_length(vector) or group) * LINE)))
     there = with_values(read, {vector.var: Index(f"{vector.var}_0") + row})
     line = request(Ahead(there, (*around, loop), distance, 1, 2), arrays)
     return Loop(row.name, int_const(0), int_const(group), 1, "unroll", (line,), max_trip=group)
@@ -218,7 +220,9 @@ def _part_of_block(
     # Rows that lie powers of two apart meet in few sets of the first-level cache, which besides waits for few lines at once.
     level: CacheLevel = 1 if rows == 1 or stride_of(read, buffer, across) == size else 2
     goes_on = stride_of(read, buffer, around[-1].var) == size // around[-1].step
-    if rows * size > (target.l1 if level == 1 else target.l2 // model.PART_OF_L2) or (goes_on and rows <= model.FOLLOWED_ROWS):
+    if rows * size > (target.l1 if level == 1 else target.room(Level.L2, Share.QUARTER)) or (
+        goes_on and rows <= target.prefetchers.streams
+    ):
         return None
     number, n_parts = part_of
     n_pieces = max(1, min(n_parts // rows, size // target.cache_line))
@@ -227,7 +231,7 @@ def _part_of_block(
     column, piece = loop.lower, math.ceil(size / n_pieces / target.cache_line) * target.cache_line
     if n_pieces > 1:
         part, column = part // n_pieces, column + part % n_pieces * (piece // itemsize)
-    distance = max(1, round(model.BLOCKS_AHEAD / (rows * size)))
+    distance = max(1, round(target.prefetchers.block_distance / (rows * size)))
     there = with_values(read, {across: part, loop.var: column})
     piece_ahead = request(Ahead(there, around, distance, min(size, piece), level), arrays)
     n_rows: Expr = int_const(share)
@@ -267,26 +271,26 @@ def _in_order(body: Body, around: tuple[Loop, ...], arrays: Arrays) -> Loop | No
         return None
     if not rows or rows % group or goes_on is None or goes_on * around[-1].step != rows * size:
         return None
-    if stride_of(read, buffer, vector.var) != size or group * size > target.l2 // model.PART_OF_L2:
+    if stride_of(read, buffer, vector.var) != size or not target.fits(group * size, Level.L2, Share.QUARTER):
         return None
     start = Index(f"{vector.var}_0")
     begin = with_values(read, {vector.var: vector.lower + start})
     n_strips = max(1, (known_length(strips) or 0) // strips.step)
     part = math.ceil(group * size / n_strips / LINE) * LINE
     first = (Index(strips.var) - strips.lower) // strips.step * (part // itemsize)
-    near = max(model.ROWS_AHEAD, group * size)
+    near = max(target.prefetchers.near_distance, group * size)
     at_row = with_values(begin, {strips.var: strips.lower})
 
     def behind(read: Read, first: Expr, distance: int, size: int, level: CacheLevel) -> Node:
         return request(Ahead(read, (), 0, size, level, beyond=first + distance), arrays)
 
-    asked = [behind(at_row, first, (near + model.ROWS_AHEAD) // itemsize, part, 2)]
-    if group * size <= target.l1 // model.PART_OF_L1:
+    asked = [behind(at_row, first, (near + target.prefetchers.near_distance) // itemsize, part, 2)]
+    if target.fits(group * size, Level.L1, Share.QUARTER):
         asked.append(behind(at_row, first, near // itemsize, part, 1))
     elif strips.step * itemsize == LINE and not do_meet(size, group):
         row = Index(f"{strips.var}_ahead")
         there = with_values(begin, {start.name: start + row})
-        line = behind(there, int_const(0), (model.NEXT_STRIPS + 1) * strips.step - 1, itemsize, 1)
+        line = behind(there, int_const(0), (NEXT_STRIPS + 1) * strips.step - 1, itemsize, 1)
         asked.append(Loop(row.name, int_const(0), int_const(group), 1, "unroll", (line,), max_trip=group))
     taken: list[Node] = [replace(strips, body=(*asked, shift_rows(strips.body[0], start, group)))]
     taken += [] if rest is None else [shift_rows(rest, start, group)]

@@ -14,7 +14,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator
 
-from polyc.codegen.nests import prefetch_model as model
 from polyc.codegen.nests.epilogues import FUNCTION_COSTS
 from polyc.codegen.nests.prefetch import (
     Ahead,
@@ -57,11 +56,14 @@ from polyc.ir.walk import (
     rewrite_nodes,
     walk_nodes,
 )
+from polyc.machine import Level, Machine, Share
 from polyc.records import dataclass, replace
-from polyc.target import Target
+
+MOST_ROWS = 4
+"""Rows of a panel that are requested at the same time, one more instruction for each in a step of a sum."""
 
 
-def prefetch_next(nest: LoopNest, target: Target) -> LoopNest:
+def prefetch_next(nest: LoopNest, target: Machine) -> LoopNest:
     """The nest with requests in the last parts of loops, for arrays beyond the second-level cache."""
     arrays = arrays_of(nest, target)
 
@@ -151,7 +153,11 @@ def _whole_and_last(loop: Loop, passes: list[_Pass], arrays: Arrays) -> tuple[_P
         return whole, last  # for any size: rows that are too short lose little by it, and few are too long
     step = stride_of(last.read, arrays.buffers[last.read.tensor], loop.var)
     is_next = step is None or abs(step * loop.step) >= size
-    return (whole, last) if is_next and model.is_row(size, arrays.target) else None
+    return (
+        (whole, last)
+        if is_next and arrays.target.prefetchers.least_row <= size and arrays.target.fits(size, Level.L2, Share.QUARTER)
+        else None
+    )
 
 
 def _writes(node: Node, vector: Loop, arrays: Arrays) -> bool:
@@ -175,29 +181,33 @@ def _ways(whole: _Pass, last: _Pass, loop: Loop, scope: Scope, arrays: Arrays) -
     length, total = whole.bytes(arrays), _product(buffer.shape, buffer.dtype.itemsize)
     calls = {e.op for n in last.vector.body for own in node_expressions(n) for e in walk(own) if isinstance(e, Call)}
     is_long, row = not calls.isdisjoint(FUNCTION_COSTS), constant_of(length)
-    along = scope.loops_in_order
+    along, near_row = scope.loops_in_order, target.room(Level.L1, Share.EIGHTH)
 
     def ahead(distance: int | Expr, level: CacheLevel) -> Prefetch | If:
         return request(Ahead(last.read, along, distance, buffer.dtype.itemsize, level), arrays)
 
     distance: int | Expr = 1
     if row is not None:
-        distance = max(1, model.BYTES_AHEAD // row)
+        distance = max(1, target.prefetchers.row_distance // row)
     elif not index_names(length) and len(along) == 1:
-        distance = model.BYTES_AHEAD // maximum(minimum(length, model.BYTES_AHEAD), 1)
+        distance = target.prefetchers.row_distance // maximum(minimum(length, target.prefetchers.row_distance), 1)
     near, far = [ahead(1, 1)], [ahead(distance, 2)]
     twice = [*far, *near]
     if index_names(length):
         return [(None, far)] if is_long else []
-    is_short = [ge(length, model.LEAST_ROW), le(length, model.short_row(target)), ge(total, target.l2 + 1)]
+    is_short = [
+        ge(length, target.prefetchers.least_row),
+        le(length, target.room(Level.L1, Share.MOST)),
+        ge(total, target.l2 + 1),
+    ]
     ways: list[tuple[Expr | None, list[Prefetch | If]]] = []
     if not is_long or constant_of(total) is not None:
-        ways.append((all_hold([*is_short, le(total, model.near_array(target))]), near))
+        ways.append((all_hold([*is_short, le(total, target.room(Level.L3, Share.QUARTER))]), near))
     if is_long:
-        ways += [(le(length, model.near_row(target)), twice), (None, far)]
+        ways += [(le(length, near_row), twice), (None, far)]
     else:
-        is_streaming = _is_streaming(loop) and (row is None or row <= model.near_row(target))
-        ways.append((all_hold([*is_short, le(total, model.held_array(target))]), twice if is_streaming else far))
+        is_streaming = _is_streaming(loop) and (row is None or row <= near_row)
+        ways.append((all_hold([*is_short, le(total, target.room(Level.L3, Share.HALF))]), twice if is_streaming else far))
     return _decide(ways)
 
 
@@ -290,11 +300,15 @@ def _panel(tiles: Node, copied: list[_Copied], loop: Loop, scope: Scope, arrays:
         return None
     row, size = found
     n_rows, n_tiles = 1 if row is None else _trip(row) or 1, _trip(tiles)
-    if n_tiles is None or not model.LEAST_PANEL <= n_rows * size <= target.l2 // model.PART_OF_L2:
+    if (
+        n_tiles is None
+        or n_rows * size < target.prefetchers.least_panel
+        or not target.fits(n_rows * size, Level.L2, Share.QUARTER)
+    ):
         return None
-    n_asking = min(n_tiles, model.tiles_asking(_tile_bytes(tiles, panel.store.buffer, arrays), target))
+    n_asking = min(n_tiles, max(1, target.room(Level.L2, Share.HALF) // max(1, _tile_bytes(tiles, panel.store.buffer, arrays))))
     at_once = math.ceil(n_rows / n_asking)
-    if at_once > model.MOST_ROWS:
+    if at_once > MOST_ROWS:
         return None
     iteration = (Index(tiles.var) - tiles.lower) // tiles.step
     asking = maximum(iteration - (n_tiles - n_asking), 0)
@@ -398,7 +412,7 @@ def _window(tiles: Loop, rows: Node, copied: list[_Copied], scope: Scope, arrays
     first, last = (e * rows.upper // tiles.upper for e in (Index(tiles.var), Index(tiles.var) + tiles.step))
     share = Loop(place, first, minimum(last, rows.upper), 1, "serial", (along,))
     together = simplify(rows.upper * vector.upper * (len(new) * size))
-    tests = [le(together, target.l2 // model.PART_OF_L2), is_far(source, target)]
+    tests = [le(together, target.room(Level.L2, Share.QUARTER)), is_far(source, target)]
     asking = If(all_hold([t for t in tests if t is not None]), (share,))
     return replace(tiles, body=(asking, *tiles.body))
 

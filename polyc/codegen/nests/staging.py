@@ -9,7 +9,7 @@ run, whatever their length: `B` holds it, in a cache and private to a thread, an
 any other (`streams`).  Dimensions of the result are merged for it, in every access of the nest.
 
 While a run is written down, the lines of the next block are asked for, as many at a time as are written: a prefetch that moves
-with the vectors, which `blocks_ahead` puts between them.
+with the vectors, which `prefetch_blocks` puts between them.
 
 Where rows are whole lines and the array happens to begin at one, blocks are streamed as they are: both are there then.
 """

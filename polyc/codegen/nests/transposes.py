@@ -6,7 +6,7 @@ whole rows of B and transposes them in registers.
 
 The rest joins the last block where the extent is a constant, unless the vectors of both together are too many to be expanded.
 Of other extents the last block is moved back to end with the loop, and those below one block are put together from blocks of 8,
-4, 2 and 1.  Tiles of results of any size that are whole have nests of their own, in which `blocks_ahead` asks for the next.
+4, 2 and 1.  Tiles of results of any size that are whole have nests of their own, in which `prefetch_blocks` asks for the next.
 """
 
 from __future__ import annotations
