@@ -13,7 +13,7 @@ and evaluation of a compiler algorithm for prefetching, ASPLOS 1992.)
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import reduce
 from operator import mul
 from typing import Literal
@@ -100,7 +100,11 @@ def is_far(buffer: Buffer, target: Machine) -> Expr | None:
     """The test whether a call's array lies beyond the second-level cache; None where its size is known."""
     if bytes_of(buffer) is not None:
         return None
-    return gt(simplify(reduce(mul, buffer.shape)), target.l2 // buffer.dtype.itemsize)
+    return gt(product(buffer.shape), target.l2 // buffer.dtype.itemsize)
+
+
+def product(extents: Iterable[Expr], factor: int = 1) -> Expr:
+    return simplify(reduce(mul, extents, int_const(factor)))
 
 
 # -- requests

@@ -12,15 +12,14 @@ register tiles for a panel (`_panel`), tile by tile for a window that moves on (
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
 
 from polyc.codegen.nests.epilogues import FUNCTION_COSTS
 from polyc.codegen.nests.prefetch import (
     Ahead,
     Arrays,
-    CacheLevel,
     arrays_of,
     is_far,
+    product,
     reads_of_stores,
     request,
     step_ahead,
@@ -46,6 +45,7 @@ from polyc.ir.expr import (
 )
 from polyc.ir.loops import If, Loop, LoopNest, Node, Prefetch, Store, Update, known_length
 from polyc.ir.simplify import constant_of, simplify
+from polyc.ir.types import BOOL
 from polyc.ir.walk import (
     Fact,
     Scope,
@@ -59,6 +59,8 @@ from polyc.ir.walk import (
 from polyc.machine import Level, Machine, Share
 from polyc.records import dataclass, replace
 
+TRUE = Const(True, BOOL)
+
 MOST_ROWS = 4
 """Rows of a panel that are requested at the same time, one more instruction for each in a step of a sum."""
 
@@ -71,7 +73,8 @@ def prefetch_next(nest: LoopNest, target: Machine) -> LoopNest:
         if not isinstance(node, Loop) or node.kind not in ("serial", "parallel") or node.registers:
             return node if isinstance(node, Loop) else None
         inside = scope.inside(node)
-        new = {**_rows(node, inside, arrays), **_copies(node, inside, arrays)}
+        parts = [p for child in node.body for p in _parts(child) if p.read.tensor in arrays.large]
+        new = {**_rows(node, inside, parts, arrays), **_copies(node, inside, parts, arrays)}
         body = replace_nodes(node.body, new)
         inner = rewrite_nodes(body, rule, inside)
         return node if inner is node.body else replace(node, body=inner)
@@ -79,85 +82,93 @@ def prefetch_next(nest: LoopNest, target: Machine) -> LoopNest:
     return rewrite_nest(nest, rule) if arrays.large else nest
 
 
-# -- rows that several passes read
-
-
 @dataclass(frozen=True, slots=True)
-class _Pass:
-    """A read in a vector loop that goes along memory; `child`: the number of the node in the body of the loop over rows."""
+class _Part:
+    """A read of a large array in a `child` of the body of a loop, what uses it, and the scope inside of the child."""
 
-    child: int
-    inner: tuple[Loop, ...]
+    child: Node
     read: Read
+    use: Store | Update
+    scope: Scope
+
+    @property
+    def inner(self) -> tuple[Loop, ...]:
+        return self.scope.loops
 
     @property
     def vector(self) -> Loop:
         return self.inner[-1]
 
     @property
-    def row(self) -> Read:
-        """What is read, with the loops of the row called by their numbers."""
-        names = {n.var: Index(f"·{k}") for k, n in enumerate(self.inner)}
-        return replace(self.read, subscripts=tuple(substitute(s, names) for s in self.read.subscripts))
+    def is_full(self) -> bool:
+        """Whether it is in the first of the versions of a tile."""
+        return all(step.outcome for step in self.scope.path if isinstance(step, Fact))
 
-    def bytes(self, arrays: Arrays) -> Expr:
-        """Of the row that it reads."""
-        return _product((n.upper - n.lower for n in self.inner), arrays.buffers[self.read.tensor].dtype.itemsize)
+    def is_along(self, arrays: Arrays) -> bool:
+        """Whether vectors read along memory."""
+        buffer = arrays.buffers[self.read.tensor]
+        is_vector = bool(self.inner) and self.vector.kind == "vector"
+        return is_vector and stride_of(self.read, buffer, self.vector.var) == buffer.dtype.itemsize
 
 
-def _rows(loop: Loop, scope: Scope, arrays: Arrays) -> dict[int, Node]:
+def _parts(child: Node) -> list[_Part]:
+    return [_Part(child, read, use, scope) for read, use, scope in reads_of_stores((child,))]
+
+
+# -- rows that several passes read
+
+
+def _rows(loop: Loop, scope: Scope, parts: list[_Part], arrays: Arrays) -> dict[int, Node]:
     """The passes that request rows, by the `id` of what they replace."""
-    passes: dict[str, list[_Pass]] = {}
-    for child, node in enumerate(loop.body):
-        for found in _passes(child, node, arrays):
-            passes.setdefault(found.read.tensor, []).append(found)
+    passes: dict[str, list[_Part]] = {}
+    for p in parts:
+        kinds = {n.kind for n in p.inner}
+        if len(p.inner) == len(p.scope.path) and kinds <= {"serial", "vector"} and p.is_along(arrays):
+            passes.setdefault(p.read.tensor, []).append(p)
     new: dict[int, Node] = {}
     for mine in passes.values():
         pair = _whole_and_last(loop, mine, arrays)
         if pair is None:
             continue
-        vector = pair[1].vector
-        part = made = loop.body[pair[1].child]
-        for condition, requests in reversed(_ways(*pair, loop, scope, arrays)):
-            (asking,) = replace_nodes((part,), {id(vector): replace(vector, body=(*requests, *vector.body))})
-            made = asking if condition is None else If(condition, (asking,), (made,))
-        new[id(part)] = made
+        vector, made = pair[1].vector, pair[1].child
+        for test, requests in reversed(_ways(*pair, loop, scope, arrays)):
+            (asking,) = replace_nodes((pair[1].child,), {id(vector): replace(vector, body=(*requests, *vector.body))})
+            known = simplify(test)
+            if not isinstance(known, Const):
+                made = If(test, (asking,), (made,))
+            elif known.value:
+                made = asking
+        if made is not pair[1].child:
+            new[id(pair[1].child)] = made
     return new
 
 
-def _passes(child: int, node: Node, arrays: Arrays) -> Iterator[_Pass]:
-    for read, _, scope in reads_of_stores((node,)):
-        inner, buffer = scope.loops, arrays.large.get(read.tensor)
-        is_plain = len(inner) == len(scope.path) and {loop.kind for loop in inner} <= {"serial", "vector"}
-        if buffer is not None and is_plain and inner and inner[-1].kind == "vector" and _is_along(read, inner[-1], arrays):
-            yield _Pass(child, inner, read)
-
-
-def _whole_and_last(loop: Loop, passes: list[_Pass], arrays: Arrays) -> tuple[_Pass, _Pass] | None:
+def _whole_and_last(loop: Loop, passes: list[_Part], arrays: Arrays) -> tuple[_Part, _Part] | None:
     """Of several passes over one row, which goes on with `loop`, the first that writes no array, and the one to request rows:
     the last that writes none or, where no later one is such, the last that streams.  None where there is none.
 
     What a pass writes keeps memory busy.  A pass that streams is taken apart at cache lines; one that writes nothing tells how
     long the row is."""
-    row = passes[0].row
-    if any(p.row != row for p in passes) or loop.var not in index_names(*row.subscripts):
+    rows = [with_values(p.read, {n.var: Index(f"·{k}") for k, n in enumerate(p.inner)}) for p in passes]
+    if any(row != rows[0] for row in rows) or loop.var not in index_names(*rows[0].subscripts):
         return None
     idle = [p for p in passes if not any(_writes(n, p.vector, arrays) for n in p.vector.body)]
-    later = [p for p in idle if p.child != passes[0].child]
-    later = later or [p for p in passes if p.child != passes[0].child and _is_streaming(p.vector)]
+    later = [p for p in idle if p.child is not passes[0].child]
+    later = later or [p for p in passes if p.child is not passes[0].child and _is_streaming(p.vector)]
     if not idle or not later:
         return None
     whole, last = idle[0], later[-1]
-    size = constant_of(whole.bytes(arrays))
+    size = constant_of(_row_bytes(whole, arrays))
     if size is None:
         return whole, last  # for any size: rows that are too short lose little by it, and few are too long
     step = stride_of(last.read, arrays.buffers[last.read.tensor], loop.var)
-    is_next = step is None or abs(step * loop.step) >= size
-    return (
-        (whole, last)
-        if is_next and arrays.target.prefetchers.least_row <= size and arrays.target.fits(size, Level.L2, Share.QUARTER)
-        else None
-    )
+    is_row = arrays.target.prefetchers.least_row <= size and arrays.target.fits(size, Level.L2, Share.QUARTER)
+    return (whole, last) if is_row and (step is None or abs(step * loop.step) >= size) else None
+
+
+def _row_bytes(p: _Part, arrays: Arrays) -> Expr:
+    """Bytes of the row that a pass reads."""
+    return product((n.upper - n.lower for n in p.inner), arrays.buffers[p.read.tensor].dtype.itemsize)
 
 
 def _writes(node: Node, vector: Loop, arrays: Arrays) -> bool:
@@ -171,166 +182,102 @@ def _is_streaming(loop: Loop) -> bool:
     return any(isinstance(n, Store) and n.streamed for n in walk_nodes(loop.body))
 
 
-def _ways(whole: _Pass, last: _Pass, loop: Loop, scope: Scope, arrays: Arrays) -> list[tuple[Expr | None, list[Prefetch | If]]]:
-    """What the last pass requests where a condition on sizes holds, and none before it does; nothing where none does.
+def _ways(whole: _Part, last: _Part, loop: Loop, scope: Scope, arrays: Arrays) -> list[tuple[Expr, list[Prefetch | If]]]:
+    """What the last pass requests where a test of sizes holds, and none before it does; nothing where none does.
 
     Rows come to the second-level cache, several ahead where they are short, since the first one waits for few lines at a time;
     short ones come to the first one as well, one row ahead, where the pass takes long or streams.  A pass of little arithmetic
     is soon over: it requests short rows of arrays that the last-level cache holds."""
-    target, buffer = arrays.target, arrays.buffers[last.read.tensor]
-    length, total = whole.bytes(arrays), _product(buffer.shape, buffer.dtype.itemsize)
+    target, buffer, along = arrays.target, arrays.buffers[last.read.tensor], scope.loops_in_order
+    length, total = _row_bytes(whole, arrays), product(buffer.shape, buffer.dtype.itemsize)
     calls = {e.op for n in last.vector.body for own in node_expressions(n) for e in walk(own) if isinstance(e, Call)}
     is_long, row = not calls.isdisjoint(FUNCTION_COSTS), constant_of(length)
-    along, near_row = scope.loops_in_order, target.room(Level.L1, Share.EIGHTH)
-
-    def ahead(distance: int | Expr, level: CacheLevel) -> Prefetch | If:
-        return request(Ahead(last.read, along, distance, buffer.dtype.itemsize, level), arrays)
-
+    near_row, ahead = target.room(Level.L1, Share.EIGHTH), target.prefetchers.row_distance
     distance: int | Expr = 1
     if row is not None:
-        distance = max(1, target.prefetchers.row_distance // row)
+        distance = max(1, ahead // row)
     elif not index_names(length) and len(along) == 1:
-        distance = target.prefetchers.row_distance // maximum(minimum(length, target.prefetchers.row_distance), 1)
-    near, far = [ahead(1, 1)], [ahead(distance, 2)]
-    twice = [*far, *near]
+        distance = ahead // maximum(minimum(length, ahead), 1)
+    far = [request(Ahead(last.read, along, distance, buffer.dtype.itemsize, 2), arrays)]
+    near = [request(Ahead(last.read, along, 1, buffer.dtype.itemsize), arrays)]
     if index_names(length):
-        return [(None, far)] if is_long else []
-    is_short = [
-        ge(length, target.prefetchers.least_row),
-        le(length, target.room(Level.L1, Share.MOST)),
-        ge(total, target.l2 + 1),
-    ]
-    ways: list[tuple[Expr | None, list[Prefetch | If]]] = []
+        return [(TRUE, far)] if is_long else []
+    is_short = [ge(length, target.prefetchers.least_row), le(length, target.room(Level.L1, Share.MOST))]
+    is_short.append(ge(total, target.l2 + 1))
+    ways: list[tuple[Expr, list[Prefetch | If]]] = []
     if not is_long or constant_of(total) is not None:
         ways.append((all_hold([*is_short, le(total, target.room(Level.L3, Share.QUARTER))]), near))
     if is_long:
-        ways += [(le(length, near_row), twice), (None, far)]
-    else:
-        is_streaming = _is_streaming(loop) and (row is None or row <= near_row)
-        ways.append((all_hold([*is_short, le(total, target.room(Level.L3, Share.HALF))]), twice if is_streaming else far))
-    return _decide(ways)
-
-
-def _decide(ways: list[tuple[Expr | None, list[Prefetch | If]]]) -> list[tuple[Expr | None, list[Prefetch | If]]]:
-    """The ways whose conditions are not known to fail, up to the first that is known to hold."""
-    result = []
-    for condition, requests in ways:
-        known = None if condition is None else simplify(condition)
-        if isinstance(known, Const):
-            if not known.value:
-                continue
-            condition = None
-        result.append((condition, requests))
-        if condition is None:
-            break
-    return result
-
-
-def _product(extents: Iterable[Expr], size: int) -> Expr:
-    total: Expr = int_const(size)
-    for extent in extents:
-        total = total * extent
-    return simplify(total)
+        return [*ways, (le(length, near_row), [*far, *near]), (TRUE, far)]
+    is_streaming = _is_streaming(loop) and (row is None or row <= near_row)
+    is_held = all_hold([*is_short, le(total, target.room(Level.L3, Share.HALF))])
+    return [*ways, (is_held, [*far, *near] if is_streaming else far)]
 
 
 # -- copies that tiles read
 
 
-@dataclass(frozen=True, slots=True)
-class _Copied:
-    """A read of a large array, what it is stored to, and the loops around inside of the copy; of versions of a tile only the
-    first `is_full`."""
-
-    read: Read
-    store: Store
-    inner: tuple[Loop, ...]
-    is_full: bool
-
-
-def _copies(loop: Loop, scope: Scope, arrays: Arrays) -> dict[int, Node]:
+def _copies(loop: Loop, scope: Scope, parts: list[_Part], arrays: Arrays) -> dict[int, Node]:
     """The loops over tiles that request what is copied next in front of them, by the `id` of what they replace."""
     new: dict[int, Node] = {}
     for n, node in enumerate(loop.body):
-        copied = list(_copied(node, arrays))
-        for tiles in loop.body[n + 1 :] if copied else ():
+        requested = {p.buffer for p in walk_nodes((node,)) if isinstance(p, Prefetch)}
+        mine = (p for p in parts if p.child is node and isinstance(p.use, Store) and p.read.tensor not in requested)
+        copied = [p for p in mine if arrays.buffers[p.use.buffer].space != "argument"]
+        for user in loop.body[n + 1 :] if copied else ():
+            tiles = new.get(id(user), user)
             if not isinstance(tiles, Loop) or tiles.kind != "serial" or tiles.registers:
                 continue
-            asking = _panel(new.get(id(tiles), tiles), copied, loop, scope, arrays)
-            if tiles is loop.body[n + 1]:
-                asking = asking or _window(tiles, node, copied, scope, arrays)
+            asking = _panel(tiles, copied, loop, scope, arrays)
+            if user is loop.body[n + 1]:
+                asking = asking or _window(tiles, copied, scope, arrays)
             if asking is not None:
-                new[id(tiles)] = asking
+                new[id(user)] = asking
                 break
     return new
 
 
-def _copied(node: Node, arrays: Arrays) -> Iterator[_Copied]:
-    """What a nest, without requests of its own, reads of large arrays to store it in buffers of its own."""
-    requested = {n.buffer for n in walk_nodes((node,)) if isinstance(n, Prefetch)}
-    for read, store, scope in reads_of_stores((node,)):
-        is_own = isinstance(store, Store) and arrays.buffers[store.buffer].space != "argument"
-        if isinstance(store, Store) and is_own and read.tensor in arrays.large.keys() - requested:
-            yield _Copied(read, store, scope.loops, _is_full(scope))
+def _sums(tiles: Node, buffer: str) -> list[_Part]:
+    """Reads of `buffer` in sums in registers.  Of versions of a tile, the first."""
+    found = (p for p in _parts(tiles) if isinstance(p.use, Update) and p.read.tensor == buffer)
+    return [p for p in found if p.is_full and any(n.registers for n in p.inner)]
 
 
-def _is_full(scope: Scope) -> bool:
-    return all(step.outcome for step in scope.path if isinstance(step, Fact))
-
-
-def _sums(body: tuple[Node, ...], buffer: str) -> Iterator[tuple[Update, tuple[Loop, ...]]]:
-    """Sums over `buffer` in registers, and the loops around.  Of versions of a tile, the first."""
-    for read, update, scope in reads_of_stores(body):
-        if isinstance(update, Update) and read.tensor == buffer and _is_full(scope) and any(n.registers for n in scope.loops):
-            yield update, scope.loops
-
-
-def _panel(tiles: Node, copied: list[_Copied], loop: Loop, scope: Scope, arrays: Arrays) -> Node | None:
+def _panel(tiles: Loop, copied: list[_Part], loop: Loop, scope: Scope, arrays: Arrays) -> Node | None:
     """`tiles` with the steps of their sums requesting rows of the next panel, in each of the last tiles as many.
 
     Tiles before those request the first rows, and the last panel requests itself, again and again: that costs less than a test.
     """
-    full = [c for c in copied if c.is_full]
-    (panel,) = full if len(full) == 1 else (None,)
-    if not isinstance(tiles, Loop) or panel is None or not isinstance(panel.store.value, Read):
+    full = [c for c in copied if c.is_full and isinstance(c.use.value, Read)]
+    if len(full) != 1 or not (sums := _sums(tiles, full[0].use.buffer)):
         return None
-    if not any(_sums((tiles,), panel.store.buffer)):
-        return None
+    (panel,) = full
     read, source, target = panel.read, arrays.large[panel.read.tensor], arrays.target
     if not stride_of(read, source, loop.var) or (found := _rows_of_panel(panel, arrays)) is None:
         return None
     row, size = found
-    n_rows, n_tiles = 1 if row is None else _trip(row) or 1, _trip(tiles)
-    if (
-        n_tiles is None
-        or n_rows * size < target.prefetchers.least_panel
-        or not target.fits(n_rows * size, Level.L2, Share.QUARTER)
-    ):
+    n_rows, n_tiles = 1 if row is None else _trip(row) or 1, _trip(tiles) or 0
+    tile_bytes = sum(_bytes_of_tile(p, tiles, panel.use.buffer, arrays) for p in sums)
+    n_asking = min(n_tiles, max(1, target.room(Level.L2, Share.HALF) // max(1, tile_bytes)))
+    is_fit = target.prefetchers.least_panel <= n_rows * size <= target.room(Level.L2, Share.QUARTER)
+    if not is_fit or n_asking * MOST_ROWS < n_rows:
         return None
-    n_asking = min(n_tiles, max(1, target.room(Level.L2, Share.HALF) // max(1, _tile_bytes(tiles, panel.store.buffer, arrays))))
     at_once = math.ceil(n_rows / n_asking)
-    if at_once > MOST_ROWS:
-        return None
-    iteration = (Index(tiles.var) - tiles.lower) // tiles.step
-    asking = maximum(iteration - (n_tiles - n_asking), 0)
+    asking = maximum((Index(tiles.var) - tiles.lower) // tiles.step - (n_tiles - n_asking), 0)
     along = scope.loops_in_order
     later = step_ahead(along, 1)
     if len(along) == 1:  # with others around, there is always a next one
-        last = along[0].upper - along[0].step
-        later = {v: minimum(e, last) for v, e in later.items()}
+        later = {v: minimum(e, along[0].upper - along[0].step) for v, e in later.items()}
     first = with_values(read, {n.var: n.lower for n in panel.inner if n is not row} | later)
 
     def rule(node: Node, scope: Scope) -> Node | None:
         if isinstance(node, If):
             return replace(node, body=rewrite_nodes(node.body, rule))
-        if not isinstance(node, Loop) or node.kind != "serial" or not node.registers:
+        if not isinstance(node, Loop) or node.kind != "serial" or not node.registers or not _sums(node, panel.use.buffer):
             return None
-        depth = _trip(node)
-        if not any(_sums((node,), panel.store.buffer)):
-            return None
-        if depth is None or any(isinstance(n, Loop) and not n.is_expanded for n in node.body):
-            return node
-        step = math.ceil(size / source.dtype.itemsize / depth)
-        if step * source.dtype.itemsize > target.cache_line:
+        step = math.ceil(size / source.dtype.itemsize / (_trip(node) or size))
+        is_plain = _trip(node) is not None and not any(isinstance(n, Loop) and not n.is_expanded for n in node.body)
+        if not is_plain or step * source.dtype.itemsize > target.cache_line:
             return node
         requests = []
         for r in range(at_once):
@@ -343,7 +290,7 @@ def _panel(tiles: Node, copied: list[_Copied], loop: Loop, scope: Scope, arrays:
     return rewrite_inside(tiles, rule)
 
 
-def _rows_of_panel(panel: _Copied, arrays: Arrays) -> tuple[Loop | None, int] | None:
+def _rows_of_panel(panel: _Part, arrays: Arrays) -> tuple[Loop | None, int] | None:
     """The loop over the rows of what a panel is copied from (None: there is one row), and the bytes of a row; None where it is
     not one run of memory for each iteration of a loop."""
     source = arrays.large[panel.read.tensor]
@@ -362,65 +309,55 @@ def _rows_of_panel(panel: _Copied, arrays: Arrays) -> tuple[Loop | None, int] | 
     return None, size + motion * (trip - 1)
 
 
-def _tile_bytes(tiles: Loop, panel: str, arrays: Arrays) -> int:
-    """Bytes that one of `tiles` reads beside the panel."""
+def _bytes_of_tile(p: _Part, tiles: Loop, panel: str, arrays: Arrays) -> int:
+    """Bytes that a sum in one of `tiles` reads beside the panel."""
     total = 0
-    for update, around in _sums((tiles,), panel):
-        for read in dict.fromkeys(reads(update.value)):
-            moved = index_names(*read.subscripts)
-            if read.tensor != panel and tiles.var in moved:
-                trips = (_trip(n) or 1 for n in around[1:] if n.var in moved)
-                total += arrays.buffers[read.tensor].dtype.itemsize * math.prod(trips)
+    for read in dict.fromkeys(reads(p.use.value)):
+        moved = index_names(*read.subscripts)
+        if read.tensor != panel and tiles.var in moved:
+            trips = (_trip(n) or 1 for n in p.inner[1:] if n.var in moved)
+            total += arrays.buffers[read.tensor].dtype.itemsize * math.prod(trips)
     return total
 
 
 def _trip(loop: Loop) -> int | None:
     """Iterations, at most, where that is known."""
-    if loop.max_trip is not None:
-        return loop.max_trip
     length = known_length(loop)
-    return None if length is None else -(-length // loop.step)
+    return loop.max_trip if loop.max_trip is not None or length is None else -(-length // loop.step)
 
 
-def _window(tiles: Loop, rows: Node, copied: list[_Copied], scope: Scope, arrays: Arrays) -> Node | None:
+def _window(tiles: Loop, copied: list[_Part], scope: Scope, arrays: Arrays) -> Node | None:
     """`tiles` of sums, each requesting its share of the rows that the next iteration of a loop around is the first to read.
 
     They come to the second-level cache, where there is room for them and for the rows of this iteration."""
-    found = [c for c in copied if c.inner[-1].kind == "vector" and _is_along(c.read, c.inner[-1], arrays)]
+    found = [c for c in copied if c.is_along(arrays)]
     is_summed = any(isinstance(n, Loop) and n.registers for n in walk_nodes(tiles.body))
-    if not found or not is_summed or not isinstance(rows, Loop) or rows.kind != "serial":
+    if not found or not is_summed or not isinstance(found[0].child, Loop) or found[0].child.kind != "serial":
         return None
-    vector, source, target = found[0].inner[-1], arrays.large[found[0].read.tensor], arrays.target
-    begins = {rows.lower, tiles.lower, *(c.inner[-1].lower for c in found)}
-    if begins != {int_const(0)} or any(c.inner[-1].upper != vector.upper for c in found):
-        return None
+    rows, vector, target = found[0].child, found[0].vector, arrays.target
+    source = arrays.large[found[0].read.tensor]
+    begins = {rows.lower, tiles.lower, *(c.vector.lower for c in found)}
+    is_even = begins == {int_const(0)} and {c.vector.upper for c in found} == {vector.upper}
     new = _new_reads([c.read for c in found], scope.loops)
-    if not new or mentions(vector.upper, rows.var) or any(c.read.tensor != source.name for c in found):
+    if not new or not is_even or mentions(vector.upper, rows.var) or any(c.read.tensor != source.name for c in found):
         return None
-    place, column = f"{rows.var}.next", f"{vector.var}.next"
-    size = source.dtype.itemsize
     moving = max((n for n, loop in enumerate(scope.loops) if known_length(loop) != 1), default=0)
     later = step_ahead(scope.loops[moving : moving + 1], 1)
     for single in scope.loops[moving + 1 :]:
         later[single.var] = simplify(substitute(single.lower, later))
+    row, column, size = Index(f"{rows.var}.next"), Index(f"{vector.var}.next"), source.dtype.itemsize
     requests = []
     for read in new:
-        names = {c.inner[-1].var: Index(column) for c in found if c.read == read}
-        there = with_values(read, later | {rows.var: Index(place), **names})
+        names = {c.vector.var: column for c in found if c.read == read}
+        there = with_values(read, later | {rows.var: row, **names})
         requests.append(request(Ahead(there, (), 0, target.cache_line, 2), arrays))
-    along = Loop(column, int_const(0), vector.upper, target.cache_line // size, "serial", tuple(requests))
+    along = Loop(column.name, int_const(0), vector.upper, target.cache_line // size, "serial", tuple(requests))
     first, last = (e * rows.upper // tiles.upper for e in (Index(tiles.var), Index(tiles.var) + tiles.step))
-    share = Loop(place, first, minimum(last, rows.upper), 1, "serial", (along,))
+    share = Loop(row.name, first, minimum(last, rows.upper), 1, "serial", (along,))
     together = simplify(rows.upper * vector.upper * (len(new) * size))
     tests = [le(together, target.room(Level.L2, Share.QUARTER)), is_far(source, target)]
     asking = If(all_hold([t for t in tests if t is not None]), (share,))
     return replace(tiles, body=(asking, *tiles.body))
-
-
-def _is_along(read: Read, loop: Loop, arrays: Arrays) -> bool:
-    """Whether `read` goes along memory with `loop`."""
-    buffer = arrays.buffers[read.tensor]
-    return stride_of(read, buffer, loop.var) == buffer.dtype.itemsize
 
 
 def _new_reads(found: list[Read], around: tuple[Loop, ...]) -> list[Read]:
