@@ -70,6 +70,8 @@ SWITCHES: dict[str, tuple[str, ...]] = {
 """Options of 0.1 that are names in `Options.disable` now."""
 
 RENAMED: dict[str, str] = {
+    "align-overlapped-tiles": "align-tiles",
+    "align-copies": "align-tiles",
     "prefetch-indirect": "prefetch-accesses",
     "prefetch-windows": "prefetch-accesses",
     "prefetch-steps": "prefetch-accesses",

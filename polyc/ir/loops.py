@@ -153,7 +153,7 @@ class Loop:
     tile: int | None = None
     """Iterations of a whole tile, for a loop over one that may begin behind 0: such a loop is not expanded."""
     is_apart: bool = False
-    """Iterations of this serial loop are tiles that need nothing of each other: `line_tiles` may let them overlap."""
+    """Iterations of this serial loop are tiles that need nothing of each other: `align_tiles` may let them overlap."""
 
     @property
     def is_expanded(self) -> bool:

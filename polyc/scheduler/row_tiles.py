@@ -1,7 +1,7 @@
 """Say which loops over tiles along rows of a result may let their tiles overlap.
 
 ``for (t) { U.tile = … ; … ; vector for (x) { Y[y, 64 * t + x] = … } }``: where no iteration needs another one's values, each
-element is computed from the tile's first column alone.  The code generator then chooses the columns (`nests.line_tiles`).
+element is computed from the tile's first column alone.  The code generator then chooses the columns (`nests.align_tiles`).
 """
 
 from __future__ import annotations

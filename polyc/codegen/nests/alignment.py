@@ -1,9 +1,18 @@
-"""Begin the vectors of a stencil's rows at whole cache lines.
+"""Where cache lines begin: how far an element is from one, tiles that begin at them, and the rows of stencils.
 
-Before: ``vector for j in 1:N-1 { A[1, i, j] = A[0, i, j-1] + A[0, i, j] + A[0, i, j+1] + A[0, i-1, j] + A[0, i+1, j] }``, whose
-wide reads and writes all straddle two lines.  After: one masked vector for the elements up to the next whole line, then the
-rest, several vectors at once where they share the lines that they read (`lines`).  Vectors of half a line begin at halves;
-shorter ones straddle so few lines that where masks are vectors, the first one costs as much.
+    before  ``for t in 0:256 by 64 { body(t) }``, ``t = 0`` lying `lead` elements behind a line
+    after   ``for n in 0:256+lead by 64 { for t = max(0, min(n - lead, 192)) once { body(t) } }``
+
+Tiles that may run twice are moved to lines by `overlap`: the first and the last one overlap their neighbours, and all are of
+whole length.  Where arrays begin is known at the call only (``A.offset``).  Vectors of a stencil's rows are moved by one masked
+vector in front (alignment peeling):
+
+    before  ``vector for j in 1:N-1 { A[1, i, j] = A[0, i, j-1] + A[0, i, j] + A[0, i, j+1] + … }``
+    after   ``vector for j in 1:16 { … } vector for j in 16:N-1 { … }``
+
+Wide reads and writes that straddle two lines take twice as long.  Where several vectors share the lines that they read, some
+are in flight at once (`emission.lines`).  Vectors of half a line begin at halves; shorter ones straddle so few lines that where
+masks are vectors, the first one costs as much.
 """
 
 from __future__ import annotations
@@ -13,11 +22,11 @@ from itertools import combinations
 
 from polyc.codegen.emission.lines import has_aligned_rows
 from polyc.ir.access import with_values
-from polyc.ir.expr import Const, Expr, Index, evaluate, int_const, maximum, minimum, reads, substitute
+from polyc.ir.expr import Const, Expr, Index, Read, Size, evaluate, int_const, maximum, minimum, reads, substitute
 from polyc.ir.linear import index_coefficients
-from polyc.ir.loops import LINE, Buffer, Loop, LoopNest, Node, Store
+from polyc.ir.loops import LINE, Buffer, Loop, LoopNest, Node, Prefetch, Store
 from polyc.ir.simplify import difference, simplify
-from polyc.ir.walk import Body, Scope, rewrite_nest
+from polyc.ir.walk import Body, Scope, rewrite_nest, rewrite_nodes
 from polyc.records import replace
 from polyc.target import Target
 
@@ -37,6 +46,64 @@ IN_FLIGHT = 4
 
 MOST_READS = 16
 """Reads of a value of which so many are kept in flight."""
+
+
+# -- distances
+
+
+def is_whole_lines(stride: Expr) -> bool:
+    stride = simplify(stride)
+    return isinstance(stride, Const) and int(stride.value) % LINE == 0
+
+
+def offset_of(access: Store | Read, buffer: Buffer, values: Mapping[str, Expr]) -> Expr:
+    """Bytes from the beginning of a line to the element of an access where loop variables have these `values`."""
+    total: Expr = Size(f"{buffer.name}.offset")
+    for subscript, stride in zip(access.subscripts, buffer.strides, strict=True):
+        place = substitute(subscript, dict(values))
+        coefficients = index_coefficients(place)
+        if coefficients is not None:
+            if is_whole_lines(stride):
+                continue
+            lines = {v: int_const(0) for v, c in coefficients.items() if is_whole_lines(c * stride)}
+            place = substitute(place, lines)
+        total = total + place * stride
+    return simplify(total)
+
+
+def past_line(access: Store | Read, buffer: Buffer, values: Mapping[str, Expr]) -> Expr:
+    """Elements from the last beginning of a line to the one of the access."""
+    return offset_of(access, buffer, values) % LINE // buffer.dtype.itemsize
+
+
+def to_line(access: Store | Read, buffer: Buffer, values: Mapping[str, Expr]) -> Expr:
+    """Elements from the one of the access to the next beginning of a line."""
+    return -offset_of(access, buffer, values) % LINE // buffer.dtype.itemsize
+
+
+# -- tiles that overlap
+
+
+def overlap(loop: Loop, lead: Expr, tile: Loop | None = None) -> Loop:
+    """Tiles of `loop`, the first one `lead` elements shorter and the others moved back by as many, all of whole length.
+
+    `tile`: the loop around whose own tiles they go on over, if any."""
+    number = f"{loop.var}_strip"
+    first, end, most = loop.lower, loop.upper, simplify(loop.upper + lead)
+    if tile is not None:
+        first, end = (simplify(e - Index(tile.var)) for e in (tile.lower, tile.upper))
+        most = minimum(loop.upper, simplify(end + lead))
+    begin = maximum(first, minimum(simplify(Index(number) - lead), simplify(end - loop.step)))
+
+    def count(node: Node, scope: Scope) -> Node | None:  # requests go by the number of the tile
+        return with_values(node, {loop.var: Index(number)}) if isinstance(node, Prefetch) else None
+
+    body = rewrite_nodes(loop.body, count)
+    once = replace(loop, lower=begin, upper=begin + loop.step, max_trip=None, body=body)
+    return Loop(number, loop.lower, most, loop.step, "serial", (once,))
+
+
+# -- rows of stencils
 
 
 def align_rows(nest: LoopNest, target: Target) -> LoopNest:

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from polyc.codegen.nests.alignment import offset_of
 from polyc.codegen.nests.copies import rebuild
 from polyc.codegen.nests.staging import (
     digits,
     sum_of,
     trip_count,
 )
-from polyc.codegen.nests.streams import offset_of
 from polyc.ir.access import with_values
 from polyc.ir.expr import Const, Expr, Index, Read, eq, int_const, lt
 from polyc.ir.loops import LINE, Buffer, If, Loop, Node, Prefetch, Store

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from polyc.codegen.nests.align_tiles import align_strips, align_tiles
 from polyc.codegen.nests.alignment import align_rows
 from polyc.codegen.nests.block_sizes import fit_blocks
 from polyc.codegen.nests.carries import carry_lines
@@ -16,12 +17,10 @@ from polyc.codegen.nests.epilogues import keep_epilogues
 from polyc.codegen.nests.far_rows import take_rows_from_afar
 from polyc.codegen.nests.first_tiles import run_first_tiles_apart
 from polyc.codegen.nests.interiors import split_interiors
-from polyc.codegen.nests.line_tiles import begin_tiles_at_lines
 from polyc.codegen.nests.pixels import turn_pixels
 from polyc.codegen.nests.prefetch_accesses import prefetch_accesses
 from polyc.codegen.nests.prefetch_blocks import prefetch_blocks
 from polyc.codegen.nests.prefetch_next import prefetch_next
-from polyc.codegen.nests.read_lines import begin_at_lines
 from polyc.codegen.nests.recurrences import carry_elements
 from polyc.codegen.nests.row_pairs import pair_rows
 from polyc.codegen.nests.scalars import hold_accumulators
@@ -29,7 +28,7 @@ from polyc.codegen.nests.sections import run_sections
 from polyc.codegen.nests.separate import separate_domains
 from polyc.codegen.nests.size import check_code_size
 from polyc.codegen.nests.staging import stage_copies
-from polyc.codegen.nests.streams import align_tiles, find_streamed_rows, stream_results
+from polyc.codegen.nests.streams import find_streamed_rows, stream_results
 from polyc.codegen.nests.tiles import split_partial_tiles
 from polyc.codegen.nests.transposes import block_transposes
 from polyc.codegen.nests.triangles import split_triangles
@@ -82,14 +81,6 @@ def _on_buffers(transform: Callable[[Body, Buffers], tuple[Body, Buffers]]) -> R
 
 def _on_buffers_and_offsets(transform: Callable[[Body, Buffers, Target], tuple[Body, Buffers, tuple[str, ...]]]) -> Run:
     return lambda nest, ctx: _rebuild(nest, *transform(nest.body, nest.buffers, ctx.target))
-
-
-def _on_offsets(transform: Callable[[Body, Buffers, Target], tuple[Body, tuple[str, ...]]]) -> Run:
-    def run(nest: LoopNest, ctx: LoopContext) -> LoopNest:
-        body, offsets = transform(nest.body, nest.buffers, ctx.target)
-        return _rebuild(nest, body, nest.buffers, offsets)
-
-    return run
 
 
 def _on_nest(transform: Callable[[LoopNest, Target], LoopNest]) -> Run:
@@ -161,8 +152,7 @@ _PASSES: tuple[LoopPass, ...] = (
         "find-streamed-rows", _note_streamed_rows, "analysis: which results are written by non-temporal stores", required=True
     ),
     # Copies: where their tiles begin, then which loops they keep, then blocks.
-    Pass("align-overlapped-tiles", _on_offsets(begin_tiles_at_lines), "overlapped tiles of long results begin at cache lines"),
-    Pass("align-copies", _on_offsets(align_tiles), "tiles of streamed copies begin at cache lines"),
+    Pass("align-tiles", _on_nest(align_tiles), "tiles of streamed copies, and of rows from others, begin at cache lines"),
     Pass(
         "peel-copy-tiles",
         lambda nest, ctx: _rebuild(nest, split_last_tiles(nest.body, nest.buffers), nest.buffers),
@@ -202,9 +192,7 @@ _PASSES: tuple[LoopPass, ...] = (
         "software prefetch, iterations ahead, of what hardware does not follow",
     ),
     Pass("fit-blocks", _on_nest(fit_blocks), "cache blocks are as long as the sizes of the call let them be"),
-    Pass(
-        "align-reads", lambda nest, ctx: begin_at_lines(nest), "strips of transposing copies begin at lines of what they read"
-    ),
+    Pass("align-reads", lambda nest, ctx: align_strips(nest), "strips of transposing copies begin at lines of what they read"),
     Pass("double-buffer-strips", lambda nest, ctx: write_strips_behind(nest), "double buffering of strips shorter than a line"),
     Pass(
         "peel-full-tiles", lambda nest, ctx: run_first_tiles_apart(nest), "loops over tiles are split behind the last full one"

@@ -14,26 +14,24 @@ known at the call only: ``Y.offset`` is the distance of the array from the begin
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import lru_cache
+from functools import lru_cache, reduce
+from operator import add
 
-from polyc.codegen.nests.copies import copy_nest, rebuild
-from polyc.ir.access import reads_in, writes_in, written_in
+from polyc.codegen.nests.alignment import is_whole_lines, offset_of, to_line
+from polyc.codegen.nests.prefetch import product
+from polyc.ir.access import reads_in, stride_of, writes_in, written_in
 from polyc.ir.expr import (
     Const,
     Expr,
-    Index,
-    Size,
+    Read,
     all_hold,
     any_holds,
     eq,
     ge,
     index_names,
     int_const,
-    le,
-    maximum,
     minimum,
     reads,
-    substitute,
 )
 from polyc.ir.linear import index_coefficients
 from polyc.ir.loops import LINE, Buffer, If, Loop, LoopNest, Node, Store, Update, known_length
@@ -62,71 +60,10 @@ def stream_results(nest: LoopNest, target: Target) -> LoopNest:
         return streamed if condition is None or scope.holds(condition) else If(condition, streamed, (node,))
 
     body = rewrite_nodes(nest.body, stream)
-    used = [b.name for b in nest.buffers if any(w.buffer == b.name and _is_streamed(w) for w in writes_in(body))]
+    streamed = {w.buffer for w in writes_in(body) if isinstance(w, Store) and w.streamed}
+    used = [b.name for b in nest.buffers if b.name in streamed]
     offsets = tuple(dict.fromkeys((*nest.offsets, *used)))
     return replace(nest, body=body, offsets=offsets) if used else nest
-
-
-# -- tiles
-
-
-def align_tiles(body: Body, buffers: tuple[Buffer, ...], target: Target) -> tuple[Body, tuple[str, ...]]:
-    """Let the tiles of copies begin where lines of their long result do, and name the results whose offsets that needs.
-
-    Before: ``for (t = 0; t < 4096; t += 64) { … { vector for (c < 64) { Y[i, t + c] = X[t + c, i] } } }``.
-    After: ``for (t = -offset; t < 4096; t += 64) { if (0 <= t && t <= 4096 - 64) … else … }``, where the first and
-    the last tile run over what is left of them."""
-    by_name = {b.name: b for b in buffers}
-    wanted = {name for name, found in _find_long(body, buffers, target).items() if found.condition is None}
-    used: list[str] = []
-
-    def align(node: Node, scope: Scope) -> Node | None:
-        nest = copy_nest(node, by_name)
-        if nest is None:
-            return None
-        loops, store = nest
-        moved = _move_tiles(loops, store, by_name[store.buffer]) if store.buffer in wanted else None
-        used.extend([] if moved is None else [store.buffer])
-        return moved or node
-
-    if wanted:
-        body = rewrite_nodes(body, align)
-    return body, tuple(dict.fromkeys(used))
-
-
-def _move_tiles(loops: list[Loop], store: Store, buffer: Buffer) -> Loop | None:
-    """The nest with tiles that begin at lines; None where rows do not lie whole lines apart, or nothing is in tiles."""
-    if not buffer.strides or not all(map(is_whole_lines, buffer.strides[:-1])):
-        return None
-    size = buffer.dtype.itemsize
-    coefficients = index_coefficients(store.subscripts[-1])
-    if buffer.strides[-1] != int_const(size) or coefficients is None or any(c != 1 for c in coefficients.values()):
-        return None
-    inside = [n for n in loops if n.var in coefficients]
-    if len(inside) != 2 or len(coefficients) != 2 or any(n.kind == "unroll" for n in inside):
-        return None
-    tile, point = inside
-    if not (isinstance(tile.upper, Const) and isinstance(tile.lower, Const) and point.lower == int_const(0)):
-        return None
-    step = tile.step
-    if point.step != 1 or step * size % LINE or step == 1 or (point.max_trip or step) != step:
-        return None
-    left = simplify(tile.upper - Index(tile.var))
-    if point.upper not in (int_const(step), minimum(step, left), minimum(left, step)):
-        return None
-    first = offset_of(store, buffer, {tile.var: tile.lower, point.var: int_const(0)})
-    shift = first % LINE // size
-    whole = replace(point, upper=int_const(step))
-    lower = maximum(0, simplify(tile.lower - Index(tile.var)))
-    part = replace(point, lower=lower, upper=minimum(step, left), max_trip=None)
-    within = loops[loops.index(tile) + 1 :]
-    arms = [rebuild([chosen if n is point else n for n in within], store) for chosen in (whole, part)]
-    last = simplify(tile.upper - step)
-    is_whole = all_hold((le(tile.lower, Index(tile.var)), le(Index(tile.var), last)))
-    moved: Loop = replace(tile, lower=simplify(tile.lower - shift), max_trip=None, body=(If(is_whole, (arms[0],), (arms[1],)),))
-    for outer in reversed(loops[: loops.index(tile)]):
-        moved = replace(outer, body=(moved,))
-    return moved
 
 
 # -- buffers
@@ -140,16 +77,11 @@ def find_written_once(body: Body, buffers: tuple[Buffer, ...], target: Target) -
 def _find_written_once(body: Body, buffers: tuple[Buffer, ...], target: Target) -> dict[str, _Long]:
     """Long arrays of the caller, as `_find_long`, that are never read and of which each element is written once."""
     wanted = _find_long(body, buffers, target)
-    if not wanted:
-        return wanted
-    writes = list(writes_in(body))
-    for read in reads_in(body):
-        wanted.pop(read.tensor, None)
-    for name in list(wanted):
-        own = [w for w in writes if w.buffer == name]
-        if any(isinstance(w, Update) for w in own) or len({w.statement for w in own}) != 1:
-            del wanted[name]
-    return wanted
+    read = {r.tensor for r in reads_in(body)} if wanted else set()
+    writers: dict[str, set[str | None]] = {}
+    for w in writes_in(body) if wanted else ():
+        writers.setdefault(w.buffer, set()).add(None if isinstance(w, Update) else w.statement)
+    return {n: w for n, w in wanted.items() if n not in read and len(own := writers.get(n, set())) == 1 and None not in own}
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,31 +92,34 @@ class _Long:
     condition: Expr | None = None
 
 
+def find_streamed(body: Body, buffers: tuple[Buffer, ...], target: Target) -> dict[str, Buffer]:
+    """Results that are streamed at any sizes, if they are written in order and once."""
+    return {n: w.buffer for n, w in _find_long(body, buffers, target).items() if w.condition is None}
+
+
 def find_streamed_rows(body: Body, buffers: tuple[Buffer, ...], target: Target) -> frozenset[str]:
-    """Results that are streamed at any sizes, if they are written in order, and whose rows lie whole lines apart."""
-    found = _find_long(body, buffers, target)
-    return frozenset(n for n, w in found.items() if w.condition is None and all(map(is_whole_lines, w.buffer.strides[:-1])))
+    """Those of them whose rows lie whole lines apart."""
+    return frozenset(n for n, b in find_streamed(body, buffers, target).items() if all(map(is_whole_lines, b.strides[:-1])))
 
 
 def _find_long(body: Body, buffers: tuple[Buffer, ...], target: Target) -> dict[str, _Long]:
-    """Arrays of the caller that are too long to stay in a cache, or that are at some sizes."""
+    """Arrays of the caller that are too long to stay in a cache (`Machine.is_streamed`), or that are at some sizes."""
     sizes = _long_arrays(buffers, target.streaming_sizes)
     if not sizes or target.streaming_sizes is None:
         return {}
+    alone, least, together = (int_const(n) for n in target.streaming_sizes)
     arguments = {b.name: b for b in buffers if b.space == "argument"}
     # Of a table that data says where to read, nobody knows how much is read.
     read = dict.fromkeys(r.tensor for r in reads_in(body) if r.tensor in arguments and not any(map(reads, r.subscripts)))
-    total: Expr = int_const(0)
-    for name in read:
-        total = total + _bytes(arguments[name])
-    rest = simplify(total)
+    rest = simplify(reduce(add, (product(arguments[n].shape, arguments[n].dtype.itemsize) for n in read), int_const(0)))
     found: dict[str, _Long] = {}
     for b, size in sizes:
-        if isinstance(size, Const) and isinstance(rest, Const):
-            if target.is_streamed(int(size.value), int(rest.value)):
-                found[b.name] = _Long(b)
-        else:
-            found[b.name] = _Long(b, _is_long(size, rest, target.streaming_sizes))
+        is_long = any_holds((ge(size, alone), all_hold((ge(size, least), ge(size + rest, together)))))
+        known = simplify(is_long)
+        if not isinstance(known, Const):
+            found[b.name] = _Long(b, is_long)
+        elif known.value:
+            found[b.name] = _Long(b)
     return found
 
 
@@ -193,25 +128,11 @@ def _long_arrays(buffers: tuple[Buffer, ...], limits: tuple[int, int, int] | Non
     """Arrays of the caller that are streamed at some sizes if enough is read beside them, and their bytes."""
     # Where others may lie in the same memory, or elements across lines, none is.
     wanted = [b for b in buffers if b.space == "argument" and not (b.may_alias or b.dtype.unit or limits is None)]
-    sizes = [(b, simplify(_bytes(b))) for b in wanted]
+    sizes = [(b, product(b.shape, b.dtype.itemsize)) for b in wanted]
     return [(b, e) for b, e in sizes if limits and (not isinstance(e, Const) or int(e.value) >= min(limits[:2]))]
 
 
-def _is_long(size: Expr, read: Expr, limits: tuple[int, int, int]) -> Expr:
-    """`Target.is_streamed` at the call."""
-    alone, least, together = (int_const(n) for n in limits)
-    return any_holds((ge(size, alone), all_hold((ge(size, least), ge(size + read, together)))))
-
-
-def _bytes(buffer: Buffer) -> Expr:
-    total: Expr = int_const(buffer.dtype.itemsize)
-    for extent in buffer.shape:
-        total = total * extent
-    return total
-
-
-def _is_streamed(node: Store | Update) -> bool:
-    return isinstance(node, Store) and node.streamed
+# -- loops
 
 
 def _stream_rows(loop: Loop, around: tuple[Loop, ...], wanted: Mapping[str, _Long]) -> tuple[Expr | None, Body] | None:
@@ -289,19 +210,17 @@ def _stream_row(
         return None
     if any(not _moves_by_lines(store, buffer, copy) for copy in copies):
         return None
-    first = offset_of(store, buffer, {loop.var: loop.lower})
     body = _mark(loop.body, store)
     trip = simplify(loop.upper - loop.lower)
     is_short = isinstance(trip, Const) and int(trip.value) * size < MIN_LINES * LINE
     if loop.max_trip is not None or is_short:
         if not isinstance(trip, Const) or not trip.value or int(trip.value) * size % LINE:
             return None
-        is_aligned = eq(first % LINE, 0)
+        is_aligned = eq(offset_of(store, buffer, {loop.var: loop.lower}) % LINE, 0)
         return is_aligned if condition is None else all_hold((condition, is_aligned)), (replace(loop, body=body),)
     if not isinstance(trip, Const) and condition is not None:
         condition = all_hold((condition, ge(trip, MIN_LINES * LINE // size)))
-    missing = -first % LINE // size
-    start = minimum(simplify(loop.lower + missing), loop.upper)
+    start = minimum(simplify(loop.lower + to_line(store, buffer, {loop.var: loop.lower})), loop.upper)
     head = replace(loop, upper=start, interleave=1)
     if vector % LINE == 0:
         return condition, (head, replace(loop, lower=start, body=body))
@@ -338,40 +257,13 @@ def _moves_by_lines(store: Store, buffer: Buffer, loop: Loop) -> bool:
     return True
 
 
-def is_whole_lines(stride: Expr) -> bool:
-    stride = simplify(stride)
-    return isinstance(stride, Const) and int(stride.value) % LINE == 0
-
-
-def offset_of(store: Store, buffer: Buffer, values: Mapping[str, Expr]) -> Expr:
-    """Bytes from the beginning of a line to the element that `store` writes where loop variables have these `values`."""
-    total: Expr = Size(f"{buffer.name}.offset")
-    for subscript, stride in zip(store.subscripts, buffer.strides, strict=True):
-        place = substitute(subscript, dict(values))
-        coefficients = index_coefficients(place)
-        if coefficients is not None:
-            if is_whole_lines(stride):
-                continue
-            lines = {v: int_const(0) for v, c in coefficients.items() if is_whole_lines(c * stride)}
-            place = substitute(place, lines)
-        total = total + place * stride
-    return simplify(total)
-
-
 def _is_in_order(store: Store, buffer: Buffer, loop: Loop, around: tuple[Loop, ...]) -> bool:
     """Whether `loop` writes one element after the other, and each loop around other elements."""
-    moving = [index_coefficients(s) for s in store.subscripts]
-    along = 0
-    for coefficients, stride in zip(moving, buffer.strides, strict=True):
-        if coefficients is None:
-            return False
-        if not coefficients.get(loop.var):
-            continue
-        if not isinstance(stride, Const):
-            return False
-        along += coefficients[loop.var] * int(stride.value)
     names = index_names(*store.subscripts)
     for outer in reversed(around):
-        if outer.var in names and known_length(outer) == 1:  # a place that is named: what it depends on moves the store
+        if (
+            outer.var in names and known_length(outer) == outer.step
+        ):  # a place that is named: what it depends on moves the store
             names |= index_names(outer.lower)
-    return along == buffer.dtype.itemsize and all(outer.var in names for outer in around)
+    is_along = stride_of(Read(store.buffer, store.subscripts), buffer, loop.var) == buffer.dtype.itemsize
+    return is_along and all(outer.var in names for outer in around)

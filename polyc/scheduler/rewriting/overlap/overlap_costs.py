@@ -134,7 +134,7 @@ class Model:
         return self.target.overlap.cut_short_rows, size / self.target.memory.filled if is_filled else 0.0
 
     def _begins_at_lines(self, root: Statement, size: int) -> bool:
-        """Whether tiles of `size` elements may be moved along the rows of a result to where its lines begin (`line_tiles`)."""
+        """Whether tiles of `size` elements may be moved along the rows of a result to where its lines begin (`align_tiles`)."""
         row = self.ranges.tensors[root.target][-1].extent
         if not isinstance(row, Const) or int(row.value) % size:
             return False
