@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import polyc
-from polyc import target
 from tests.codegen.test_streams import at_offset
+from tests.machines import stream_all_results
 
 BLUR = """
 def blur(float(H, W) X) -> (Y) {
@@ -41,7 +41,7 @@ def gathered(float(H, W) X, float(T) table, int32(H, W) I) -> (Y) {
 @pytest.fixture(autouse=True)
 def long_results(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every result is long, and tiles are worth it for small images."""
-    monkeypatch.setattr(target, "PART_OF_L3", 1 << 62)
+    stream_all_results(monkeypatch)
     monkeypatch.setattr("polyc.scheduler.rewriting.overlap.overlap.is_faster", lambda tiled, whole: True)
     monkeypatch.setattr("polyc.scheduler.rewriting.overlap.overlap.ROW_SIZES", ())
     monkeypatch.setenv("POLYC_CACHE", "0")
@@ -66,7 +66,7 @@ def test_short_rows_are_streamed_wherever_the_result_begins(level: str):
     x = image(34, 258)
     op = polyc.compile(BLUR, target=level)
     text = loops_of(op, x)
-    assert re.search(r"for \(c1 = 1 - min\(-Y\.offset % 64 // 4, 1\); c1 < \d+; c1\+\+\)", text), text
+    assert re.search(r"for \(c1\.base_strip = 0; c1\.base_strip < Y\.offset % 64 // 4 \+ 256; c1\.base_strip \+= \d+\)", text)
     for offset in range(0, 64, 4):
         y = at_offset((32, 256), offset)
         op(x, out=y)
@@ -75,15 +75,14 @@ def test_short_rows_are_streamed_wherever_the_result_begins(level: str):
 
 def test_tiles_are_one_more_where_the_result_begins_off_a_line_only():
     text = loops_of(polyc.compile(BLUR, target="x86-64-v3"), image(34, 258))
-    found = re.search(r"for \(c1 = (1 - min\(-Y\.offset % 64 // 4, 1\)); c1 < (\d+)", text)
-    base = re.search(r"for \(c1\.base = (min\(max\(.*?\), 0\), \d+\)); ", text)
-    assert found is not None and base is not None
-    first, base_text = found[1].replace("Y.offset", "offset"), base[1].replace("Y.offset", "offset")
+    base = re.search(r"for \(c1\.base = (max\(0, min\(.*?, \d+\)\)); ", text)
+    assert base is not None and "c1.base_strip < Y.offset % 64 // 4 + 256; c1.base_strip += 64)" in text
+    begin = base[1].replace("Y.offset", "offset").replace("c1.base_strip", "strip")
     for offset in range(0, 64, 4):
         columns: set[int] = set()
         begins = []
-        for c1 in range(eval(first, {"offset": offset}), int(found[2])):
-            begins.append(eval(base_text, {"offset": offset, "c1": c1}))
+        for strip in range(0, offset // 4 + 256, 64):
+            begins.append(eval(begin, {"offset": offset, "strip": strip}))
             columns |= set(range(begins[-1], begins[-1] + 64))
         assert columns == set(range(256)), "each column once at least, none outside"
         assert len(begins) == 4 + (offset > 0)

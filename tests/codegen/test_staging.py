@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 import polyc
-from polyc import target
 from polyc.codegen.nests.pipeline import LOOPS
 from polyc.ir.interpret_loops import interpret_loops
 from polyc.records import replace
+from tests.machines import stream_all_results
 
 LETTERS = "abcde"
 CASES = [
@@ -25,7 +25,7 @@ TYPES = {"float": "float32", "double": "float64", "float16": "float16", "uint8":
 @pytest.fixture
 def small_cache(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every result is long, every array leaves the second-level cache, and nothing that was compiled otherwise is used."""
-    monkeypatch.setattr(target, "PART_OF_L3", 1 << 62)
+    stream_all_results(monkeypatch)
     monkeypatch.setattr("polyc.codegen.nests.staging.is_large", lambda *_: True)
     monkeypatch.setattr("polyc.codegen.nests.prefetch.is_large", lambda *_: True)
     monkeypatch.setenv("POLYC_CACHE", "0")

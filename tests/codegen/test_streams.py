@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 
 import polyc
-from polyc import target
 from polyc.codegen.emission.llvm import emit_llvm
 from polyc.codegen.nests.streams import stream_results
 from polyc.ir.expr import Const, int_const, substitute
@@ -21,6 +20,7 @@ from polyc.ir.loops import If, Loop, Node
 from polyc.ir.simplify import simplify
 from polyc.ir.types import BOOL
 from polyc.target import AARCH64, X86_64_V4
+from tests.machines import stream_all_results
 
 ADD = "def f(float(N, D) X, float(D) b) -> (Y) { Y(n, d) = X(n, d) + b(d) }"
 SUBTRACT = "def f(float(N, D) X) -> (Y) { M(n) max=! X(n, d)  Y(n, d) = X(n, d) - M(n) }"
@@ -30,7 +30,7 @@ ROWS, COLUMNS = 5, 1111
 @pytest.fixture
 def small_cache(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every result is long, whatever the machine, and nothing that was compiled otherwise is used."""
-    monkeypatch.setattr(target, "PART_OF_L3", 1 << 62)
+    stream_all_results(monkeypatch)
     monkeypatch.setenv("POLYC_CACHE", "0")
 
 

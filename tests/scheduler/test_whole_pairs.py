@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import polyc
-from polyc import target
+from tests.machines import stream_all_results
 
 TURN = "def f(complex64(M, N) X) -> (Y) { Y(j, i) = X(i, j) }"
 JOIN = "def f(complex64(M, N) X, complex64(K, N) Z) -> (Y) { Y(i, j) = X(i, j)  Y(M + k, j) = Z(k, j) }"
@@ -43,7 +43,7 @@ def test_bits_arrive_wherever_arrays_begin(level: str):
 
 
 def test_long_results_are_not_streamed_where_elements_may_lie_across_lines(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(target, "PART_OF_L3", 1 << 62)
+    stream_all_results(monkeypatch)
     monkeypatch.setenv("POLYC_CACHE", "0")
     op = polyc.compile(TURN, target="x86-64-v4")
     x = numbers(70, 96)
