@@ -78,6 +78,9 @@ RENAMED: dict[str, str] = {
     "prefetch-next-rows": "prefetch-next",
     "prefetch-panels": "prefetch-next",
     "prefetch-tiles": "prefetch-next",
+    "unswitch-domains": "partition-loops",
+    "unswitch-selects": "partition-loops",
+    "split-interior": "partition-loops",
 }
 """Former names of passes, still accepted in `Options.disable`, by the pass that does the same now."""
 

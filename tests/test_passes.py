@@ -117,6 +117,10 @@ def test_options_disable_passes_of_both_levels() -> None:
     assert "stream" not in polyc.compile(BLUR, target="x86-64-v3", disable="stream-stores").lower(**LONG).as_text("loops")
 
 
+def test_former_names_of_passes_disable_what_does_the_same_now() -> None:
+    assert polyc.compile(BLUR, disable=("split-interior", "unswitch-selects")).options.disable == ("partition-loops",)
+
+
 @pytest.mark.parametrize("name, help", [("stream-store", "did you mean stream-stores?"), ("verify", "part of the translation")])
 def test_what_is_no_optional_pass_cannot_be_disabled(name: str, help: str) -> None:
     with pytest.raises(polyc.PolycError) as caught:

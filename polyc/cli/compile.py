@@ -76,7 +76,7 @@ def compile_command(
       polyc compile op.tc --size B=? --size S=512          for any B
       polyc compile op.tc --emit loops                     the loop nest, to read
       polyc compile - --emit loops < op.tc                 of a text from elsewhere
-      polyc compile op.tc --emit loops:after=split-interior
+      polyc compile op.tc --emit loops:after=partition-loops
       polyc compile op.tc --disable-pass stream-stores     without non-temporal stores
       polyc compile op.tc --emit ll --print-changed        what each pass changes, on standard error
       polyc compile op.tc --emit s --target x86-64-v3      assembly for AVX2

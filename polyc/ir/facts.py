@@ -9,7 +9,9 @@ Passes that unswitch loops, peel iterations or split index sets choose tests and
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from operator import add
+from itertools import pairwise, product
+from math import inf, isfinite
+from operator import add, itemgetter
 from types import MappingProxyType
 
 from polyc.ir.expr import (
@@ -23,6 +25,7 @@ from polyc.ir.expr import (
     maximum,
     mentions,
     minimum,
+    operands_of,
     reads,
     rewrite,
     walk,
@@ -126,26 +129,30 @@ class Span:
 
 
 def slack_of(test: Expr) -> Expr | None:
-    """What is not negative exactly where a comparison of integers holds; None for anything else."""
-    if not isinstance(test, Call) or test.op not in ("ge", "gt", "le", "lt"):
+    """What is not negative exactly where a comparison of integers holds, or zero where an equation does; else None."""
+    if not isinstance(test, Call) or test.op not in ("ge", "gt", "le", "lt", "eq"):
         return None
-    a, b = test.args if test.op in ("ge", "gt") else reversed(test.args)
+    a, b = reversed(test.args) if test.op in ("le", "lt") else test.args
     slack = a - b
     if linear_form(slack) is None or any(not isinstance(e, (Index, Size, Const, Call)) for e in walk(slack)):
         return None
-    return slack if test.op in ("ge", "le") else slack - 1
+    return slack - 1 if test.op in ("gt", "lt") else slack
 
 
 def span_of(test: Expr, var: str) -> Span | None:
-    """Where an inequality that is linear in the variable holds; None for any other test."""
+    """Where a comparison that is linear in the variable holds, an equation at a single value; None for any other test."""
     slack = slack_of(test)
     form = None if slack is None else linear_form(slack)
     if slack is None or form is None or any(not isinstance(t, (int, Index)) and mentions(t, var) for t in form):
         return None
     step = form.get(Index(var), 0)
-    if step == 0:
+    is_equation = isinstance(test, Call) and test.op == "eq"
+    if step == 0 or (is_equation and abs(step) != 1):
         return None
     rest: Expr = simplify(slack - step * Index(var))
+    if is_equation:
+        place = simplify(-rest) if step > 0 else rest
+        return Span(place, place + 1)
     if abs(step) != 1:
         rest = rest // abs(step)
     return Span(-rest, None) if step > 0 else Span(None, rest + 1)
@@ -164,11 +171,6 @@ def comparisons_in(condition: Expr) -> Iterator[Call]:
 # -- loops cut there
 
 
-def clamp(place: Expr, loop: Loop) -> Expr:
-    """The place, or the end of the loop's range that is nearest."""
-    return simplify(maximum(loop.lower, minimum(place, loop.upper)))
-
-
 def interior(loop: Loop, spans: Iterable[Span]) -> tuple[Expr, Expr]:
     """Begin and end of the iterations that are in all of the spans: ``lower <= begin <= end``."""
     found = list(spans)
@@ -180,13 +182,102 @@ def interior(loop: Loop, spans: Iterable[Span]) -> tuple[Expr, Expr]:
 
 def is_empty(lower: Expr, upper: Expr) -> bool:
     """Whether a range is known to be empty."""
-    length = difference(upper, lower)
-    return length is not None and length <= 0
+    ends = product(operands_of(upper, "min"), operands_of(lower, "max"))
+    return any((length := difference(above, below)) is not None and length <= 0 for above, below in ends)
 
 
 def pieces(loop: Loop, *parts: tuple[Expr, Expr, Body]) -> list[Loop]:
     """The loop from and up to each of several places, with a body of its own there; empty ones are left out."""
     return [replace(loop, lower=low, upper=up, body=body) for low, up, body in parts if not is_empty(low, up)]
+
+
+MAX_PLACES, MAX_PIECES, SHORT = 2, 8, 16
+"""Places near one end of a loop at which it is cut, pieces of it in all, and iterations of a piece that is not cut again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A part of a loop that begins at `first`, if it runs at all, with `most` iterations at most (None: nobody knows)."""
+
+    loop: Loop
+    first: Expr
+    most: int | None
+
+
+def cut(loop: Loop, tests: Iterable[Expr]) -> list[Piece]:
+    """Index-set splitting: a loop of step 1 in pieces, in order, in which tests have one outcome, as far as that is known.
+
+    Tests whose outcomes change near the first iteration cut first, then those near the last one, then those at places that lie
+    a known distance from each other.  What is short already keeps the tests of later cuts; and so do a few iterations between
+    many places."""
+    found = [Piece(loop, loop.lower, None)]
+    for chain in _chains(loop, tests):
+        new = [p for old in found for p in ([old] if old.most is not None and old.most <= SHORT else _cut(old, chain))]
+        if len(new) > MAX_PIECES:
+            break
+        found = new
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Chain:
+    """By test, the distances from an anchor between which it has an outcome, and that outcome; which places to keep of many."""
+
+    anchor: Expr
+    outcomes: dict[Expr, tuple[float, float, bool]]
+    kept: slice | None
+
+
+def _chains(loop: Loop, tests: Iterable[Expr]) -> Iterator[_Chain]:
+    left: dict[Expr, tuple[Span, bool]] = {}
+    for test in dict.fromkeys(tests):
+        is_negated = isinstance(test, Call) and test.op == "ne"
+        span = span_of(Call("eq", test.args) if isinstance(test, Call) and is_negated else test, loop.var)
+        if span is not None:
+            left[test] = span, not is_negated
+    places = [p for span, _ in left.values() for p in (span.lower, span.upper) if p is not None]
+    ends = ((loop.lower, -inf, SHORT, slice(-1, None)), (loop.upper, -SHORT, inf, slice(1)))
+    for anchor, least, greatest, kept in (*ends, *((p, -inf, inf, None) for p in places)):
+        chain: dict[Expr, tuple[float, float, bool]] = {}
+        for test, (span, outcome) in left.items():
+            low = -inf if span.lower is None else difference(span.lower, anchor)
+            high = inf if span.upper is None else difference(span.upper, anchor)
+            if low is not None and high is not None and all(least <= d <= greatest for d in (low, high) if isfinite(d)):
+                chain[test] = low, high, outcome
+        left = {test: span for test, span in left.items() if test not in chain}
+        if chain:
+            yield _Chain(anchor, chain, kept)
+
+
+def _cut(piece: Piece, chain: _Chain) -> list[Piece]:
+    loop, result = piece.loop, list[Piece]()
+    places = {p: simplify(chain.anchor + int(p)) for ends in chain.outcomes.values() for p in ends[:2] if isfinite(p)}
+    start = max((p for p, e in places.items() if is_empty(loop.lower, e)), default=-inf)
+    stop = min((p for p, e in places.items() if is_empty(e, loop.upper)), default=inf)
+    inside = sorted(p for p in places if start < p < stop)
+    if len(inside) > MAX_PLACES:
+        inside = inside[chain.kept] if chain.kept is not None else [inside[0], inside[-1]]
+    for begin, end in pairwise((start, *inside, stop)):
+        first = piece.first if begin == start else places[begin]
+        behind = loop.upper if end == stop else places[end]
+
+        def known(test: Expr, begin: float = begin, end: float = end) -> bool | None:
+            if test not in chain.outcomes:
+                return None
+            low, high, outcome = chain.outcomes[test]
+            if low <= begin and end <= high:
+                return outcome
+            return not outcome if end <= low or high <= begin else None
+
+        body = assume(loop.body, known)
+        if result and result[-1].loop.body == body:
+            first = result.pop().first
+        lower, upper = simplify(maximum(loop.lower, first)), simplify(minimum(behind, loop.upper))
+        ends = product(operands_of(first, "max"), operands_of(behind, "min"))
+        lengths = [(n, a) for a, b in ends if (n := range_of(simplify(b - a))[1]) is not None]
+        most, first = min(lengths, key=itemgetter(0), default=(None, first))
+        result.append(Piece(replace(loop, lower=lower, upper=upper, body=body), first, most))
+    return result
 
 
 def straight_nodes(body: Body) -> Iterator[Node]:
@@ -274,3 +365,23 @@ def range_of(expr: Expr, ranges: Mapping[str, Interval] = MappingProxyType({})) 
 
 def _both(a: int | None, b: int | None, combine: Callable[[int, int], int]) -> int | None:
     return None if a is None or b is None else combine(a, b)
+
+
+def tighten(expr: Expr, ranges: Mapping[str, Interval]) -> Expr:
+    """Index arithmetic without the minima, maxima and remainders that these ranges decide."""
+
+    def decide(e: Expr) -> Expr | None:
+        match e:
+            case Call("min" | "max" as op, (a, b)):
+                low, high = range_of(simplify(a - b), ranges)
+                if high is not None and high <= 0:
+                    return a if op == "min" else b
+                if low is not None and low >= 0:
+                    return b if op == "min" else a
+            case Call("mod", (a, Const(n))) if n > 0:
+                low, high = range_of(simplify(a), ranges)
+                if low is not None and high is not None and low // int(n) == high // int(n):
+                    return a - low // int(n) * int(n)
+        return None
+
+    return simplify(rewrite(expr, decide))

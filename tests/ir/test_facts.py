@@ -23,7 +23,7 @@ from polyc.ir.expr import (
     minimum,
     substitute,
 )
-from polyc.ir.facts import assume, clamp, fold, hold, interior, pieces, range_of, ranges_in, span_of
+from polyc.ir.facts import assume, cut, fold, hold, interior, pieces, range_of, ranges_in, span_of
 from polyc.ir.loops import Guard, If, Loop, Node, Store
 from polyc.ir.types import BOOL
 from polyc.ir.walk import Scope
@@ -48,7 +48,7 @@ def test_a_comparison_at_any_step_bounds_its_variable(comparison: str, step: int
         assert inside == bool(evaluate(substitute(test, {"v": int_const(v)}), sizes))
 
 
-@pytest.mark.parametrize("test", [Call("eq", (I, N)), ge(J, 0), ge(I * I, 4), ge(I // 2, 1), Const(True, BOOL), ge(I, I)])
+@pytest.mark.parametrize("test", [Call("eq", (2 * I, N)), ge(J, 0), ge(I * I, 4), ge(I // 2, 1), Const(True, BOOL), ge(I, I)])
 def test_what_is_no_linear_inequality_bounds_nothing(test: Expr) -> None:
     assert span_of(test, "i") is None
 
@@ -113,9 +113,36 @@ def test_pieces_are_the_loop_and_all_tests_hold_in_its_interior(n: int) -> None:
     assert found == [(i, all(evaluate(test, {"i": i, "N": n}) for test in tests)) for i in range(n)]
 
 
-def test_places_outside_of_a_loop_are_moved_to_its_ends() -> None:
-    loop = Loop("i", int_const(2), int_const(7), 1, "serial", ())
-    assert [evaluate(clamp(int_const(place), loop), {}) for place in (0, 2, 4, 7, 9)] == [2, 2, 4, 7, 7]
+TESTS = {
+    "both ends": [ge(I, 1), lt(I, N - 1), Call("eq", (I, int_const(0)))],
+    "only the last": [Call("ne", (I, N - 1))],
+    "more places than cuts": [ge(I, 1), ge(I, 2), ge(I, 3), lt(I, N - 2)],
+    "a diagonal": [lt(I, J), Call("eq", (I, J)), lt(I, J + 2)],
+    "two that nobody orders": [lt(I, J), ge(2 * I, N), ge(I, 1)],
+    "beside the loop": [ge(I, -1), lt(I, N + 3), ge(J, 2)],
+}
+
+
+@pytest.mark.parametrize("name", TESTS)
+@pytest.mark.parametrize("lower", [int_const(0), int_const(1), J])
+def test_a_cut_loop_runs_each_iteration_once_and_decides_tests_rightly(name: str, lower: Expr) -> None:
+    chosen: Expr = Const(0)
+    for test in TESTS[name]:
+        chosen = Select(test, Call("add", (chosen, int_const(1))), Call("mul", (chosen, int_const(2))))
+    loop = Loop("i", lower, N, 1, "serial", (store(chosen),))
+    parts = cut(loop, TESTS[name])
+    assert len(parts) <= 8
+    for n, j in product((0, 1, 2, 3, 4, 9, 30), (0, 1, 3, 8)):
+        found = []
+        for part in parts:
+            (node,) = part.loop.body
+            assert isinstance(node, Store)
+            places = range(*(evaluate(e, {"N": n, "j": j}) for e in (part.loop.lower, part.loop.upper)))
+            assert part.most is None or len(places) <= part.most
+            assert not places or part.most is None or places[-1] < evaluate(part.first, {"N": n, "j": j}) + part.most
+            found += [(i, evaluate(node.value, {"i": i, "j": j, "N": n})) for i in places]
+        start = evaluate(lower, {"j": j})
+        assert found == [(i, evaluate(chosen, {"i": i, "j": j, "N": n})) for i in range(start, n)]
 
 
 def test_ranges_hold_every_value_of_a_nest() -> None:

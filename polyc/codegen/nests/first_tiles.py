@@ -42,7 +42,7 @@ def _split_loop(loop: Loop) -> Body | None:
     tests = operands_of(node.condition, "and")
     fixed = [t for t in tests if not mentions(t, loop.var)]
     spans = [span_of(t, loop.var) for t in tests if t not in fixed]
-    ends = [s.upper for s in spans if s is not None and s.upper is not None]
+    ends = [s.upper for s in spans if s is not None and s.lower is None and s.upper is not None]
     if not ends or len(ends) < len(spans):
         return None
     others, outside = _under(node.orelse, fixed)

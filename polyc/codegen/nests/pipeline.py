@@ -11,12 +11,11 @@ from polyc.codegen.nests.block_sizes import fit_blocks
 from polyc.codegen.nests.carries import carry_lines
 from polyc.codegen.nests.coalesce import coalesce_copies
 from polyc.codegen.nests.column_blocks import block_columns
-from polyc.codegen.nests.conditions import take_out_conditions
 from polyc.codegen.nests.copies import split_last_tiles
 from polyc.codegen.nests.epilogues import keep_epilogues
 from polyc.codegen.nests.far_rows import take_rows_from_afar
 from polyc.codegen.nests.first_tiles import run_first_tiles_apart
-from polyc.codegen.nests.interiors import split_interiors
+from polyc.codegen.nests.partition import partition_loops
 from polyc.codegen.nests.pixels import turn_pixels
 from polyc.codegen.nests.prefetch_accesses import prefetch_accesses
 from polyc.codegen.nests.prefetch_blocks import prefetch_blocks
@@ -25,7 +24,6 @@ from polyc.codegen.nests.recurrences import carry_elements
 from polyc.codegen.nests.row_pairs import pair_rows
 from polyc.codegen.nests.scalars import hold_accumulators
 from polyc.codegen.nests.sections import run_sections
-from polyc.codegen.nests.separate import separate_domains
 from polyc.codegen.nests.size import check_code_size
 from polyc.codegen.nests.staging import stage_copies
 from polyc.codegen.nests.streams import find_streamed_rows, stream_results
@@ -71,10 +69,6 @@ def _aliased(nest: LoopNest) -> frozenset[str]:
     return frozenset(b.name for b in nest.buffers if b.may_alias)
 
 
-def _on_body(transform: Callable[[Body], Body]) -> Run:
-    return lambda nest, ctx: _rebuild(nest, transform(nest.body), nest.buffers)
-
-
 def _on_buffers(transform: Callable[[Body, Buffers], tuple[Body, Buffers]]) -> Run:
     return lambda nest, ctx: _rebuild(nest, *transform(nest.body, nest.buffers))
 
@@ -85,10 +79,6 @@ def _on_buffers_and_offsets(transform: Callable[[Body, Buffers, Target], tuple[B
 
 def _on_nest(transform: Callable[[LoopNest, Target], LoopNest]) -> Run:
     return lambda nest, ctx: transform(nest, ctx.target)
-
-
-def _split_interior(nest: LoopNest, ctx: LoopContext) -> LoopNest:
-    return _rebuild(nest, split_interiors(nest.body, ctx.target), nest.buffers)
 
 
 def _note_streamed_rows(nest: LoopNest, ctx: LoopContext) -> LoopNest:
@@ -128,14 +118,10 @@ _PASSES: tuple[LoopPass, ...] = (
     Pass("verify", _verify, "what the schedule was translated to is well formed", required=True),
     # Tests leave vector loops first: every later pass looks for loops without them.
     Pass(
-        "unswitch-domains",
-        _on_body(separate_domains),
-        "loop unswitching: where statements end is tested outside of vector loops",
+        "partition-loops",
+        lambda nest, ctx: _rebuild(nest, partition_loops(nest.body, ctx.target), nest.buffers),
+        "loop unswitching and index-set splitting: vector loops run without tests of their index",
     ),
-    Pass(
-        "unswitch-selects", _on_body(take_out_conditions), "loop unswitching and peeling: conditions of ?: leave vector loops"
-    ),
-    Pass("split-interior", _split_interior, "index-set splitting: vector loops run without the tests of their borders"),
     Pass(
         "split-triangle",
         lambda nest, ctx: _rebuild(nest, split_triangles(nest.body, _aliased(nest)), nest.buffers),

@@ -11,10 +11,9 @@ in as many.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import field
 
-from polyc.codegen.nests.border_cuts import decide_test, index_tests, split_borders, stores_of
 from polyc.ir.expr import (
     Call,
     Const,
@@ -31,7 +30,7 @@ from polyc.ir.expr import (
     substitute,
     walk,
 )
-from polyc.ir.facts import Interval, range_of, ranges_in
+from polyc.ir.facts import Interval, assume, comparisons_in, cut, hold, range_of, ranges_in, straight_nodes
 from polyc.ir.loops import Buffer, Guard, If, Loop, Node, Store, known_length
 from polyc.ir.scans import match_scan, match_second_order
 from polyc.ir.simplify import constant_of, difference, simplify
@@ -94,7 +93,7 @@ class _Rewriter:
                 return self._split_cases(node, scope, MOST_CASES)
             case Loop() if node.kind == "serial" and (row := _only_vectors(node)) is not None:
                 flat = replace(node, body=row.body)
-                if self._is_recurrence(flat, row) and not any(mentions(test, row.var) for test in index_tests(flat)):
+                if self._is_recurrence(flat, row) and not any(mentions(test, row.var) for test in _index_tests(flat)):
                     return self._split_cases(flat, scope, MOST_CASES, row)
                 return (node,)
             case Loop() if node.kind not in ("serial", "parallel"):
@@ -105,23 +104,28 @@ class _Rewriter:
         """Whether it holds stores (and checks) only, of not too much, and something is read that an earlier iteration wrote."""
         if loop.step != 1 or loop.registers or loop.initial or not _is_straight(loop.body):
             return False
-        size = sum(1 for s in stores_of(loop) for e in (s.value, *s.subscripts) for _ in walk(e))
+        size = sum(1 for s in _stores_of(loop) for e in (s.value, *s.subscripts) for _ in walk(e))
         return size <= MOST_NODES and bool(self._find_carried(loop, row))
 
     # -- borders -------------------------------------------------------------------------------------------------
     def _split_cases(self, loop: Loop, scope: Scope, left: int, row: Loop | None = None) -> Body:
         """The loop once for each outcome of conditions that stay the same in it; `row`: the vectors that hold its body."""
-        for atom in dict.fromkeys(index_tests(loop)) if left else ():
+        for atom in dict.fromkeys(_index_tests(loop)) if left else ():
             if mentions(atom, loop.var):
                 continue
-            then = self._split_cases(decide_test(loop, atom, True), scope.under(atom, True), left - 1, row)
-            other = self._split_cases(decide_test(loop, atom, False), scope.under(atom, False), left - 1, row)
+            then, other = (
+                self._split_cases(
+                    replace(loop, body=assume(loop.body, hold([atom], outcome))), scope.under(atom, outcome), left - 1, row
+                )
+                for outcome in (True, False)
+            )
             return (If(atom, then, other),)
-        return tuple(new for part in split_borders(loop) for new in self._carry(part, scope, row))
+        parts = (part.loop for part in cut(loop, _index_tests(loop)))
+        return tuple(new for part in parts if part.body for new in self._carry(part, scope, row))
 
     # -- registers -----------------------------------------------------------------------------------------------
     def _find_carried(self, loop: Loop, row: Loop | None = None) -> list[_Carried]:
-        stores = list(stores_of(loop))
+        stores = list(_stores_of(loop))
         found: list[_Carried] = []
         for place, store in enumerate(stores):
             buffer = self.buffers[store.buffer]
@@ -185,7 +189,7 @@ class _Rewriter:
         first = replace(loop, kind="serial", lanes=1, upper=simplify(minimum(start, loop.upper)))
         before: list[Node] = []
         for c in carried:
-            store = list(stores_of(loop))[c.place]
+            store = list(_stores_of(loop))[c.place]
             for d in range(1, c.farthest + 1):
                 at = simplify(start - d)
                 place = tuple(simplify(substitute(e, {loop.var: at})) for e in store.subscripts)
@@ -202,7 +206,7 @@ class _Rewriter:
 
     def _carried_loop(self, loop: Loop, carried: list[_Carried], ranges: Mapping[str, Interval], reads_early: bool) -> Loop:
         body: list[Node] = []
-        stores = list(stores_of(loop))
+        stores = list(_stores_of(loop))
         by_store = {stores[c.place]: c for c in carried}
         done: set[str] = set()
         for store in loop.body:
@@ -279,6 +283,20 @@ def _is_straight(body: Body) -> bool:
     )
 
 
+def _index_tests(loop: Loop) -> Iterator[Call]:
+    """Comparisons of indices in selections, and in the conditions of checks."""
+    for node in straight_nodes(loop.body):
+        if isinstance(node, (If, Guard)) and node.condition is not None:
+            yield from comparisons_in(node.condition)
+        for e in walk(node.value) if isinstance(node, Store) else ():
+            if isinstance(e, Select):
+                yield from comparisons_in(e.condition)
+
+
+def _stores_of(loop: Loop) -> Iterator[Store]:
+    return (node for node in straight_nodes(loop.body) if isinstance(node, Store))
+
+
 def _moves(store: Store, var: str) -> bool:
     """Whether each iteration writes an element of its own: some subscript grows by a constant."""
     return any(difference(substitute(e, {var: Index(var) + 1}), e) for e in store.subscripts)
@@ -325,7 +343,7 @@ def _is_scan(loop: Loop, carried: list[_Carried], buffers: dict[str, Buffer]) ->
     """Whether a loop that may run as a scan has the form of one."""
     if loop.kind != "scan" or len(loop.body) != 1 or len(carried) != 1:
         return False
-    (store,), own = stores_of(loop), carried[0]
+    (store,), own = _stores_of(loop), carried[0]
     first, second, *others = (next((r for r, d in own.distances.items() if d == n), None) for n in range(1, FARTHEST + 1))
     if first is None or any(r is not None for r in others):
         return False

@@ -32,7 +32,7 @@ from polyc.ir.expr import (
     substitute,
     walk,
 )
-from polyc.ir.facts import assume_value, hold
+from polyc.ir.facts import assume, assume_value, hold
 from polyc.ir.linear import index_coefficients
 from polyc.ir.loops import If, Loop, Node, Store, Update
 from polyc.ir.simplify import simplify
@@ -164,21 +164,27 @@ def _make_full(node: Node, kinds: Collection[str] = EXPANDED) -> Node:
 
 
 def _interior_tests(loops: list[Loop]) -> dict[Expr, list[Expr]]:
-    """Tests inside selections, each with the conditions on outer variables under which it holds at every point of the nests.
+    """Tests around statements and inside selections, each with the conditions on outer variables under which it holds at every
+    point of the nests.
 
     Loops side by side share names of variables: a test that stands in several of them needs a condition for each."""
     found: dict[Expr, list[Expr]] = {}
     undecided: set[Expr] = set()
     for node, scope in nodes_in(tuple(loops)):
+        ranges = {loop.var: (loop.lower, simplify(_widest(loop) - 1)) for loop in scope.loops}
+        tests: list[Expr] = []
+        is_domain = isinstance(node, If) and not node.orelse and _has_domains(scope.loops[-1])
         if isinstance(node, (Store, Update)):
-            ranges = {loop.var: (loop.lower, simplify(_widest(loop) - 1)) for loop in scope.loops}
-            for select in (e for e in walk(node.value) if isinstance(e, Select)):
-                for test in operands_of(select.condition, "and"):
-                    outer = hardest(test, ranges)
-                    if outer is None or outer == Const(False, BOOL):
-                        undecided.add(test)
-                    else:
-                        found.setdefault(test, []).append(outer)
+            tests = [test for e in walk(node.value) if isinstance(e, Select) for test in operands_of(e.condition, "and")]
+        elif isinstance(node, If) and is_domain:
+            tests = operands_of(node.condition, "and")
+        for test in tests:
+            is_fixed = is_domain and not mentions(test, *ranges) and not reads(test)
+            outer = test if is_fixed else hardest(test, ranges)
+            if outer is None or outer == Const(False, BOOL):
+                undecided.add(test)
+            else:
+                found.setdefault(test, []).append(outer)
     return {test: conditions for test, conditions in found.items() if test not in undecided}
 
 
@@ -214,12 +220,20 @@ def _slack_coefficients(test: Expr, ranges: dict[str, tuple[Expr, Expr]]) -> dic
     return index_coefficients(substitute(slack, outer))
 
 
+def _has_domains(loop: Loop) -> bool:
+    """Whether statements share a vector loop, in which their domains are masks."""
+    return loop.kind == "vector" and len(loop.body) > 1
+
+
 def _drop_tests(body: Body, tests: Collection[Expr]) -> Body:
-    """The nests without the tests that hold in selections; of those around statements they say nothing."""
+    """The nests without the tests that hold in selections and around statements of a vector; of others they say nothing."""
 
     def drop(node: Node, scope: Scope) -> Node | None:
-        if isinstance(node, (Store, Update)):
-            return replace(node, value=assume_value(node.value, hold(tests)))
+        match node:
+            case Store() | Update():
+                return replace(node, value=assume_value(node.value, hold(tests)))
+            case Loop() if _has_domains(node):
+                return replace(node, body=assume(node.body, hold(tests)))
         return None
 
     return rewrite_nodes(body, drop)

@@ -2,7 +2,7 @@
 
 Before: ``A[t, 0] = A[t-1, 0]`` beside ``A[t, i] = f(A[t-1, i-1], …) where i in 1:N-1``.  After:
 ``A[t, i] = i == 0 ? A[t-1, i] : f(A[t-1, i-1], …)``.  Left alone, the border would be computed for all steps first, and all
-steps of A kept; as one statement they run step by step, in tiles, and `codegen.nests.conditions` takes the border out of the
+steps of A kept; as one statement they run step by step, in tiles, and `codegen.nests.partition` takes the border out of the
 loops.
 """
 

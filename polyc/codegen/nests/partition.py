@@ -1,0 +1,273 @@
+"""Partition vector loops: unswitch and split them, so that no test of an index is left inside.
+
+Before: ``vector for j in 0:n { Y[i, j] = (i >= 1 && j >= 1 ? X[i - 1, j - 1] : 0) + (j < n - 1 ? X[i, j + 1] : 0) }``.
+After: ``if (i >= 1) { Y[i, 0] = … ; vector for j in 1:n - 1 { Y[i, j] = X[i - 1, j - 1] + X[i, j + 1] } Y[i, n - 1] = … } else
+{ vector for j in 0:n {…} }``.
+
+Three kinds of tests are taken out: domains of statements (``if``) that share a loop, choices between values (``?:``), and
+guards of reads inside of larger expressions.  What does not change with the loop is tested once (loop unswitching); where the
+outcome of others changes, the loop is cut (index-set splitting, as in Halide's loop partitioning), and pieces of few iterations
+are peeled.  Every element is computed by the same operations, in the same order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from polyc.ir.access import moves, reads_in, with_values, writes_in
+from polyc.ir.expr import (
+    Call,
+    Expr,
+    Index,
+    Read,
+    Select,
+    all_hold,
+    any_holds,
+    ge,
+    int_const,
+    mentions,
+    operands_of,
+    reads,
+    rewrite,
+    walk,
+)
+from polyc.ir.facts import (
+    Interval,
+    Piece,
+    assume,
+    comparisons_in,
+    cut,
+    hold,
+    interior,
+    range_of,
+    ranges_in,
+    slack_of,
+    span_of,
+    straight_nodes,
+    tighten,
+)
+from polyc.ir.loops import If, Loop, Node, Store, Update, known_length
+from polyc.ir.simplify import linear_form, simplify, simplify_value
+from polyc.ir.walk import Body, Scope, rewrite_nodes
+from polyc.poly.bounds import negate_condition
+from polyc.records import dataclass, replace
+from polyc.target import Target
+
+MIN_TRIP, MIN_GUARDED_TRIP = 16, 64
+"""Iterations of a loop that is worth being written more than once; the latter for guards of reads, which masks do as well."""
+
+MAX_UNSWITCHED = 3
+"""Tests for both outcomes of which a loop is written."""
+
+MAX_PEELED, MAX_EXPANDED = 2, 16
+"""Iterations of a piece that is written out statement by statement, and of one in masked vectors."""
+
+
+def partition_loops(body: Body, target: Target) -> Body:
+    """The same nodes with vector loops (and scans) partitioned, without stores of what is there already."""
+
+    def visit(node: Node, scope: Scope) -> Body | None:
+        match node:
+            case Store() if node.value == Read(node.buffer, node.subscripts):
+                return ()  # a border of a recurrence that keeps one step
+            case Loop() if node.kind in ("vector", "scan"):
+                made = _Partition(target, ranges_in(scope)).unswitch(node, MAX_UNSWITCHED)
+                return made if made != (node,) else None
+            case Loop(kind="serial") if not node.registers:
+                inside = rewrite_nodes(node.body, visit, scope.inside(node))
+                match inside:
+                    case (If() as choice,) if inside != node.body and not mentions(choice.condition, node.var):
+                        return _versions(choice.condition, *(_with_body(node, arm) for arm in (choice.body, choice.orelse)))
+                return _with_body(node, inside)
+        return None
+
+    return rewrite_nodes(body, visit)
+
+
+def _with_body(loop: Loop, body: Body) -> Body:
+    return (replace(loop, body=body),) if body or loop.initial else ()
+
+
+def _versions(test: Expr, then: Body, other: Body) -> Body:
+    """One of two bodies, by the outcome of a test."""
+    if then == other:
+        return then
+    return (If(test, then, other),) if then else (If(negate_condition(test), other),)
+
+
+@dataclass(frozen=True, slots=True)
+class _Partition:
+    """The pieces of one loop; `ranges`: the values of the variables around."""
+
+    target: Target
+    ranges: Mapping[str, Interval]
+
+    def unswitch(self, loop: Loop, left: int) -> Body:
+        """Versions of a loop for tests that do not change in it, `left` of them at most, and their pieces."""
+        if not loop.body:
+            return ()
+        if loop.registers or loop.initial or loop.step != 1:
+            return (loop,)
+        is_eligible = loop.max_trip is None or _has_mirrors(loop)
+        domains, choices = (list(found(loop)) if is_eligible else [] for found in (_domains, _choices))
+        for condition in (*domains, *choices) if left else ():
+            is_domain = condition in domains
+            op = condition.op if isinstance(condition, Call) and condition.op in ("and", "or") else "and" if is_domain else "or"
+            fixed = [a for a in operands_of(condition, op) if not mentions(a, loop.var) and not reads(a)]
+            if fixed:
+                # Where they all hold (or none does) the rest of the condition decides; elsewhere it is decided.
+                goes_on = op == "and"
+                inside = assume(loop.body, hold(fixed, goes_on))
+                outside = assume(loop.body, hold([condition, *fixed[: len(fixed) == 1]], not goes_on))
+                if goes_on:
+                    outside = self.mirrored(loop, outside, [a for a in operands_of(condition, op) if a not in fixed])
+                inner, outer = (self.unswitch(replace(loop, body=b), left - 1) for b in (inside, outside))
+                if is_domain and goes_on:
+                    return _versions(all_hold(fixed), inner, outer)
+                return _versions(negate_condition(all_hold(fixed)) if goes_on else any_holds(fixed), outer, inner)
+        trip = known_length(loop)
+        conditions = (*domains, *choices) if trip is None or trip >= MIN_TRIP else ()
+        return self.split(
+            replace(loop, max_trip=None) if conditions else loop, [t for c in conditions for t in comparisons_in(c)]
+        )
+
+    def mirrored(self, loop: Loop, body: Body, tests: list[Expr]) -> Body:
+        """Where tests hold, reads have plain subscripts: a row that stands in for one outside still has a border of its own."""
+        begin, end = interior(loop, (span for test in tests if (span := span_of(test, loop.var)) is not None))
+        ranges = {**self.ranges, loop.var: (range_of(begin)[0], range_of(simplify(end - 1))[1])}
+
+        def tighten_read(e: Expr) -> Expr | None:
+            return replace(e, subscripts=tuple(tighten(s, ranges) for s in e.subscripts)) if isinstance(e, Read) else None
+
+        def choose(node: Node) -> Node:
+            if not isinstance(node, Store) or (inside := rewrite(node.value, tighten_read)) == node.value:
+                return node
+            return replace(node, value=Select(all_hold(tests), inside, node.value))
+
+        return tuple(map(choose, body)) if tests else body
+
+    def split(self, loop: Loop, tests: list[Expr]) -> Body:
+        """The pieces of a loop without these tests, and where guards of reads hold that do not change in it, without guards."""
+        whole = self.pieces(loop, tests)
+        guards = dict.fromkeys(_guards(loop)) if _is_worth_guarding(loop, self.target) else {}
+        if not guards:
+            return whole
+        fixed = [g for g in guards if not mentions(g, loop.var)]
+        parts = self.pieces(replace(loop, max_trip=None, body=assume(loop.body, hold(fixed))), [*tests, *guards])
+        return _versions(all_hold(fixed), parts, whole) if fixed else parts
+
+    def pieces(self, loop: Loop, tests: list[Expr]) -> Body:
+        """The loop cut where the outcomes of tests change.  Sums over it stay whole, but for peeled iterations."""
+        parts = [part for part in cut(loop, tests) if part.loop.body]
+        reduces = not all(moves(w, loop.var) for w in writes_in(loop.body))
+        if reduces and sum(not _is_peeled(part) for part in parts) > 1:
+            return (loop,)
+        return tuple(new for part in parts for new in self.write(part))
+
+    def write(self, part: Piece) -> Iterator[Node]:
+        """A piece of a loop, as what suits the number of its iterations."""
+        loop, most = part.loop, part.most
+        if most is None or most > MAX_EXPANDED:
+            yield loop
+        elif _is_peeled(part):
+            nodes = tuple(_at(node, loop.var, simplify(part.first + k)) for k in range(most) for node in loop.body)
+            slacks = [simplify(part.first - e) for e in operands_of(loop.lower, "max")]
+            slacks += [simplify(e - part.first - 1) for e in operands_of(loop.upper, "min")]
+            runs = [ge(slack, 0) for slack in slacks if (least := range_of(slack, self.ranges)[0]) is None or least < 0]
+            yield from (If(all_hold(runs), nodes),) if runs else nodes
+        elif (
+            loop.kind == "vector"
+            and _is_plain(loop)
+            and known_length(loop) == most
+            and self.target.has_masks
+            and not _lie_apart(reads_in(loop.body), loop.var)
+        ):
+            # Loops that are written out begin at 0.
+            body = tuple(_at(node, loop.var, simplify(loop.lower + Index(loop.var))) for node in loop.body)
+            yield replace(loop, lower=int_const(0), upper=int_const(most), interleave=1, max_trip=most, body=body)
+        elif loop.kind == "scan" or most <= loop.lanes // 2:
+            yield replace(loop, kind="serial")
+        else:
+            yield loop
+
+
+# -- tests
+
+
+def _domains(loop: Loop) -> Iterator[Expr]:
+    """The conditions of statements."""
+    if loop.kind == "vector":
+        yield from (node.condition for node in straight_nodes(loop.body) if isinstance(node, If))
+
+
+def _choices(loop: Loop) -> Iterator[Expr]:
+    """The conditions that choose between whole values of statements."""
+
+    def conditions(value: Expr) -> Iterator[Expr]:
+        if isinstance(value, Select) and not reads(value.condition):
+            yield value.condition
+            yield from conditions(value.then)
+            yield from conditions(value.other)
+
+    for node in straight_nodes(loop.body) if _is_straight(loop) else ():
+        yield from conditions(node.value) if isinstance(node, Store) else ()
+
+
+def _guards(loop: Loop) -> Iterator[Expr]:
+    """Comparisons of integers, all of which hold where a selection takes a read that it guards."""
+    for node in straight_nodes(loop.body):
+        for e in walk(node.value) if isinstance(node, (Store, Update)) else ():
+            if isinstance(e, Select) and reads(e.then) and not reads(e.condition):
+                yield from (a for a in operands_of(e.condition, "and") if slack_of(a) is not None)
+
+
+def _is_worth_guarding(loop: Loop, target: Target) -> bool:
+    """Whether a loop is worth being written again without guards of reads."""
+    if loop.kind != "vector" or not _is_straight(loop) or not all(moves(w, loop.var) for w in writes_in(loop.body)):
+        return False
+    trip = known_length(loop)
+    if loop.max_trip is None and (trip is None or trip >= MIN_GUARDED_TRIP):
+        return True
+    # Without mask registers, lanes that lie apart are read one by one where there are tests.
+    values = [node.value for node in straight_nodes(loop.body) if isinstance(node, (Store, Update))]
+    guarded = [read for value in values for e in walk(value) if isinstance(e, Select) for read in reads(e.then)]
+    return trip is not None and trip >= loop.lanes + MAX_PEELED and not target.has_masks and _lie_apart(guarded, loop.var)
+
+
+def _has_mirrors(loop: Loop) -> bool:
+    """Whether elements from elsewhere stand in for those outside: lanes read them one by one."""
+    values = [node.value for node in loop.body if isinstance(node, Store)]
+    mirrored = [isinstance(v, Select) and bool(reads(v.then)) and _lie_apart(reads(v.other), loop.var) for v in values]
+    return len(mirrored) == len(loop.body) and all(mirrored)
+
+
+def _lie_apart(found: Iterable[Read], var: str) -> bool:
+    """Whether lanes of some of these reads do not lie side by side."""
+    for subscript in (s for read in found for s in read.subscripts if mentions(s, var)):
+        form = linear_form(subscript) or {}
+        if abs(form.get(Index(var), 0)) != 1 or any(not isinstance(t, int | Index) and mentions(t, var) for t in form):
+            return True
+    return False
+
+
+# -- pieces
+
+
+def _is_straight(loop: Loop) -> bool:
+    return all(isinstance(node, (Store, Update, If)) for node in straight_nodes(loop.body))
+
+
+def _is_plain(loop: Loop) -> bool:
+    return all(isinstance(node, (Store, Update)) for node in loop.body)
+
+
+def _is_peeled(part: Piece) -> bool:
+    """Whether the iterations of a piece are statements of their own: a single one under a test, or as many as are known."""
+    most = part.most
+    return _is_plain(part.loop) and most is not None and most <= MAX_PEELED and most in (1, known_length(part.loop))
+
+
+def _at(node: Node, var: str, place: Expr) -> Store | Update:
+    assert isinstance(node, (Store, Update))
+    node = with_values(node, {var: place})
+    return replace(node, value=simplify_value(node.value))
