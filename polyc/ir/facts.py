@@ -298,12 +298,18 @@ Interval = tuple[int | None, int | None]
 def ranges_in(scope: Scope) -> Mapping[str, Interval]:
     """The values of loop variables."""
     ranges: dict[str, Interval] = {}
+    steps: dict[str, tuple[int, int]] = {}
     for step in scope.path:
         if isinstance(step, Loop):
-            upper = range_of(step.upper, ranges)[1]
-            ranges[step.var] = (range_of(step.lower, ranges)[0], None if upper is None else upper - 1)
+            low, upper = range_of(step.lower, ranges)[0], range_of(step.upper, ranges)[1]
+            ranges[step.var] = (low, None if upper is None else upper - 1)
+            if isinstance(step.lower, Const):
+                steps[step.var] = int(step.lower.value), step.step
         else:
             ranges |= _narrow(ranges, step)
+        for name, (first, size) in steps.items():
+            low, high = ranges[name]
+            ranges[name] = low, None if high is None else first + (high - first) // size * size
     return ranges
 
 
@@ -374,6 +380,8 @@ def tighten(expr: Expr, ranges: Mapping[str, Interval]) -> Expr:
         match e:
             case Call("min" | "max" as op, (a, b)):
                 low, high = range_of(simplify(a - b), ranges)
+                if low == high == 0:
+                    return a if isinstance(a, Const) else b
                 if high is not None and high <= 0:
                     return a if op == "min" else b
                 if low is not None and low >= 0:

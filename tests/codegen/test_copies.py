@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from polyc.codegen.nests.coalesce import coalesce_copies
-from polyc.codegen.nests.copies import copy_nest, split_last_tiles
+from polyc.codegen.nests.copies import copy_nest
+from polyc.codegen.nests.tile_loops import split_last_tiles
 from polyc.ir.expr import Cast, Const, Pad, Read
 from polyc.ir.interpret_loops import interpret_loops
 from polyc.ir.loops import Buffer, Loop, LoopNest, Store, Update

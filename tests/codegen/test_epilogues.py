@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from polyc.codegen.nests.epilogues import keep_epilogues
+from polyc.codegen.nests.parts import Tiling
 from polyc.codegen.nests.tiles import split_partial_tiles
 from polyc.ir.expr import Const
 from polyc.ir.loops import Buffer, If, InitialValue, Loop, LoopNest, Store, Update
@@ -48,7 +49,7 @@ def tile_and_epilogue(mr=6, nr=32, lanes=16, value=None, read=None, constant_k=N
 def kept(nest):
     body, buffers = keep_epilogues(nest.body, nest.buffers)
     held = frozenset(b.name for b in buffers if b.space == "register")
-    return replace(nest, body=split_partial_tiles(body, held), buffers=buffers)
+    return replace(nest, body=split_partial_tiles(body, Tiling(held)), buffers=buffers)
 
 
 def test_epilogues_compute_the_same(level):

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import polyc
+from polyc.codegen.nests.parts import Tiling
 from polyc.codegen.nests.tiles import split_partial_tiles
 from polyc.ir.expr import Call, Cast, Const, Expr, Index, Read, Select, Size, int_const, lt, minimum, walk
 from polyc.ir.interpret_loops import interpret_loops
@@ -61,7 +62,7 @@ def agrees(
     names = list(extents)
     shapes = {name: e if isinstance(e, tuple) else (e,) for name, e in extents.items()}
     buffers = tuple(argument(name, tuple(map(int_const, shapes[name])), p) for p, name in enumerate(names))
-    new = split_partial_tiles(body, tied, has_masks=has_masks, in_flight=in_flight)
+    new = split_partial_tiles(body, Tiling(tied, has_masks=has_masks, in_flight=in_flight))
     results = []
     for version in (body, new):
         rng = np.random.default_rng(1)
@@ -147,7 +148,7 @@ def test_a_test_around_statements_stays_where_it_is_known_for_fewer_rows_of_a_ne
         Loop("i", int_const(0), minimum(n, Size("N")), 1, "unroll", (node,), max_trip=n)
         for n, node in ((6, chosen), (16, kept))
     ]
-    (split,) = split_partial_tiles(tuple(rows), tied=frozenset("H"))
+    (split,) = split_partial_tiles(tuple(rows), Tiling(frozenset("H")))
     assert isinstance(split, If)
     full = list(walk_nodes(split.body))
     assert not any(isinstance(n, Store) and isinstance(n.value, Select) for n in full)
@@ -317,7 +318,7 @@ def test_rows_that_meet_stay_together():
     for target in (shared, diagonal):
         (outer,) = agrees((product(in_place=True, target=target),), 20, {"X": (30, 30), "Y": (30, 30)})
         assert not part_loops(outer)
-    (outer,) = split_partial_tiles((product(),), shared=frozenset("Y"))
+    (outer,) = split_partial_tiles((product(),), Tiling(shared=frozenset("Y")))
     assert not part_loops(outer)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from polyc.codegen.nests.parts import Tiling
 from polyc.codegen.nests.tiles import split_partial_tiles
 from polyc.codegen.objects.jit import assembly
 from polyc.ir.expr import Const
@@ -40,7 +41,7 @@ def transposed_tile(dtype, mr, nr, lanes, split=False, initial=False):
     update = Update("C", (lane, row), "add", op("mul", rd("A", i("k"), row), rd("B", i("k"), lane)))
     loop = Loop("k", c(0), n("K"), 1, "serial", (tile(update),), registers=("C",), initial=start)
     outer = Loop("i0", c(0), n("M"), mr, "serial", (Loop("j0", c(0), n("N"), nr, "serial", (loop,)),))
-    body = split_partial_tiles((outer,)) if split else (outer,)
+    body = split_partial_tiles((outer,), Tiling()) if split else (outer,)
     return LoopNest("f", ("M", "N", "K", *strides_of(a, b, out)), (a, b, out), body)
 
 

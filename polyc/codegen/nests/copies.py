@@ -1,24 +1,16 @@
 """Copies: nests of loops around one store of values that the nest does not change, each element written once.
 
-Their iterations may run in any order, and twice.  Here the last tile of a copy gets a version of its own.
-
-Before: ``for c0 < 200 step 32 { for k < min(32, 200 - c0) { … } }``.
-After: ``for c0 < 200 step 32 { if (c0 < 192) for k < 32 { … } else for k < 8 { … } }``.
+Their iterations may run in any order, and twice.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from polyc.ir.expr import Call, Const, Expr, Index, int_const, lt, mentions, minimum, operands_of, reads, substitute
-from polyc.ir.facts import Interval, range_of
+from polyc.ir.expr import Const, int_const, operands_of, reads
 from polyc.ir.linear import index_coefficients
-from polyc.ir.loops import Buffer, If, Loop, Node, Store
-from polyc.ir.simplify import simplify
-from polyc.ir.walk import Body, Scope, map_bodies, rewrite_nodes, walk_nodes
+from polyc.ir.loops import Buffer, Loop, Node, Store
 from polyc.records import replace
-
-# -- what a copy is
 
 
 def copy_nest(node: Node, buffers: Mapping[str, Buffer]) -> tuple[list[Loop], Store] | None:
@@ -87,80 +79,3 @@ def rebuild(loops: list[Loop], store: Store) -> Loop:
         node = replace(loop, body=(node,))
     assert isinstance(node, Loop)
     return node
-
-
-# -- tiles
-
-
-def split_last_tiles(body: Body, buffers: tuple[Buffer, ...]) -> Body:
-    """Give whole tiles and the last tile of copies versions of their own, both with constant extents."""
-    by_name = {b.name: b for b in buffers}
-
-    def split(node: Node, scope: Scope) -> Node | None:
-        return _split_tiles(node, {}) if isinstance(node, Loop) and _are_copies(node, by_name) else None
-
-    return rewrite_nodes(body, split)
-
-
-def _are_copies(node: Node, buffers: Mapping[str, Buffer]) -> bool:
-    """Whether a nest is a copy, or loops around one that has several versions (`streams.align_tiles`)."""
-    if copy_nest(node, buffers) is not None:
-        return True
-    match node:
-        case Loop(body=(inner,)) if not node.registers and not node.initial:
-            return _are_copies(inner, buffers)
-        case If():
-            return all(copy_nest(n, buffers) is not None for n in node.body + node.orelse)
-    return False
-
-
-def _split_tiles(node: Node, ranges: Mapping[str, Interval]) -> Node:
-    if not isinstance(node, Loop):
-        return map_bodies(node, lambda body: tuple(_split_tiles(n, ranges) for n in body))
-    upper = _drop_loose(node.upper, ranges)
-    node = replace(node, upper=upper)
-    if node.max_trip is not None and node.lower == int_const(0) and isinstance(upper, Const):
-        node = replace(node, max_trip=min(node.max_trip, int(upper.value)))
-    if not isinstance(node.lower, Const) or not isinstance(upper, Const):
-        return replace(node, body=tuple(_split_tiles(n, ranges) for n in node.body))
-    low, high = int(node.lower.value), int(upper.value)
-    n_tiles = -(-(high - low) // node.step)
-    if n_tiles <= 0:
-        return node
-    last = low + (n_tiles - 1) * node.step
-    is_even = (high - low) % node.step == 0
-    if node.step == 1 or is_even or not any(_moves_bounds(n, node.var) for n in node.body):
-        inner = {**ranges, node.var: (low, last)}
-        return replace(node, body=tuple(_split_tiles(n, inner) for n in node.body))
-    rest = tuple(_split_tiles(_fix(n, node.var, last), ranges) for n in node.body)
-    if n_tiles == 1:
-        return replace(node, body=rest)
-    inner = {**ranges, node.var: (low, last - node.step)}
-    whole = tuple(_split_tiles(n, inner) for n in node.body)
-    return replace(node, body=(If(lt(Index(node.var), last), whole, rest),))
-
-
-def _moves_bounds(node: Node, variable: str) -> bool:
-    """Whether bounds of loops inside depend on `variable`."""
-    return any(mentions(e, variable) for n in walk_nodes((node,)) if isinstance(n, Loop) for e in (n.lower, n.upper))
-
-
-def _fix(node: Node, variable: str, value: int) -> Node:
-    """The copy with `variable` = `value` in its bounds."""
-    node = map_bodies(node, lambda body: tuple(_fix(n, variable, value) for n in body))
-    if not isinstance(node, Loop):
-        return node
-    lower, upper = (simplify(substitute(e, {variable: int_const(value)})) for e in (node.lower, node.upper))
-    return replace(node, lower=lower, upper=upper)
-
-
-def _drop_loose(expr: Expr, ranges: Mapping[str, Interval]) -> Expr:
-    """``min(a, b)`` without arguments that are never below another one, a constant."""
-    if not isinstance(expr, Call) or expr.op != "min":
-        return expr
-    arguments = [_drop_loose(a, ranges) for a in expr.args]
-    limit = min((int(a.value) for a in arguments if isinstance(a, Const)), default=None)
-    if limit is None:
-        return expr
-    tight = [a for a in arguments if isinstance(a, Const) or (low := range_of(a, ranges)[0]) is None or low < limit]
-    return simplify(minimum(*tight))

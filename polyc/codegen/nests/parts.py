@@ -15,9 +15,9 @@ Each element is computed by the same operations in the same order.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import field
 from typing import Literal
 
+from polyc.ir.access import Access, accesses_in
 from polyc.ir.expr import (
     Call,
     Const,
@@ -35,9 +35,9 @@ from polyc.ir.expr import (
     substitute,
 )
 from polyc.ir.linear import index_coefficients
-from polyc.ir.loops import If, Loop, Node, Store, Update
+from polyc.ir.loops import Guard, If, Loop, Node, Prefetch, Update
 from polyc.ir.simplify import simplify, simplify_value
-from polyc.ir.walk import TOP, Body, Scope, map_bodies, node_expressions, nodes_in, walk_nodes
+from polyc.ir.walk import Body, map_bodies, map_nodes, nodes_in, walk_nodes
 from polyc.records import dataclass, replace
 
 ROW_PARTS, LANE_PARTS = 3, 2
@@ -51,40 +51,55 @@ FEW_VECTORS = 2
 """Vectors of a tile beside which there are registers for masks of as many, where these are vectors."""
 
 
-def run_in_parts(
-    nests: Body,
-    kind: Literal["unroll", "vector"],
-    registers: Collection[str],
-    shared: Collection[str],
-    has_masks: bool = True,
-    in_flight: int = IN_FLIGHT,
-) -> tuple[Loop] | None:
-    """One loop over parts of the rows (`kind` unroll) or lanes (vector) of neighbouring nests with accumulators; None where
-    these have no open end, or meet.
+@dataclass(frozen=True, slots=True)
+class Tiling:
+    """What is known about tiles and the machine that runs them."""
 
-    `registers`: register buffers, which start anew with each part.  `shared`: buffers that may be the same memory as others.
-    `has_masks`: whether masks are no vectors.  `in_flight`: vectors of sums at once that rows of a part hold, if there are as
-    many."""
-    found = _find_rows(nests, kind, registers, shared, in_flight)
-    if found is None or (kind == "vector" and not has_masks and found.count <= FEW_VECTORS * found.lanes):
+    registers: frozenset[str] = frozenset()
+    """Register buffers, which start anew with each part; neighbours that share one stay together."""
+    shared: frozenset[str] = frozenset()
+    """Buffers that may be the same memory as others."""
+    has_masks: bool = True
+    """Whether masks are no vectors."""
+    in_flight: int = IN_FLIGHT
+    """Vectors of sums at once that rows of a part hold, if there are as many."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """Rows (or lanes) of nests, at most `count`, that end at `end`; `size`: rows of a part."""
+
+    end: Expr
+    count: int
+    size: int
+    lanes: int
+
+    def is_over(self, loop: Loop) -> bool:
+        return _open_end(loop) == (self.end, self.count)
+
+
+def run_in_parts(nests: Body, kind: Literal["unroll", "vector"], tiling: Tiling) -> tuple[Loop] | None:
+    """One loop over parts of the rows (`kind` unroll) or lanes (vector) of neighbouring nests with accumulators; None where
+    these have no open end, or meet."""
+    found = _find_rows(nests, kind, tiling)
+    if found is None or (kind == "vector" and not tiling.has_masks and found.count <= FEW_VECTORS * found.lanes):
         return None
-    row = Index(f"{min(found.rows)}r")
-    if row.name in found.inner or mentions(found.end, *found.inner):
+    loops = [n for n in walk_nodes(nests) if isinstance(n, Loop)]
+    row = Index(f"{min(n.var for n in loops if found.is_over(n))}r")
+    if row.name in {n.var for n in loops}:
         return None
-    part = _Part(row, found.end, found.count, found.size, frozenset(registers))
-    body = tuple(_narrow(node, part, None) for node in nests)
+    body = _narrow(nests, found, row, tiling.registers)
     if kind == "vector":
-        body = _take_few_lanes(body, registers, shared) if has_masks else _take_all_lanes(body)
+        body = _take_few_lanes(body, tiling) if tiling.has_masks else _take_all_lanes(body)
     return (Loop(row.name, int_const(0), minimum(found.end, found.count), found.size, "serial", body),)
 
 
-def _take_few_lanes(nests: Body, registers: Collection[str], shared: Collection[str]) -> Body:
+def _take_few_lanes(nests: Body, tiling: Tiling) -> Body:
     """`nests`, and half of their vectors where so many have all lanes that are left."""
-    found = _find_rows(nests, "vector", registers, shared)
-    if found is None or mentions(found.end, *found.inner):
+    found = _find_rows(nests, "vector", tiling)
+    if found is None:
         return nests
-    part = _Part(int_const(0), found.end, found.count, found.size, frozenset(registers))
-    few = _take_few_lanes(tuple(_narrow(node, part, None) for node in nests), registers, shared)
+    few = _take_few_lanes(_narrow(nests, found, int_const(0), tiling.registers), tiling)
     return (If(le(found.end, found.size), few, nests),)
 
 
@@ -94,50 +109,59 @@ def _take_all_lanes(nests: Body) -> Body:
     if len(ends) != 1:
         return nests
     ((end, count, _),) = ends
-    return (If(ge(end, count), tuple(_take_all(node, end, count) for node in nests), nests),)
+    return (If(ge(end, count), fill(nests, lambda loop: count if _open_end(loop) == (end, count) else None), nests),)
 
 
-def _take_all(node: Node, end: Expr, count: int) -> Node:
-    """`node` with `count` iterations of each loop to ``min(end, count)``."""
+def fill(body: Body, size_of: Callable[[Loop], int | None], with_initial: bool = True) -> Body:
+    """The nodes with other, constant ends of loops; `with_initial`: in nests of initial values, too."""
 
-    def each(nodes: Body) -> Body:
-        return tuple(_take_all(n, end, count) for n in nodes)
+    def visit(node: Node) -> Node:
+        node = map_bodies(node, lambda inside: tuple(map(visit, inside)))
+        if not isinstance(node, Loop):
+            return node
+        size = size_of(node)
+        starts = tuple(replace(i, nest=tuple(map(visit, i.nest))) for i in node.initial) if with_initial else node.initial
+        return replace(node, upper=node.upper if size is None else int_const(size), initial=starts)
 
-    node = map_bodies(node, each)
-    if not isinstance(node, Loop):
-        return node
-    upper = int_const(count) if _open_end(node) == (end, count) else node.upper
-    return replace(node, upper=upper, initial=tuple(replace(i, nest=each(i.nest)) for i in node.initial))
+    return tuple(map(visit, body))
 
 
-def _find_rows(
-    nests: Body,
-    kind: Literal["unroll", "vector"],
-    registers: Collection[str],
-    shared: Collection[str],
-    in_flight: int = IN_FLIGHT,
-) -> _Rows | None:
-    """The rows or lanes of nests that may run a part at a time."""
+def _find_rows(nests: Body, kind: Literal["unroll", "vector"], tiling: Tiling) -> _Rows | None:
+    """The rows or lanes of nests that may run a part at a time: each writes elements of its own, and reads no other's."""
     ends = list(dict.fromkeys(e for node in nests for e in _expanded_ends(node, kind)))
-    if len(ends) != 1 or not any(isinstance(n, Loop) and n.registers for n in walk_nodes(nests)):
+    inside = list(walk_nodes(nests))
+    loops = [n for n in inside if isinstance(n, Loop)]
+    if len(ends) != 1 or not any(n.registers for n in loops):
         return None
     ((end, count, lanes),) = ends
-    size = -(-count // ROW_PARTS) if kind == "unroll" else lanes * -(-count // (lanes * LANE_PARTS))
-    found = _Rows(end, count, size, lanes)
+    found = _Rows(end, count, -(-count // ROW_PARTS) if kind == "unroll" else lanes * -(-count // (lanes * LANE_PARTS)), lanes)
     if kind == "unroll" and all(_share_vectors(n, found) for n in nests):
-        found.size = max(found.size, -(-in_flight // max(map(_n_vectors, nests))))
-    if found.size >= count or not _collect(nests, TOP, found) or found.writes & set(shared):
+        found = replace(found, size=max(found.size, -(-tiling.in_flight // max(map(_n_vectors, nests)))))
+    if found.size >= count or mentions(end, *(n.var for n in loops)):
         return None
-    if any(r.tensor in found.writes and r.tensor not in registers for r in found.reads):
+    if any(isinstance(n, (Guard, Prefetch)) for n in inside) or any(n.kind == "parallel" for n in loops):
         return None
-    return found
+    accesses = list(accesses_in(nests))
+    written = {a.buffer for a in accesses if a.is_write}
+    if not written.isdisjoint(tiling.shared) or any(
+        not a.is_write and a.buffer in written - tiling.registers for a in accesses
+    ):
+        return None
+    return found if all(_is_row_of_its_own(a, found) for a in accesses if a.is_write) else None
+
+
+def _is_row_of_its_own(write: Access, found: _Rows) -> bool:
+    row = next((loop.var for loop in write.scope.loops if found.is_over(loop)), None)
+    others = {loop.var for loop in write.scope.loops} - {row}
+    forms = [index_coefficients(e) for e in write.subscripts]
+    return any(form is not None and row in form and others.isdisjoint(form) for form in forms)
 
 
 def _share_vectors(node: Node, found: _Rows) -> bool:
     """Whether rows read the same vectors; where each reads its own, those that are dropped would be read, too."""
     for n, scope in nodes_in((node,)):
         if isinstance(n, Update):
-            rows = [loop.var for loop in scope.loops if loop.kind == "unroll" and _open_end(loop) == (found.end, found.count)]
+            rows = [loop.var for loop in scope.loops if loop.kind == "unroll" and found.is_over(loop)]
             lanes = [loop.var for loop in scope.loops if loop.kind == "vector"]
             if any({*rows[-1:], *lanes[-1:]} <= index_names(r) for r in reads(n.value) if rows and lanes):
                 return False
@@ -148,55 +172,6 @@ def _n_vectors(node: Node) -> int:
     """Vectors of a row: what its expanded vector loops hold at most."""
     loops = [n for n in walk_nodes((node,)) if isinstance(n, Loop) and n.kind == "vector"]
     return max((-(-(n.max_trip or 1) // n.lanes) for n in loops), default=1)
-
-
-@dataclass(slots=True)
-class _Rows:
-    """What nests do whose row loops, over at most `count` rows, end at `end`; `size`: rows of a part."""
-
-    end: Expr
-    count: int
-    size: int
-    lanes: int
-    rows: set[str] = field(default_factory=set)
-    """Variables of row loops."""
-    inner: set[str] = field(default_factory=set)
-    """Variables of all loops."""
-    writes: set[str] = field(default_factory=set)
-    reads: list[Read] = field(default_factory=list)
-
-
-@dataclass(frozen=True, slots=True)
-class _Part:
-    row: Expr
-    """The first row of the part."""
-    end: Expr
-    count: int
-    size: int
-    registers: frozenset[str]
-
-
-def _collect(nests: Body, around: Scope, found: _Rows) -> bool:
-    """Note what nests do; False where that is more than rows that do not meet."""
-    for node, scope in nodes_in(nests, around):
-        rows = [loop.var for loop in scope.loops if _open_end(loop) == (found.end, found.count)]
-        match node:
-            case Store() | Update():
-                if not rows or not _is_row_of_its_own(node, rows[0], tuple(loop.var for loop in scope.loops)):
-                    return False
-                found.writes.add(node.buffer)
-                found.reads += [r for e in node_expressions(node) for r in reads(e)]
-            case If():
-                found.reads += reads(node.condition)
-            case Loop() if node.kind != "parallel":
-                if not rows and _open_end(node) == (found.end, found.count):
-                    found.rows.add(node.var)
-                found.inner.add(node.var)
-                if not all(_collect(start.nest, scope, found) for start in node.initial):
-                    return False
-            case _:
-                return False
-    return True
 
 
 def _open_end(loop: Loop) -> tuple[Expr, int] | None:
@@ -221,69 +196,46 @@ def _expanded_ends(node: Node, kind: str) -> Iterator[tuple[Expr, int, int]]:
             yield (*end, n.lanes)
 
 
-def _is_row_of_its_own(node: Store | Update, row: str, inner: tuple[str, ...]) -> bool:
-    for subscript in node.subscripts:
-        coefficients = index_coefficients(subscript)
-        if coefficients is not None and row in coefficients and not any(v in coefficients for v in inner if v != row):
-            return True
-    return False
+def _narrow(nests: Body, found: _Rows, first: Expr, registers: Collection[str]) -> Body:
+    """The nests over one part of the rows, from `first` on; register buffers hold these alone."""
 
+    def unshifted(buffer: str, subscripts: tuple[Expr, ...]) -> tuple[Expr, ...]:
+        if buffer not in registers or not isinstance(first, Index):
+            return subscripts
+        return tuple(simplify(substitute(e, {first.name: int_const(0)})) for e in subscripts)
 
-def _narrow(node: Node, part: _Part, row: str | None) -> Node:
-    """`node` over the rows of one part; `row`: the variable of the row loop around."""
-
-    def each(nodes: Body, row: str | None) -> Body:
-        return tuple(_narrow(n, part, row) for n in nodes)
-
-    match node:
-        case Store() | Update():
-            subscripts = node.subscripts
-            if node.buffer not in part.registers:
-                subscripts = tuple(_shift(e, part, row) for e in subscripts)
-            return replace(node, subscripts=subscripts, value=_shift(node.value, part, row, simplify_value))
-        case If():
-            return replace(
-                node, condition=_shift(node.condition, part, row), body=each(node.body, row), orelse=each(node.orelse, row)
+    def shift(expr: Expr, rows: Collection[str], tidy: Callable[[Expr], Expr] = simplify) -> Expr:
+        shifted = substitute(expr, {row: first + Index(row) for row in rows})
+        return tidy(
+            rewrite(
+                shifted, lambda e: replace(e, subscripts=unshifted(e.tensor, e.subscripts)) if isinstance(e, Read) else None
             )
-        case Loop():
-            rows = set(_row_variables(node, part)) if row is None else {row}
-            initial = tuple(replace(i, value=_shift_all(i.value, part, rows), nest=each(i.nest, row)) for i in node.initial)
-            if row is None and _open_end(node) == (part.end, part.count):
-                ends = [part.end] if part.count % part.size == 0 else [part.end, int_const(part.count)]
-                rest = [simplify(end - part.row) for end in ends]
-                if node.kind == "vector":  # an open end again: fewer lanes may be left than the part has
-                    rest = [minimum(*rest)]
-                bound: Expr = int_const(part.size)
-                for end in reversed(rest):
-                    bound = minimum(end, bound)
-                trip = None if node.max_trip is None else part.size
-                return replace(node, upper=bound, max_trip=trip, body=each(node.body, node.var), initial=initial)
-            lower, upper = _shift(node.lower, part, row), _shift(node.upper, part, row)
-            return replace(node, lower=lower, upper=upper, body=each(node.body, row), initial=initial)
-    return node
+        )
+
+    def visit(node: Node) -> Node:
+        if not isinstance(node, Loop):
+            return map_bodies(node, lambda body: tuple(map(visit, body)))
+        rows = {n.var for n, _ in nodes_in((node,)) if isinstance(n, Loop) and found.is_over(n)}
+        starts = tuple(
+            replace(i, value=shift(i.value, rows, simplify_value), nest=tuple(map(visit, i.nest))) for i in node.initial
+        )
+        if not found.is_over(node):
+            return replace(node, body=tuple(map(visit, node.body)), initial=starts)
+        own = (node.var,)
+        body = map_nodes(node.body, lambda e: shift(e, own), unshifted, stored=lambda e: shift(e, own, simplify_value))
+        trip = None if node.max_trip is None else found.size
+        return replace(node, upper=_end_of_part(node, found, first), max_trip=trip, body=body, initial=starts)
+
+    return tuple(map(visit, nests))
 
 
-def _shift(expr: Expr, part: _Part, row: str | None, tidy: Callable[[Expr], Expr] = simplify) -> Expr:
-    """`expr` with the rows of the part, simplified by `tidy`; register buffers hold these alone."""
-    if row is None:
-        return expr
-    shifted = substitute(expr, {row: part.row + Index(row)})
-    first = {part.row.name: int_const(0)} if isinstance(part.row, Index) else {}
-
-    def rule(node: Expr) -> Expr | None:
-        if isinstance(node, Read) and node.tensor in part.registers:
-            return Read(node.tensor, tuple(substitute(e, first) for e in node.subscripts))
-        return None
-
-    return tidy(rewrite(shifted, rule))
-
-
-def _shift_all(value: Expr, part: _Part, rows: Collection[str]) -> Expr:
-    """An initial value, which is over the variables of the loops inside."""
-    for row in rows:
-        value = _shift(value, part, row, simplify_value)
-    return value
-
-
-def _row_variables(node: Node, part: _Part) -> Iterator[str]:
-    return (n.var for n, _ in nodes_in((node,)) if isinstance(n, Loop) and _open_end(n) == (part.end, part.count))
+def _end_of_part(loop: Loop, found: _Rows, first: Expr) -> Expr:
+    rest = [simplify(found.end - first)]
+    if found.count % found.size:
+        rest.append(simplify(found.count - first))
+    if loop.kind == "vector":  # an open end again: fewer lanes may be left than the part has
+        rest = [minimum(*rest)]
+    bound: Expr = int_const(found.size)
+    for end in reversed(rest):
+        bound = minimum(end, bound)
+    return bound

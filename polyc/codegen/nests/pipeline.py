@@ -11,11 +11,10 @@ from polyc.codegen.nests.block_sizes import fit_blocks
 from polyc.codegen.nests.carries import carry_lines
 from polyc.codegen.nests.coalesce import coalesce_copies
 from polyc.codegen.nests.column_blocks import block_columns
-from polyc.codegen.nests.copies import split_last_tiles
 from polyc.codegen.nests.epilogues import keep_epilogues
 from polyc.codegen.nests.far_rows import take_rows_from_afar
-from polyc.codegen.nests.first_tiles import run_first_tiles_apart
 from polyc.codegen.nests.partition import partition_loops
+from polyc.codegen.nests.parts import Tiling
 from polyc.codegen.nests.pixels import turn_pixels
 from polyc.codegen.nests.prefetch_accesses import prefetch_accesses
 from polyc.codegen.nests.prefetch_blocks import prefetch_blocks
@@ -27,6 +26,7 @@ from polyc.codegen.nests.sections import run_sections
 from polyc.codegen.nests.size import check_code_size
 from polyc.codegen.nests.staging import stage_copies
 from polyc.codegen.nests.streams import find_streamed_rows, stream_results
+from polyc.codegen.nests.tile_loops import split_full_tiles, split_last_tiles
 from polyc.codegen.nests.tiles import split_partial_tiles
 from polyc.codegen.nests.transposes import block_transposes
 from polyc.codegen.nests.triangles import split_triangles
@@ -95,9 +95,9 @@ def _block_transposes(nest: LoopNest, ctx: LoopContext) -> LoopNest:
 
 
 def _separate_tiles(nest: LoopNest, ctx: LoopContext) -> LoopNest:
-    registers, target = frozenset(b.name for b in nest.buffers if b.space == "register"), ctx.target
-    in_flight = target.fma_latency * target.fma_per_cycle
-    return _rebuild(nest, split_partial_tiles(nest.body, registers, _aliased(nest), target.has_masks, in_flight), nest.buffers)
+    registers = frozenset(b.name for b in nest.buffers if b.space == "register")
+    tiling = Tiling(registers, _aliased(nest), ctx.target.has_masks, ctx.target.in_flight)
+    return _rebuild(nest, split_partial_tiles(nest.body, tiling), nest.buffers)
 
 
 def _run_sections(nest: LoopNest, ctx: LoopContext) -> LoopNest:
@@ -180,9 +180,7 @@ _PASSES: tuple[LoopPass, ...] = (
     Pass("fit-blocks", _on_nest(fit_blocks), "cache blocks are as long as the sizes of the call let them be"),
     Pass("align-reads", lambda nest, ctx: align_strips(nest), "strips of transposing copies begin at lines of what they read"),
     Pass("double-buffer-strips", lambda nest, ctx: write_strips_behind(nest), "double buffering of strips shorter than a line"),
-    Pass(
-        "peel-full-tiles", lambda nest, ctx: run_first_tiles_apart(nest), "loops over tiles are split behind the last full one"
-    ),
+    Pass("peel-full-tiles", lambda nest, ctx: split_full_tiles(nest), "loops over tiles are split behind the last full one"),
     Pass("check-size", _check_size, "too much code is a reason for a simpler schedule", required=True),
 )
 

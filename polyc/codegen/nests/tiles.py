@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from polyc.codegen.nests.parts import IN_FLIGHT, run_in_parts
+from polyc.codegen.nests.parts import Tiling, fill, run_in_parts
 from polyc.ir.access import touched_in
 from polyc.ir.expr import (
     Call,
@@ -47,101 +47,70 @@ MIN_ROWS = 4
 """Copies from which their predicates are worth a version without them."""
 
 
-def split_partial_tiles(
-    body: Body,
-    tied: frozenset[str] = frozenset(),
-    shared: frozenset[str] = frozenset(),
-    has_masks: bool = True,
-    in_flight: int = IN_FLIGHT,
-) -> Body:
+def split_partial_tiles(body: Body, tiling: Tiling) -> Body:
     """Version every outermost loop nest whose expanded loops have bounds that only the outer loops decide.
 
-    `tied`: register buffers; neighbours that share one are versioned together, so that it stays in registers between them.
-    `shared`: buffers that may be the same memory as others.  `has_masks`, `in_flight`: as of `run_in_parts`."""
+    Neighbours that share a register buffer are versioned together, so that it stays in registers between them."""
     groups: list[Body] = []
     for node in body:
-        if groups and tied and not tied.isdisjoint(touched_in(groups[-1][-1:]) & touched_in((node,))):
+        if groups and not tiling.registers.isdisjoint(touched_in(groups[-1][-1:]) & touched_in((node,))):
             groups[-1] = (*groups[-1], node)
         else:
             groups.append((node,))
-    return tuple(new for group in groups for new in _split(group, tied, shared, has_masks, in_flight))
+    return tuple(new for group in groups for new in _split(group, tiling))
 
 
-def _split(group: Body, tied: frozenset[str], shared: frozenset[str], has_masks: bool, in_flight: int) -> Body:
-    node = group[0]
-    match node:
-        case If() if len(group) == 1:
-            body, orelse = (split_partial_tiles(arm, tied, shared, has_masks, in_flight) for arm in (node.body, node.orelse))
-            return (replace(node, body=body, orelse=orelse),)
-        case Loop():
-            loops = [n for n in group if isinstance(n, Loop)]
-            found = [_full_conditions(n) for n in loops]
-            rows = [_full_conditions(n, ROWS) for n in loops]
-            if len(loops) < len(group) or any(c is None for c in found):
-                return group if len(group) > 1 or node.registers else (_split_inside(node, tied, shared, has_masks, in_flight),)
-            tests = _interior_tests(loops)
-            conditions = list(dict.fromkeys(c for f in found if f for c in f))
-            if conditions or tests:
-                in_rows = list(dict.fromkeys(c for f in rows if f for c in f))
-                others = _run_partial(group, in_rows, len(in_rows) < len(conditions), tied, shared, has_masks, in_flight)
-                conditions = [*conditions, *dict.fromkeys(c for found in tests.values() for c in found)]
-                full = _drop_tests(tuple(_make_full(n) for n in group), tests)
-                # Tests that only loops inside decide are split further down, but never inside a loop that holds accumulators.
-                if tests and not any(n.registers for n in loops):
-                    full = _split(full, tied, shared, has_masks, in_flight)
-                return (If(all_hold(conditions), full, others),)
-            return group if len(group) > 1 or node.registers else (_split_inside(node, tied, shared, has_masks, in_flight),)
-    return group
+def _split(group: Body, tiling: Tiling) -> Body:
+    loops = [n for n in group if isinstance(n, Loop)]
+    found = [_full_conditions(n, EXPANDED) for n in loops]
+    full = list(dict.fromkeys(c for conditions in found for c in conditions or ()))
+    tests = {} if None in found else _interior_tests(loops)
+    if len(loops) < len(group) or None in found or not (full or tests):
+        if len(group) > 1 or any(n.registers for n in loops):
+            return group
+        return (map_bodies(group[0], lambda inside: split_partial_tiles(inside, tiling)),)
+    in_rows = list(dict.fromkeys(c for n in loops for c in _full_conditions(n, ROWS) or ()))
+    others = _run_partial(group, in_rows, len(in_rows) < len(full), tiling)
+    whole = _drop_tests(fill(group, lambda n: _open_size(n, EXPANDED)), tests)
+    # Tests that only loops inside decide are split further down, but never inside a loop that holds accumulators.
+    if tests and not any(n.registers for n in loops):
+        whole = _split(whole, tiling)
+    return (If(all_hold([*full, *dict.fromkeys(c for found in tests.values() for c in found)]), whole, others),)
 
 
-def _run_partial(
-    group: Body,
-    in_rows: list[Expr],
-    has_open_lanes: bool,
-    tied: frozenset[str],
-    shared: frozenset[str],
-    has_masks: bool,
-    in_flight: int,
-) -> Body:
+def _run_partial(group: Body, in_rows: list[Expr], has_open_lanes: bool, tiling: Tiling) -> Body:
     """A group whose tile is not full; `in_rows`: conditions under which all rows are there."""
 
     def run_lanes(nests: Body) -> Body:
-        return (run_in_parts(nests, "vector", tied, shared, has_masks) if has_open_lanes else None) or nests
+        return (run_in_parts(nests, "vector", tiling) if has_open_lanes else None) or nests
 
-    in_parts = run_in_parts(group, "unroll", tied, shared, has_masks, in_flight) if in_rows else None
-    if in_rows and has_open_lanes and _n_rows([n for n in group if isinstance(n, Loop)]) >= MIN_ROWS:
-        return (If(all_hold(in_rows), run_lanes(tuple(_make_full(n, ROWS) for n in group)), in_parts or group),)
+    in_parts = run_in_parts(group, "unroll", tiling) if in_rows else None
+    if in_rows and has_open_lanes and max(map(_n_rows, group)) >= MIN_ROWS:
+        # Which loops of an initial nest run over rows is not known.
+        whole_rows = fill(group, lambda n: _open_size(n, ROWS), with_initial=False)
+        return (If(all_hold(in_rows), run_lanes(whole_rows), in_parts or group),)
     if in_parts is None:
         return run_lanes(group)
     (rows,) = in_parts
     return (replace(rows, body=run_lanes(rows.body)),)
 
 
-def _split_inside(loop: Loop, tied: frozenset[str], shared: frozenset[str], has_masks: bool, in_flight: int) -> Loop:
-    return replace(loop, body=split_partial_tiles(loop.body, tied, shared, has_masks, in_flight))
-
-
-def _n_rows(loops: list[Loop]) -> int:
+def _n_rows(node: Node) -> int:
     """Copies that the unrolled loops inside make."""
-
-    def count(node: Node) -> int:
-        inside = (*node.body, *node.orelse) if isinstance(node, If) else node.body if isinstance(node, Loop) else ()
-        own = node.max_trip or 1 if isinstance(node, Loop) and node.kind == "unroll" else 1
-        return own * max(map(count, inside), default=1)
-
-    return max(map(count, loops))
+    inside = (*node.body, *node.orelse) if isinstance(node, If) else node.body if isinstance(node, Loop) else ()
+    own = node.max_trip or 1 if isinstance(node, Loop) and node.kind == "unroll" else 1
+    return own * max(map(_n_rows, inside), default=1)
 
 
-def _full_conditions(loop: Loop, kinds: Collection[str] = EXPANDED) -> list[Expr] | None:
+def _full_conditions(nest: Loop, kinds: Collection[str]) -> list[Expr] | None:
     """Conditions under which all expanded loops of these kinds inside are full; None if one depends on a loop inside (or there
     is none)."""
-    loops = [node for node, _ in nodes_in((loop,)) if isinstance(node, Loop)]
+    loops = [node for node, _ in nodes_in((nest,)) if isinstance(node, Loop)]
     expanded = [n for n in loops if n.is_expanded and n.kind in kinds]
     if not expanded or any(n.kind == "parallel" for n in loops):
         return None
     found = {ge(bound, n.max_trip or 0): None for n in expanded for bound in _open_bounds(n.upper)}
-    inner = {n.var for n in loops}
-    return None if any(mentions(c, *inner) for c in found) else list(found)
+    return None if any(mentions(c, *(n.var for n in loops)) for c in found) else list(found)
 
 
 def _open_bounds(upper: Expr) -> list[Expr]:
@@ -149,15 +118,9 @@ def _open_bounds(upper: Expr) -> list[Expr]:
     return [bound for bound in operands_of(upper, "min") if not isinstance(bound, Const)]
 
 
-def _make_full(node: Node, kinds: Collection[str] = EXPANDED) -> Node:
-    if not isinstance(node, Loop):
-        return map_bodies(node, lambda body: tuple(_make_full(n, kinds) for n in body))
-    body = tuple(_make_full(n, kinds) for n in node.body)
-    initial = node.initial
-    if kinds is EXPANDED:  # which loops of an initial nest run over rows is not known
-        initial = tuple(replace(i, nest=tuple(_make_full(n, kinds) for n in i.nest)) for i in initial)
-    is_open = node.is_expanded and node.kind in kinds and not isinstance(node.upper, Const)
-    return replace(node, upper=int_const(node.max_trip or 0) if is_open else node.upper, body=body, initial=initial)
+def _open_size(loop: Loop, kinds: Collection[str]) -> int | None:
+    """The iterations of a full tile, for an expanded loop of these kinds that may have fewer."""
+    return loop.max_trip if loop.is_expanded and loop.kind in kinds and not isinstance(loop.upper, Const) else None
 
 
 # -- border tests
