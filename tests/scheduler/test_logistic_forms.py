@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import polyc
-from polyc.scheduler.rewriting.rules.logistic_forms import use_logistic_forms
+from polyc.scheduler.rewriting.peepholes import PEEPHOLES
 from tests.scheduler.support import check, infer, read, statements
 
 HEAD = "def f(float(N) X, float(N) u) -> (Y) { "
@@ -35,7 +35,7 @@ KEPT = {
 @pytest.mark.parametrize("name", REWRITTEN)
 def test_before_and_after(name: str) -> None:
     before, after = REWRITTEN[name]
-    new, _, remarks = use_logistic_forms(*infer(read(f"{HEAD} Y(i) = {before} }}"), N=9))
+    new, _, remarks = PEEPHOLES["logistic"].run(*infer(read(f"{HEAD} Y(i) = {before} }}"), N=9))
     assert statements(new) == [f"S0(i): Y[i] = {after}"]
     assert [(r.kind, r.pass_name) for r in remarks] == [("passed", "logistic")]
 
@@ -43,7 +43,7 @@ def test_before_and_after(name: str) -> None:
 @pytest.mark.parametrize("name", KEPT)
 def test_what_stays(name: str) -> None:
     program, ranges = infer(read(f"{HEAD} Y(i) = {KEPT[name]} }}"), N=9)
-    assert use_logistic_forms(program, ranges) == (program, ranges, [])
+    assert PEEPHOLES["logistic"].run(program, ranges) == (program, ranges, [])
 
 
 @pytest.mark.parametrize("name", REWRITTEN)

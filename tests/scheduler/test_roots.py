@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import polyc
-from polyc.scheduler.rewriting.rules.roots import multiply_by_roots
+from polyc.scheduler.rewriting.peepholes import PEEPHOLES
 from tests.scheduler.support import check, infer, read, statements
 
 HEAD = "def f(float(N, M) X, float(M) v, float(N) u) -> (Y) { "
@@ -31,7 +31,7 @@ DIVIDED = {
 
 def test_before_and_after():
     program, ranges = infer(read(MULTIPLIED["of rows"].replace("u(i) * u(i) + 0.5", "u(i)")), M=3, N=9)
-    new, _, remarks = multiply_by_roots(program, ranges)
+    new, _, remarks = PEEPHOLES["root-reciprocals"].run(program, ranges)
     assert statements(new) == ["S0(i, j): Y[i, j] = X[i, j] * rsqrt(u[i]) * v[j] + u[i]"]
     assert [(r.kind, r.pass_name) for r in remarks] == [("passed", "root-reciprocals")]
 
@@ -47,7 +47,7 @@ def test_multiplied_and_equal(name: str):
 @pytest.mark.parametrize("name", DIVIDED)
 def test_what_is_divided(name: str):
     program, ranges = infer(read(DIVIDED[name]), M=3, N=9)
-    assert multiply_by_roots(program, ranges) == (program, ranges, [])
+    assert PEEPHOLES["root-reciprocals"].run(program, ranges) == (program, ranges, [])
 
 
 def test_the_order_of_the_source_keeps_its_divisions():

@@ -5,12 +5,12 @@ import pytest
 
 import polyc
 from polyc.poly.infer import infer_ranges
-from polyc.scheduler.rewriting.single_values import assign_single_values
+from polyc.scheduler.rewriting.peepholes import PEEPHOLES
 
 
 def rewritten(text: str):
     program = polyc.compile(text).program
-    return assign_single_values(program, infer_ranges(program))
+    return PEEPHOLES["single-values"].run(program, infer_ranges(program))[0]
 
 
 def test_adding_one_value_for_each_element_is_an_assignment():
