@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 
 import islpy
@@ -34,6 +34,12 @@ class GuardedSubscript:
     dimension: int
     condition: Expr | None
     shown: tuple[str, int] | None = None
+
+    def map(self, change: Callable[[Expr], Expr]) -> GuardedSubscript:
+        """The guard with `change` applied to its read, which stays one, and to its condition."""
+        read = change(self.read)
+        assert isinstance(read, Read)
+        return replace(self, read=read, condition=None if self.condition is None else change(self.condition))
 
 
 @dataclass(frozen=True, eq=False, slots=True)

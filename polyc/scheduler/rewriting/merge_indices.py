@@ -14,16 +14,16 @@ A dimension of one element merges with any neighbour, and an index that walks su
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 
 from polyc.diagnostics import Remark
 from polyc.ir.expr import Const, Expr, Index, Pad, Read, index_names, int_const, rewrite, substitute, walk
-from polyc.ir.program import Condition, Program, Statement, element_names
+from polyc.ir.program import Condition, Program, Statement, all_reads, element_names
 from polyc.ir.simplify import linear_form, simplify_int
 from polyc.poly.domains import box_domain, fills_box, is_box, project_domain
 from polyc.poly.ranges import GuardedSubscript, Interval, Ranges, StatementRanges
 from polyc.records import dataclass, replace
-from polyc.scheduler.accesses import loose_indices
+from polyc.scheduler.accesses import loose_indices, trip_count
 
 Pair = tuple[str, int]
 """A tensor version and the first of two neighbouring dimensions; or a statement and the position of the first index."""
@@ -37,10 +37,12 @@ SHORT_ROW = 32
 
 
 @dataclass(frozen=True, slots=True)
-class _Access:
+class Access:
     tensor: str
     subscripts: tuple[Expr, ...]
-    may_shift: bool = True
+    pairs: Mapping[int, tuple[str, str]]
+    """Where the subscripts of a dimension and the next are ``a + constant`` and ``b``: a and b."""
+    may_shift: bool
 
 
 def merge_indices(
@@ -108,14 +110,14 @@ def rewrite_pairs(
 # -- which dimensions
 
 
-def _accesses(s: Statement, guards: Sequence[GuardedSubscript] = ()) -> Iterator[_Access]:
+def accesses_of(s: Statement, guards: Sequence[GuardedSubscript] = ()) -> list[Access]:
     """Accesses of a statement, the write first, and the reads that it guards: its value may do without them."""
-    yield _Access(s.target, s.subscripts, s.reduction is None)
-    yield from (_Access(g.read.tensor, g.read.subscripts) for g in guards)
-    for expr in (s.value, *s.subscripts, *(() if s.reduction is None else (s.reduction.init,))):
-        for node in walk(expr):
-            if isinstance(node, Read):
-                yield _Access(node.tensor, node.subscripts)
+    found = [Read(s.target, s.subscripts), *(g.read for g in guards), *all_reads(s)]
+    pairs = [{d: p for d in range(len(r.subscripts) - 1) if (p := _pair(*r.subscripts[d : d + 2])) is not None} for r in found]
+    return [
+        Access(r.tensor, r.subscripts, p, n > 0 or s.reduction is None)
+        for n, (r, p) in enumerate(zip(found, pairs, strict=True))
+    ]
 
 
 def find_pairs(
@@ -128,46 +130,44 @@ def find_pairs(
 
     What the statements `keeping` write may be read so, though they do not use the pair together themselves."""
     dims = _contiguous_pairs(program, ranges, strides)
-    by_statement = {s.name: list(_accesses(s, ranges.statements[s.name].guards)) for s in program.statements}
+    by_statement = {s.name: accesses_of(s, ranges.statements[s.name].guards) for s in program.statements}
     while dims:
         bad: set[Pair] = set()
         for s in program.statements:
-            allowed = _statement_pairs(s, ranges.statements[s.name], by_statement[s.name], dims, ranges)
-            for access in by_statement[s.name][1 if s.name in keeping else 0 :]:
-                for d in range(len(access.subscripts) - 1):
-                    pair = _pair(access, d)
-                    if (access.tensor, d) in dims and pair not in allowed:
-                        bad.add((access.tensor, d))
+            _, misused = uses_of_pairs(s, ranges.statements[s.name], by_statement[s.name], dims, ranges, s.name in keeping)
+            bad |= misused
         if not bad:
             break
         dims -= bad
     return dims
 
 
+def uses_of_pairs(
+    s: Statement,
+    own: StatementRanges,
+    accesses: list[Access],
+    dims: Set[Pair],
+    ranges: Ranges,
+    is_keeping: bool = False,
+) -> tuple[set[tuple[str, str]], set[Pair]]:
+    """Pairs of indices of a statement that stand side by side, in pairs `dims` of dimensions, wherever one of them stands; and
+    those of `dims` that it uses otherwise, but for its write if it `is_keeping` its indices."""
+    allowed = _statement_pairs(s, own, accesses, dims, ranges)
+    used = ((a, d) for a in accesses[is_keeping:] for d in range(len(a.subscripts) - 1) if (a.tensor, d) in dims)
+    return allowed, {(a.tensor, d) for a, d in used if a.pairs.get(d) not in allowed}
+
+
 def connected_pairs(program: Program, dims: Set[Pair], tensors: Set[str], keeping: Set[str]) -> set[Pair]:
     """Those of the pairs `dims` that `tensors` have, and what has to be one with them."""
     found = {pair for pair in dims if pair[0] in tensors}
-    uses = [
-        (s.name, pair, (a.tensor, d)) for s in program.statements for a in _accesses_of(s, keeping) for d, pair in _pairs(a)
-    ]
+    accesses = [(s.name, a) for s in program.statements for a in accesses_of(s)[s.name in keeping :]]
+    uses = [(name, pair, (a.tensor, d)) for name, a in accesses for d, pair in a.pairs.items()]
     while True:
         together = {(name, pair) for name, pair, dim in uses if dim in found}
         more = {dim for name, pair, dim in uses if (name, pair) in together and dim in dims}
         if more <= found:
             return found
         found |= more
-
-
-def _accesses_of(s: Statement, keeping: Set[str]) -> list[_Access]:
-    """The accesses of a statement whose indices decide: all but the write of one that keeps its own."""
-    return list(_accesses(s))[1 if s.name in keeping else 0 :]
-
-
-def _pairs(access: _Access) -> Iterator[tuple[int, tuple[str, str]]]:
-    for d in range(len(access.subscripts) - 1):
-        pair = _pair(access, d)
-        if pair is not None:
-            yield d, pair
 
 
 def _contiguous_pairs(program: Program, ranges: Ranges, strides: Mapping[str, tuple[int | None, ...] | None]) -> set[Pair]:
@@ -188,9 +188,9 @@ def _unit_dimensions(program: Program, ranges: Ranges) -> set[Pair]:
         zeros = _unit_indices(s, ranges.statements[s.name])
         guards = ranges.statements[s.name].guards
         if guards:  # they read with subscripts of their own
-            touched = {access.tensor for access in _accesses(s, guards)}
+            touched = {access.tensor for access in accesses_of(s, guards)}
             units = {(name, d) for name, d in units if name not in touched}
-        for access in _accesses(s):
+        for access in accesses_of(s):
             units -= {(access.tensor, d) for d, e in enumerate(access.subscripts) if e != int_const(0) and e not in zeros}
     return units
 
@@ -229,18 +229,17 @@ def _is_contiguous(
 
 
 def _statement_pairs(
-    s: Statement, own: StatementRanges, accesses: list[_Access], dims: set[Pair], ranges: Ranges
+    s: Statement, own: StatementRanges, accesses: list[Access], dims: Set[Pair], ranges: Ranges
 ) -> set[tuple[str, str]]:
     """Pairs of indices of a statement that stand side by side wherever one of them stands."""
     if own.guards or not fills_box(own.domain, own.indices, s.indices):
         return set()
-    if any(isinstance(node, Pad) for node in walk(s.value)):
+    computed = [s.value] if s.reduction is None else [s.value, s.reduction.init]
+    if any(isinstance(node, Pad) for e in computed for node in walk(e)):
         return set()
-    loose = set(loose_indices(s.value)) | (set() if s.reduction is None else set(loose_indices(s.reduction.init)))
-    left = set(s.left_indices)
+    loose, left = {i for e in computed for i in loose_indices(e)}, set(s.left_indices)
     found: set[tuple[str, str]] = set()
-    candidates = {pair for access in accesses for d in range(len(access.subscripts) - 1) if (pair := _pair(access, d))}
-    for a, b in candidates:
+    for a, b in {pair for access in accesses for pair in access.pairs.values()}:
         if a == b or not {a, b} <= own.indices.keys():  # coordinates of an element, in the initial value
             continue
         if a in loose or b in loose or (a in left) != (b in left):
@@ -254,9 +253,8 @@ def _statement_pairs(
     return found
 
 
-def _pair(access: _Access, d: int) -> tuple[str, str] | None:
-    """The indices in subscripts ``a + constant`` and ``b`` of neighbouring dimensions."""
-    shifted, second = _shifted_index(access.subscripts[d]), access.subscripts[d + 1]
+def _pair(first: Expr, second: Expr) -> tuple[str, str] | None:
+    shifted = _shifted_index(first)
     return (shifted[0], second.name) if shifted is not None and isinstance(second, Index) else None
 
 
@@ -270,21 +268,20 @@ def _shifted_index(subscript: Expr) -> tuple[str, int] | None:
 
 
 def _is_together(
-    a: str, b: str, access: _Access, places: list[int], own: StatementRanges, dims: set[Pair], ranges: Ranges
+    a: str, b: str, access: Access, places: list[int], own: StatementRanges, dims: Set[Pair], ranges: Ranges
 ) -> bool:
     """Whether an access has both indices side by side, and over so much of the tensor that they can run as one."""
     d = places[0]
-    if len(places) != 2 or places[1] != d + 1 or _pair(access, d) != (a, b) or (access.tensor, d) not in dims:
+    if places != [d, d + 1] or access.pairs.get(d) != (a, b) or (access.tensor, d) not in dims:
         return False
     first, second = ranges.tensors[access.tensor][d : d + 2]
-    if own.indices[b] != second:
-        return False
-    if access.subscripts[d] == Index(a) and own.indices[a] == first:
-        return True
-    assert isinstance(second.extent, Const)
-    is_constant = isinstance(own.indices[a].lower, Const) and isinstance(own.indices[a].extent, Const)
-    is_shifted = access.subscripts[d] != Index(a)
-    return is_constant and int(second.extent.value) <= SHORT_ROW and (access.may_shift or not is_shifted)
+    is_whole = access.subscripts[d] == Index(a)
+    if own.indices[b] != second or (is_whole and own.indices[a] == first):
+        return own.indices[b] == second
+    known = (own.indices[a].lower, own.indices[a].extent, second.extent)
+    return (
+        all(isinstance(e, Const) for e in known) and trip_count(second.extent) <= SHORT_ROW and (is_whole or access.may_shift)
+    )
 
 
 def _mentions(subscript: Expr, index: str) -> bool:
