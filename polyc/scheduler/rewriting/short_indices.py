@@ -32,12 +32,12 @@ from polyc.ir.expr import (
     substitute,
     walk,
 )
-from polyc.ir.program import Program, Statement, Tensor
+from polyc.ir.program import Program, Statement, Tensor, all_reads
 from polyc.ir.simplify import simplify, simplify_value
 from polyc.poly.domains import is_box, map_domain
 from polyc.poly.ranges import Interval, Ranges, StatementRanges
 from polyc.scheduler.accesses import trip_count
-from polyc.scheduler.rewriting.rules.blocks import Edit, all_reads, has_own_elements, start_edit, writes_whole
+from polyc.scheduler.rewriting.rules.blocks import Edit, has_own_elements, start_edit, writes_whole
 from polyc.scheduler.rewriting.rules.shared_rows import share_rows
 from polyc.target import Target
 

@@ -15,12 +15,12 @@ from math import prod
 from polyc.diagnostics import Remark
 from polyc.ir.expr import Expr, Index, Pad, Read, ge, int_const, lt, reads, rewrite, substitute, walk
 from polyc.ir.graphs import find_components
-from polyc.ir.program import Program, Statement, Tensor
+from polyc.ir.program import Program, Statement, Tensor, all_reads
 from polyc.poly import isl
 from polyc.poly.domains import box_domain, map_domain
 from polyc.poly.ranges import Interval, Ranges, StatementRanges, estimate_extent
 from polyc.records import dataclass, replace
-from polyc.scheduler.rewriting.rules.blocks import Cut, Edit, all_reads, make_cut, start_edit
+from polyc.scheduler.rewriting.rules.blocks import Cut, Edit, make_cut, start_edit
 from polyc.target import Target
 
 MOST_ROWS = 80

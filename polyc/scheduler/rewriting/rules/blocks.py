@@ -34,9 +34,10 @@ from polyc.ir.expr import (
     walk,
 )
 from polyc.ir.linear import index_coefficients
-from polyc.ir.program import Program, Reduction, Statement, Tensor
+from polyc.ir.program import Program, Reduction, Statement, Tensor, all_reads
 from polyc.ir.simplify import simplify, simplify_int
-from polyc.poly.domains import map_domain, project_domain
+from polyc.ir.types import DType
+from polyc.poly.domains import box_domain, map_domain, project_domain
 from polyc.poly.ranges import Interval, Ranges, StatementRanges
 from polyc.records import dataclass, replace
 
@@ -103,6 +104,49 @@ class Edit:
         self.tensors.append(Tensor(name, like.dtype, len(intervals), None, "temporary", f"{like.base}.block", like.span))
         self.intervals[name] = intervals
 
+    def tensor(self, name: str) -> Tensor:
+        return next(t for t in self.tensors if t.name == name)
+
+    def define(
+        self,
+        s: Statement,
+        suffix: str,
+        left: Sequence[str],
+        value: Expr,
+        summed: Sequence[str] = (),
+        reduction: Reduction | None = None,
+        intervals: Mapping[str, Interval] | None = None,
+        dtype: DType | None = None,
+    ) -> Statement:
+        """``{s.target}.{suffix}[left] = value``, or the `reduction` over `summed`: a temporary that `s` may read, by default of
+        the type of its target.
+
+        Over the box of `intervals`; where there are none, over the points of `s`."""
+        name, indices = f"{s.name}_{suffix}", (*left, *summed)
+        known = self.own[s.name].indices if intervals is None else intervals
+        target = self.add_temporary(s, suffix, [known[i] for i in left], dtype)
+        self.set_ranges(name, indices, known, s if intervals is None else None)
+        return Statement(name, target, tuple(map(Index, left)), indices, value, reduction, (), s.span)
+
+    def add_temporary(self, s: Statement, suffix: str, intervals: Sequence[Interval], dtype: DType | None = None) -> str:
+        """A temporary beside what `s` writes."""
+        like, name = self.tensor(s.target), f"{s.target}.{suffix}"
+        base = f"{like.base}.{suffix}"
+        self.tensors.append(Tensor(name, dtype or like.dtype, len(intervals), None, "temporary", base, s.span))
+        self.intervals[name] = tuple(intervals)
+        return name
+
+    def set_ranges(
+        self, name: str, indices: Sequence[str], intervals: Mapping[str, Interval], within: Statement | None = None
+    ) -> None:
+        """Those of a statement over the box of intervals, or over the points of the indices that another one has."""
+        own = {i: intervals[i] for i in indices}
+        if within is None:
+            domain = box_domain(name, indices, own, self.ranges.parameters)
+        else:
+            domain = project_domain(self.own[within.name].domain, within.indices, name, indices)
+        self.own[name] = StatementRanges(own, domain)
+
     def cut(self, s: Statement, index: str, cut: Cut, target: str, value: Expr) -> Statement:
         """`s` over blocks of `index`, into a new tensor of that name, its indices those of the left side and the block.
 
@@ -132,18 +176,14 @@ class Edit:
     def combine(self, s: Statement, part: Statement, cut: Cut, value: Expr) -> Statement:
         """`s` as the reduction of `value`, over its left indices and the block, where `part` has points."""
         indices = (*s.left_indices, cut.block)
-        own = self.own[part.name]
-        domain = project_domain(own.domain, part.indices, s.name, indices)
-        self.own[s.name] = StatementRanges({i: own.indices[i] for i in indices}, domain)
+        self.set_ranges(s.name, indices, self.own[part.name].indices, part)
         return replace(s, indices=indices, value=value, where=())
 
     def for_blocks(self, name: str, target: str, part: Statement, value: Expr) -> Statement:
         """An assignment to a new tensor with one element for each that `part` has."""
         own, element = self.own[part.name], tuple(e.name for e in part.subscripts if isinstance(e, Index))
-        self.add_tensor(target, self.program.tensor(part_base(part)), tuple(own.indices[i] for i in element))
-        self.own[name] = StatementRanges(
-            {i: own.indices[i] for i in element}, project_domain(own.domain, part.indices, name, element)
-        )
+        self.add_tensor(target, self.program.tensor(part.target.removesuffix(".block")), tuple(own.indices[i] for i in element))
+        self.set_ranges(name, element, own.indices, part)
         return Statement(name, target, part.subscripts, element, value, None, (), part.span)
 
 
@@ -183,11 +223,6 @@ def _sort(statements: list[Statement]) -> list[Statement]:
     return result
 
 
-def part_base(part: Statement) -> str:
-    """The tensor that a statement wrote before it was cut."""
-    return part.target.removesuffix(".block")
-
-
 def start_edit(program: Program, ranges: Ranges) -> Edit:
     return Edit(program, ranges, [], list(program.tensors), dict(ranges.statements), dict(ranges.tensors))
 
@@ -210,12 +245,6 @@ def change_statements(
             edit.statements += made[0]
             remarks.append(Remark("passed", rule, made[1], s.name, s.span))
     return (*edit.finish(), remarks) if remarks else (program, ranges, remarks)
-
-
-def all_reads(s: Statement) -> list[Read]:
-    """Reads of the value, the left side and the initial value."""
-    own = [*s.subscripts, s.value] + ([] if s.reduction is None else [s.reduction.init])
-    return [read for expr in own for read in reads(expr)]
 
 
 def is_simple(s: Statement, ranges: Ranges) -> bool:

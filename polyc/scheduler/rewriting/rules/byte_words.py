@@ -15,10 +15,10 @@ from math import prod
 from polyc.diagnostics import Remark
 from polyc.ir.expr import Call, Cast, Const, Expr, Index, Pad, Read, Select, identity_of, int_const, lt
 from polyc.ir.linear import index_coefficients
-from polyc.ir.program import Program, Reduction, Statement, Tensor
+from polyc.ir.program import Program, Reduction, Statement
 from polyc.ir.types import I8, I32, U8, DType
-from polyc.poly.domains import box_domain, is_box
-from polyc.poly.ranges import Interval, Ranges, StatementRanges, estimate_extent
+from polyc.poly.domains import is_box
+from polyc.poly.ranges import Interval, Ranges, estimate_extent
 from polyc.records import dataclass, replace
 from polyc.scheduler.accesses import UNKNOWN_EXTENT
 from polyc.scheduler.rewriting.rules.blocks import Change, Edit, change_statements, is_simple
@@ -132,44 +132,33 @@ def _find_operand(expr: Expr, index: str, program: Program) -> _Operand | None:
 def _split(s: Statement, p: _Product, edit: Edit) -> list[Statement]:
     """Words of both operands, the sum of their products, and what moved bytes have added to it."""
     assert s.reduction is not None
-    own = edit.ranges.statements[s.name]
-    intervals = own.indices | {p.word: Interval(int_const(0), int_const(p.words))}
+    intervals = edit.own[s.name].indices | {p.word: Interval(int_const(0), int_const(p.words))}
     left, summed = s.element_names, tuple(p.word if i == p.index else i for i in s.reduction_indices)
     unsigned, store_unsigned = _store_words(s, p, p.unsigned, MIDDLE if p.unsigned.dtype == I8 else 0, "unsigned", edit)
     signed, store_signed = _store_words(s, p, p.signed, -MIDDLE if p.signed.dtype == U8 else 0, "signed", edit)
-    value = Call("dot4u8s8", (unsigned, signed))
-    statements = [store_unsigned, store_signed]
-    ones = Const(ONES, I32)
-    corrections: list[tuple[_Operand, Call]] = []
-    if p.unsigned.dtype == I8:
-        corrections.append((p.signed, Call("dot4u8s8", (ones, signed))))
-    if p.signed.dtype == U8:
-        corrections.append((p.unsigned, Call("dot4u8s8", (unsigned, ones))))
-    if not corrections:
-        edit.own[s.name] = _box(s.name, (*left, *summed), intervals, edit)
-        return [*statements, replace(s, indices=(*left, *summed), value=value, where=())]
-    zero = Reduction("add", identity_of("add", I32))
+    value, zero = Call("dot4u8s8", (unsigned, signed)), Reduction("add", identity_of("add", I32))
     # (a + 128) b = a b + 128 b, and a (b - 128) = a b - 128 a; only one of them happens to two bytes of one kind.
-    ((operand, of_one),) = corrections
-    factor = -MIDDLE if operand is p.signed else MIDDLE
-    total = _sum(s, f"{s.name}_words", f"{s.target}.words", left, summed, value, zero, intervals, edit)
-    kept = tuple(i for i in left if i in operand.indices)
-    moved = _sum(s, f"{s.name}_moved", f"{s.target}.moved", kept, summed, of_one, zero, intervals, edit)
-    parts = Const(factor, I32) * Read(moved.target, moved.subscripts)
-    result: Expr = Read(total.target, total.subscripts) + parts
+    if p.unsigned.dtype == U8 and p.signed.dtype == I8:
+        edit.set_ranges(s.name, (*left, *summed), intervals)
+        return [store_unsigned, store_signed, replace(s, indices=(*left, *summed), value=value, where=())]
+    is_moved = p.unsigned.dtype == I8
+    operand, factor, ones = p.signed if is_moved else p.unsigned, -MIDDLE if is_moved else MIDDLE, Const(ONES, I32)
+    of_one = Call("dot4u8s8", (ones, signed) if is_moved else (unsigned, ones))
+    total = edit.define(s, "words", left, value, summed, zero, intervals)
+    moved = edit.define(s, "moved", [i for i in left if i in operand.indices], of_one, summed, zero, intervals)
+    result = Read(total.target, total.subscripts) + Const(factor, I32) * Read(moved.target, moved.subscripts)
     if s.reduction.init != zero.init:
         result = s.reduction.init + result
-    edit.own[s.name] = _box(s.name, left, intervals, edit)
-    return [*statements, total, moved, replace(s, indices=left, value=result, reduction=None, where=())]
+    edit.set_ranges(s.name, left, intervals)
+    return [store_unsigned, store_signed, total, moved, replace(s, indices=left, value=result, reduction=None, where=())]
 
 
 def _store_words(s: Statement, p: _Product, o: _Operand, moved: int, kind: str, edit: Edit) -> tuple[Expr, Statement]:
     """The words of an operand, and how `s` reads them; bytes behind the last one are 0."""
-    name, tensor = f"{s.name}_{kind}", f"{s.target}.{kind}"
     indices = tuple(p.word if d == o.dimension else f"{p.word}.d{d}" for d in range(len(o.read.subscripts)))
     dims = edit.ranges.tensors[o.read.tensor]
-    words = Interval(int_const(0), int_const(p.words))
-    intervals = {i: words if d == o.dimension else dims[d] for d, i in enumerate(indices)}
+    n_words = Interval(int_const(0), int_const(p.words))
+    intervals = {i: n_words if d == o.dimension else dims[d] for d, i in enumerate(indices)}
 
     def byte(n: int) -> Expr:
         position = BYTES * Index(p.word) + n
@@ -183,35 +172,11 @@ def _store_words(s: Statement, p: _Product, o: _Operand, moved: int, kind: str, 
             value = Select(lt(position, p.extent), value, Const(0, I32))
         return value if n == 0 else value * Const(1 << 8 * n, I32)
 
-    value = reduce(lambda a, b: Call("bitor", (a, b)), (byte(n) for n in range(BYTES)))
-    edit.tensors.append(Tensor(tensor, I32, len(indices), None, "temporary", tensor, s.span))
-    edit.intervals[tensor] = tuple(intervals.values())
-    edit.own[name] = _box(name, indices, intervals, edit)
-    at = tuple(Index(p.word) if d == o.dimension else e for d, e in enumerate(o.read.subscripts))
-    read: Expr = Read(tensor, at)
+    words = edit.define(
+        s, kind, indices, reduce(lambda a, b: Call("bitor", (a, b)), map(byte, range(BYTES))), intervals=intervals
+    )
+    read = Read(words.target, tuple(Index(p.word) if d == o.dimension else e for d, e in enumerate(o.read.subscripts)))
     if o.is_padded:
         border = (moved & 255) * ONES
-        read = Pad(Read(tensor, at), Const(border - (border >> 31 << 32), I32))
-    return read, Statement(name, tensor, tuple(map(Index, indices)), indices, value, None, (), s.span)
-
-
-def _sum(
-    s: Statement,
-    name: str,
-    target: str,
-    left: tuple[str, ...],
-    summed: tuple[str, ...],
-    value: Expr,
-    start: Reduction,
-    intervals: dict[str, Interval],
-    edit: Edit,
-) -> Statement:
-    edit.tensors.append(Tensor(target, I32, len(left), None, "temporary", target, s.span))
-    edit.intervals[target] = tuple(intervals[i] for i in left)
-    edit.own[name] = _box(name, (*left, *summed), intervals, edit)
-    return Statement(name, target, tuple(map(Index, left)), (*left, *summed), value, start, (), s.span)
-
-
-def _box(name: str, indices: tuple[str, ...], intervals: dict[str, Interval], edit: Edit) -> StatementRanges:
-    own = {i: intervals[i] for i in indices}
-    return StatementRanges(own, box_domain(name, indices, own, edit.ranges.parameters))
+        return Pad(read, Const(border - (border >> 31 << 32), I32)), words
+    return read, words

@@ -15,11 +15,11 @@ from math import prod
 
 from polyc.diagnostics import Remark
 from polyc.ir.contraction_paths import find_path
-from polyc.ir.expr import Call, Cast, Expr, Index, Read, identity_of, index_names, operands_of, type_of
-from polyc.ir.program import Program, Reduction, Statement, Tensor
+from polyc.ir.expr import Call, Cast, Expr, Read, identity_of, index_names, operands_of, type_of
+from polyc.ir.program import Program, Reduction, Statement
 from polyc.ir.types import DType
-from polyc.poly.domains import is_box, project_domain
-from polyc.poly.ranges import Ranges, StatementRanges, estimate_extent
+from polyc.poly.domains import is_box
+from polyc.poly.ranges import Ranges, estimate_extent
 from polyc.records import dataclass, replace
 from polyc.scheduler.accesses import UNKNOWN_EXTENT
 from polyc.scheduler.rewriting.rules.blocks import Change, Edit, change_statements, is_simple
@@ -140,7 +140,7 @@ def _split(
 ) -> list[Statement]:
     """One statement a step; the last is `s`, with what does not move along the sum."""
     assert s.reduction is not None
-    own, combine = edit.own[s.name], DISTRIBUTIVE[s.reduction.op]
+    combine = DISTRIBUTIVE[s.reduction.op]
     start = Reduction(s.reduction.op, identity_of(s.reduction.op, dtype))
     values = [o.value for o in operands]
     orders = [tuple(i for i in s.indices if i in o.indices) for o in operands]
@@ -148,23 +148,16 @@ def _split(
     for number, step in enumerate(steps[:-1]):
         used = dict.fromkeys(i for n in step.operands for i in orders[n])
         kept = tuple(i for i in used if i in step.kept)
-        indices = (*kept, *(i for i in used if i not in step.kept))
-        name, target = f"{s.name}_product{number}", f"{s.target}.product{number}"
         value = reduce(lambda a, b: Call(combine, (a, b)), (values[n] for n in step.operands))
-        edit.tensors.append(Tensor(target, dtype, len(kept), None, "temporary", target, s.span))
-        edit.intervals[target] = tuple(own.indices[i] for i in kept)
-        domain = project_domain(own.domain, s.indices, name, indices)
-        edit.own[name] = StatementRanges({i: own.indices[i] for i in indices}, domain)
-        reduction = start if len(indices) > len(kept) else None
-        element = tuple(map(Index, kept))
-        statements.append(Statement(name, target, element, indices, value, reduction, (), s.span))
-        values.append(Read(target, element))
+        summed = tuple(i for i in used if i not in step.kept)
+        made = edit.define(s, f"product{number}", kept, value, summed, start if summed else None, dtype=dtype)
+        statements.append(made)
+        values.append(Read(made.target, made.subscripts))
         orders.append(kept)
     gone = frozenset().union(*(step.indices - step.kept for step in steps[:-1]))
     indices = tuple(i for i in s.indices if i not in gone)
     value = reduce(lambda a, b: Call(combine, (a, b)), [*(values[n] for n in steps[-1].operands), *fixed])
-    domain = project_domain(own.domain, s.indices, s.name, indices)
-    edit.own[s.name] = StatementRanges({i: own.indices[i] for i in indices}, domain)
+    edit.set_ranges(s.name, indices, edit.own[s.name].indices, s)
     last = replace(s, indices=indices, value=value, where=())
     return [*statements, last if last.reduction_indices else _without_sum(last, edit.program.tensor(s.target).dtype)]
 

@@ -17,13 +17,13 @@ from polyc.diagnostics import Remark
 from polyc.ir.expr import Call, Const, Expr, Index, Pad, Read, int_const, reads, rewrite, substitute, walk
 from polyc.ir.graphs import find_components
 from polyc.ir.linear import index_coefficients
-from polyc.ir.program import Program, Statement
+from polyc.ir.program import Program, Statement, all_reads
 from polyc.ir.scans import find_scan
 from polyc.ir.simplify import simplify
 from polyc.poly.domains import box_domain, map_domain
 from polyc.poly.ranges import GuardedSubscript, Interval, Ranges, StatementRanges
 from polyc.records import dataclass, replace
-from polyc.scheduler.rewriting.rules.blocks import Edit, all_reads, start_edit
+from polyc.scheduler.rewriting.rules.blocks import Edit, start_edit
 from polyc.target import Target
 
 MINIMUM_LENGTH = 32

@@ -13,7 +13,7 @@ from math import prod
 
 from polyc.diagnostics import Remark
 from polyc.ir.expr import Call, Cast, Const, Expr, Index, Read, identity_of, mentions, reads
-from polyc.ir.program import Program, Reduction, Statement, Tensor
+from polyc.ir.program import Program, Reduction, Statement
 from polyc.ir.read_sites import collect_reads
 from polyc.poly.domains import fills_box, is_box, is_product, project_domain, reads_within
 from polyc.poly.ranges import Ranges, StatementRanges
@@ -115,20 +115,15 @@ def _is_operand(expr: Expr) -> bool:
 def _split(s: Statement, product: _Product, edit: Edit) -> tuple[Statement, Statement]:
     """The sum of what moves, and the statement that applies the rest."""
     assert s.reduction is not None
-    target, own = edit.program.tensor(s.target), edit.own[s.name]
     left = s.element_names
-    total, name = f"{s.target}.sum", f"{s.name}_sum"
-    edit.tensors.append(Tensor(total, target.dtype, len(left), None, "temporary", f"{target.base}.sum", target.span))
-    edit.intervals[total] = tuple(own.indices[i] for i in left)
-    start = Reduction("add", identity_of("add", target.dtype))
-    inner = replace(s, name=name, target=total, value=Call("mul", product.summed), reduction=start, where=())
-    edit.own[name] = StatementRanges(dict(own.indices), project_domain(own.domain, s.indices, name, s.indices))
-    value: Expr = Read(total, s.subscripts)
+    start = Reduction("add", identity_of("add", edit.program.tensor(s.target).dtype))
+    inner = edit.define(s, "sum", left, Call("mul", product.summed), s.reduction_indices, start)
+    value: Expr = Read(inner.target, s.subscripts)
     for factor in product.kept:
         value = value * factor
     for divisor in product.divisors:
         value = Call("truediv", (value, divisor))
     if s.reduction.init != start.init:
         value = s.reduction.init + value
-    edit.own[s.name] = StatementRanges({i: own.indices[i] for i in left}, project_domain(own.domain, s.indices, s.name, left))
+    edit.set_ranges(s.name, left, edit.own[s.name].indices, s)
     return inner, replace(s, indices=left, value=value, reduction=None, where=())

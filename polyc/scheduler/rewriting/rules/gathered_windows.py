@@ -18,10 +18,10 @@ from math import prod
 from polyc.diagnostics import Remark
 from polyc.ir.expr import Call, Cast, Const, Expr, Index, Pad, Read, identity_of, int_const, rewrite, substitute, walk
 from polyc.ir.linear import index_coefficients
-from polyc.ir.program import Program, Reduction, Statement, Tensor
+from polyc.ir.program import Program, Statement
 from polyc.ir.simplify import linear_form, simplify
-from polyc.poly.domains import box_domain, is_box
-from polyc.poly.ranges import Interval, Ranges, StatementRanges
+from polyc.poly.domains import is_box
+from polyc.poly.ranges import Interval, Ranges
 from polyc.records import dataclass, replace
 from polyc.scheduler.rewriting.rules.blocks import Change, Edit, change_statements, writes_whole
 
@@ -235,20 +235,13 @@ def _gather(s: Statement, windows: Mapping[int, _Window], part: str, edit: Edit)
     indices = (*left, *(i for i in s.indices if i not in left and i not in replaced))
     element = tuple(map(Index, left))
     if all(w.phases == 1 for w in windows.values()):
-        edit.own[s.name] = _box(s.name, indices, intervals, edit)
+        edit.set_ranges(s.name, indices, intervals)
         return [replace(s, subscripts=element, indices=indices, value=value, where=())]
-    target = edit.program.tensor(s.target)
-    name, total, last = f"{s.name}_phases{part}", f"{s.target}.phases{part}", f"{s.name}_part{part}" if part else s.name
-    edit.tensors.append(Tensor(total, target.dtype, len(left), None, "temporary", f"{target.base}.phases{part}", s.span))
-    edit.intervals[total] = tuple(intervals[i] for i in left)
-    edit.own[name] = _box(name, indices, intervals, edit)
-    edit.own[last] = _box(last, tuple(left), intervals, edit)
-    start = Reduction("add", identity_of("add", target.dtype))
+    total = edit.define(s, f"phases{part}", left, value, indices[len(left) :], s.reduction, intervals)
+    name = f"{s.name}_part{part}" if part else s.name
+    edit.set_ranges(name, left, intervals)
     subscripts = tuple(windows[d].result if d in windows else e for d, e in enumerate(s.subscripts))
-    return [
-        Statement(name, total, element, indices, value, start, (), s.span),
-        Statement(last, s.target, subscripts, tuple(left), Read(total, element), None, (), s.span),
-    ]
+    return [total, Statement(name, s.target, subscripts, tuple(left), Read(total.target, element), None, (), s.span)]
 
 
 def _move(operand: Expr, windows: Iterable[_Window], program: Program) -> Expr:
@@ -262,8 +255,3 @@ def _move(operand: Expr, windows: Iterable[_Window], program: Program) -> Expr:
     return rewrite(
         moved, lambda node: Pad(node, identity_of("add", program.tensor(read.tensor).dtype)) if isinstance(node, Read) else None
     )
-
-
-def _box(name: str, indices: tuple[str, ...], intervals: Mapping[str, Interval], edit: Edit) -> StatementRanges:
-    own = {i: intervals[i] for i in indices}
-    return StatementRanges(own, box_domain(name, indices, own, edit.ranges.parameters))

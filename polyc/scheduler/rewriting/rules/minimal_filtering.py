@@ -16,23 +16,24 @@ call among versions of a kernel (`size_classes`).
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import replace
 from fractions import Fraction
 from functools import cache
 from itertools import product
 from math import ceil, prod
 
 from polyc.diagnostics import Remark
-from polyc.ir.expr import Call, Const, Expr, Index, Pad, Read, identity_of, int_const, reads, rewrite, substitute, walk
-from polyc.ir.program import Program, Reduction, Statement, Tensor
+from polyc.ir.expr import Call, Const, Expr, Index, Pad, Read, identity_of, int_const, reads, substitute, walk
+from polyc.ir.program import Program, Reduction, Statement
 from polyc.ir.simplify import simplify, simplify_int
 from polyc.ir.types import DType
 from polyc.poly.domains import box_domain, is_box
 from polyc.poly.extraction import extract_scop
 from polyc.poly.ranges import Interval, Ranges, StatementRanges
+from polyc.records import replace
 from polyc.scheduler.contractions.choice import choose, estimate_cycles
 from polyc.scheduler.contractions.contraction import find_contraction
-from polyc.scheduler.rewriting.rules.blocks import Edit, all_reads, is_simple, plain_place, start_edit
+from polyc.scheduler.rewriting.reindexing import map_reads
+from polyc.scheduler.rewriting.rules.blocks import Edit, is_simple, plain_place, start_edit
 from polyc.scheduler.rewriting.rules.tap_windows import POINTS, RESULTS, TAPS, TapWindow, WindowFilter, add_number, find_filter
 from polyc.scheduler.rewriting.rules.toom_cook import Transforms, make_transforms
 from polyc.target import Target
@@ -72,7 +73,7 @@ def filter_minimally(
         before = _estimate(program, ranges, s.name, target, constants)
         is_bound = {r.tensor for r in reads(found.taps)} <= set(constants)
         row, n_rows = _one_row(found, new, new_ranges)
-        after = n_rows * _estimate(new, row, _product_name(s), target, {_filter_tensor(s)} if is_bound else ())
+        after = n_rows * _estimate(new, row, f"{s.name}_products", target, {found.tensor("taps")} if is_bound else ())
         after += _transform_cycles(found, target, is_bound)
         message = f"filter along {names} in tiles of {RESULTS}: about {after:.2g} cycles, as written {before:.2g}"
         if before == float("inf") or after > MARGIN * before:  # what is no contraction has no estimate
@@ -95,7 +96,7 @@ def has_symbolic_filter(program: Program, ranges: Ranges) -> bool:
 def _rewrite(f: WindowFilter, program: Program, ranges: Ranges) -> tuple[Program, Ranges]:
     edit = start_edit(program, ranges)
     t = make_transforms(RESULTS, TAPS, POINTS)
-    readers = [s for s in program.statements if any(r.tensor == f.s.target for r in all_reads(s))]
+    readers = program.readers(f.s.target)
     reader = readers[0] if len(readers) == 1 and _is_elementwise(readers[0], f, program, ranges) else None
     for s in program.statements:
         if s is f.s:
@@ -116,10 +117,7 @@ def _transform_filter(f: WindowFilter, t: Transforms, edit: Edit) -> list[Statem
         place = {i: e for w, n in zip(f.windows, at, strict=True) for i, e in w.tap_place(n).items()}
         return simplify(substitute(f.taps, place))
 
-    def value(points: Sequence[int]) -> Expr:
-        return _sum([t.filter[e] for e in points], tap, f.dtype)
-
-    return _at_points(_filter_tensor(f.s), f"{f.s.name}_taps", [], f.taps_indices, value, f, t, edit)
+    return _at_points("taps", [], f.taps_indices, lambda points: _sum([t.filter[e] for e in points], tap, f.dtype), f, t, edit)
 
 
 def _transform_data(f: WindowFilter, t: Transforms, edit: Edit) -> list[Statement]:
@@ -130,71 +128,49 @@ def _transform_data(f: WindowFilter, t: Transforms, edit: Edit) -> list[Statemen
 
     @cache
     def element(at: tuple[int, ...]) -> Expr:
-        return simplify(_data_at(f, at))
+        return simplify(_data_at(f, {i: e for w, n in zip(f.windows, at, strict=True) for i, e in w.data_place(n).items()}))
 
     if len(f.windows) == 1 or all(isinstance(w.results, Const) for w in f.windows):
-
-        def value(points: Sequence[int]) -> Expr:
-            return _sum([t.data[e] for e in points], element, f.dtype)
-
-        return _at_points(_data_tensor(f.s), f"{f.s.name}_tiles", f.data_outer, f.data_inner, value, f, t, edit)
+        outer, inner = f.data_outer, f.data_inner
+        return _at_points("tiles", outer, inner, lambda points: _sum([t.data[e] for e in points], element, f.dtype), f, t, edit)
     first, second = f.windows
-    rows, along = f"{f.s.target}.rows", f"{second.left}.element"
+    along = f"{second.left}.element"
     points = Interval(int_const(0), int_const(t.n_points))
     n_elements = simplify_int(RESULTS * second.n_tiles + (TAPS - 1))
     intervals = f.intervals(edit.ranges) | {along: Interval(int_const(0), n_elements), first.point: points}
     inner = [*f.data_outer, *(along if i == second.tile else i for i in f.data_inner)]
-    edit.tensors.append(Tensor(rows, f.dtype, 1 + len(inner), None, "temporary", rows, f.s.span))
-    edit.intervals[rows] = (points, *(intervals[i] for i in inner))
-    edit.tensors.append(
-        Tensor(
-            _data_tensor(f.s),
-            f.dtype,
-            2 + len(f.data_outer) + len(f.data_inner),
-            None,
-            "temporary",
-            _data_tensor(f.s),
-            f.s.span,
-        )
-    )
-    edit.intervals[_data_tensor(f.s)] = (points, points, *(intervals[i] for i in (*f.data_outer, *f.data_inner)))
+    left = [first.point, *f.data_outer, *f.data_inner]
+    rows = edit.add_temporary(f.s, "rows", [points, *(intervals[i] for i in inner)])
+    tiles = edit.add_temporary(f.s, "tiles", [points, points, *(intervals[i] for i in left[1:])])
     at_element = second.data_place(0) | {second.left: simplify_int(Index(along) + second.lower)}
 
     def combine(at: tuple[int, ...]) -> Expr:
-        return simplify(_data_at_place(f, first.data_place(at[0]) | at_element))
+        return simplify(_data_at(f, first.data_place(at[0]) | at_element))
 
     def row(at: tuple[int, ...]) -> Expr:
         place = add_number(RESULTS * Index(second.tile), at[0])
         return Read(rows, tuple(place if i == along else Index(i) for i in (first.point, *inner)))
 
-    made = []
+    made, at = [], tuple[Expr, ...]()
     for e in range(t.n_points):
-        subscripts: tuple[Expr, ...] = (int_const(e), *map(Index, inner))
-        total = _sum([t.data[e]], combine, f.dtype)
-        made.append(_assign(f"{f.s.name}_rows_{e}", rows, subscripts, inner, total, intervals, f, edit))
-    left = [first.point, *f.data_outer, *f.data_inner]
+        at = (int_const(e), *map(Index, inner))
+        made.append(_assign(f"{f.s.name}_rows_{e}", rows, at, inner, _sum([t.data[e]], combine, f.dtype), intervals, f, edit))
     for e in range(t.n_points):
-        subscripts = (Index(first.point), int_const(e), *map(Index, left[1:]))
-        total = _sum([t.data[e]], row, f.dtype)
-        made.append(_assign(f"{f.s.name}_tiles_{e}", _data_tensor(f.s), subscripts, left, total, intervals, f, edit))
+        at = (Index(first.point), int_const(e), *map(Index, left[1:]))
+        made.append(_assign(f"{f.s.name}_tiles_{e}", tiles, at, left, _sum([t.data[e]], row, f.dtype), intervals, f, edit))
     return made
 
 
-def _data_at(f: WindowFilter, at: Sequence[int]) -> Expr:
-    """Element `at` of a tile; behind the last result there may be none, and 0 takes its place."""
-    return _data_at_place(f, {i: e for w, n in zip(f.windows, at, strict=True) for i, e in w.data_place(n).items()})
-
-
-def _data_at_place(f: WindowFilter, place: Mapping[str, Expr]) -> Expr:
+def _data_at(f: WindowFilter, place: Mapping[str, Expr]) -> Expr:
+    """The data at a place of a tile; behind the last result there may be none, and 0 takes its place."""
     value = substitute(f.data, place)
     if all(w.is_full for w in f.windows) or any(isinstance(node, Pad) for node in walk(value)):
         return value
-    return rewrite(value, lambda node: Pad(node, f.zero) if isinstance(node, Read) else None)
+    return map_reads(value, lambda read: Pad(read, f.zero))
 
 
 def _at_points(
-    target: str,
-    name: str,
+    suffix: str,
     outer: Sequence[str],
     inner: Sequence[str],
     value: Callable[[Sequence[int]], Expr],
@@ -202,33 +178,25 @@ def _at_points(
     t: Transforms,
     edit: Edit,
 ) -> list[Statement]:
-    """``target[outer, points, inner] = value(points)``, a statement for each combination of points."""
-    points = Interval(int_const(0), int_const(t.n_points))
-    intervals = f.intervals(edit.ranges)
-    between = [points] * len(f.windows)
-    edit.tensors.append(Tensor(target, f.dtype, len(between) + len(outer) + len(inner), None, "temporary", target, f.s.span))
-    edit.intervals[target] = (*between, *(intervals[i] for i in outer), *(intervals[i] for i in inner))
+    """A temporary ``[points, outer, inner] = value(points)``, a statement for each combination of points."""
+    intervals, indices = f.intervals(edit.ranges), [*outer, *inner]
+    points = [Interval(int_const(0), int_const(t.n_points))] * len(f.windows)
+    target = edit.add_temporary(f.s, suffix, [*points, *(intervals[i] for i in indices)])
     made = []
     for at in product(range(t.n_points), repeat=len(f.windows)):
-        subscripts: tuple[Expr, ...] = (*map(int_const, at), *map(Index, outer), *map(Index, inner))
-        own = "_".join([name, *map(str, at)])
-        made.append(_assign(own, target, subscripts, [*outer, *inner], value(at), intervals, f, edit))
+        name = "_".join([f"{f.s.name}_{suffix}", *map(str, at)])
+        made.append(_assign(name, target, (*map(int_const, at), *map(Index, indices)), indices, value(at), intervals, f, edit))
     return made
 
 
 def _multiply(f: WindowFilter, t: Transforms, edit: Edit) -> Statement:
     """``M[…, e…, …] += U * V``"""
-    s, points, name = f.s, [w.point for w in f.windows], _product_name(f.s)
-    left = [*points, *f.data_outer, *f.product_inner]
-    data = Read(_data_tensor(s), tuple(map(Index, [*points, *f.data_outer, *f.data_inner])))
-    taps = Read(_filter_tensor(s), tuple(map(Index, [*points, *f.taps_indices])))
-    intervals = f.intervals(edit.ranges)
-    intervals |= dict.fromkeys(points, Interval(int_const(0), int_const(t.n_points)))
-    edit.tensors.append(Tensor(_product_tensor(s), f.dtype, len(left), None, "temporary", _product_tensor(s), s.span))
-    edit.intervals[_product_tensor(s)] = tuple(intervals[i] for i in left)
-    value = data * taps
-    made = _assign(name, _product_tensor(s), tuple(map(Index, left)), [*left, *f.channels], value, intervals, f, edit)
-    return replace(made, reduction=Reduction("add", identity_of("add", f.dtype)))
+    points = [w.point for w in f.windows]
+    data = Read(f.tensor("tiles"), tuple(map(Index, [*points, *f.data_outer, *f.data_inner])))
+    taps = Read(f.tensor("taps"), tuple(map(Index, [*points, *f.taps_indices])))
+    intervals = f.intervals(edit.ranges) | dict.fromkeys(points, Interval(int_const(0), int_const(t.n_points)))
+    left, zero = [*points, *f.data_outer, *f.product_inner], Reduction("add", identity_of("add", f.dtype))
+    return edit.define(f.s, "products", left, data * taps, f.channels, zero, intervals)
 
 
 def _transform_results(f: WindowFilter, t: Transforms, edit: Edit, reader: Statement | None) -> list[Statement]:
@@ -251,7 +219,7 @@ def _transform_results(f: WindowFilter, t: Transforms, edit: Edit, reader: State
             own = _place_in(reader, f)
             place = {own[i]: place.get(i, Index(tiles.get(i, i))) for i in f.element}
             target, left = reader.target, reader.subscripts
-            value = _replace_reads(substitute(reader.value, place), s.target, value)
+            value = map_reads(substitute(reader.value, place), lambda _, value=value: value, s.target)  # type: ignore[misc]
         subscripts = tuple(substitute(e, place) for e in left)
         intervals = f.intervals(edit.ranges) | {i: Interval(int_const(0), n) for i, n in counts.items()}
         name = "_".join([s.name, *map(str, at)])
@@ -260,7 +228,7 @@ def _transform_results(f: WindowFilter, t: Transforms, edit: Edit, reader: State
 
 
 def _product_at(f: WindowFilter, points: Sequence[int]) -> Expr:
-    return Read(_product_tensor(f.s), (*map(int_const, points), *map(Index, f.data_outer), *map(Index, f.product_inner)))
+    return Read(f.tensor("products"), (*map(int_const, points), *map(Index, f.data_outer), *map(Index, f.product_inner)))
 
 
 def _is_elementwise(reader: Statement, f: WindowFilter, program: Program, ranges: Ranges) -> bool:
@@ -284,10 +252,6 @@ def _place_in(reader: Statement, f: WindowFilter) -> dict[str, str]:
     return plain_place(read, f.s.subscripts) or {}
 
 
-def _replace_reads(expr: Expr, tensor: str, value: Expr) -> Expr:
-    return rewrite(expr, lambda node: value if isinstance(node, Read) and node.tensor == tensor else None)
-
-
 def _assign(
     name: str,
     target: str,
@@ -299,8 +263,7 @@ def _assign(
     edit: Edit,
 ) -> Statement:
     """A statement over a box, with its ranges."""
-    own = {i: intervals[i] for i in indices}
-    edit.own[name] = StatementRanges(own, box_domain(name, indices, own, edit.ranges.parameters))
+    edit.set_ranges(name, indices, intervals)
     return Statement(name, target, tuple(map(simplify, subscripts)), tuple(indices), simplify(value), None, (), f.s.span)
 
 
@@ -331,22 +294,6 @@ def _scale(expr: Expr, factor: Fraction, dtype: DType) -> Expr:
     return expr if factor == 1 else Const(float(factor), dtype) * expr
 
 
-def _filter_tensor(s: Statement) -> str:
-    return f"{s.target}.taps"
-
-
-def _data_tensor(s: Statement) -> str:
-    return f"{s.target}.tiles"
-
-
-def _product_tensor(s: Statement) -> str:
-    return f"{s.target}.products"
-
-
-def _product_name(s: Statement) -> str:
-    return f"{s.name}_products"
-
-
 # -- what it costs
 
 
@@ -363,7 +310,7 @@ def _estimate(program: Program, ranges: Ranges, name: str, target: Target, const
 def _one_row(f: WindowFilter, program: Program, ranges: Ranges) -> tuple[Ranges, int]:
     """`ranges` of the products of one row of tiles, and how many rows there are: the schedule lets the transformations and the
     products share the loops over them, so that the parts of a row stay in a cache."""
-    made = next(s for s in program.statements if s.name == _product_name(f.s))
+    made = next(s for s in program.statements if s.name == f"{f.s.name}_products")
     n_rows = prod(f.trips[i] for i in f.data_outer) * prod(_n_tiles(f, w) for w in f.windows[:-1])
     outer = {*f.data_outer, *(w.tile for w in f.windows[:-1])}
     of_all = ranges.statements[made.name].indices

@@ -35,7 +35,7 @@ from polyc.ir.expr import (
     substitute,
     walk,
 )
-from polyc.ir.program import Program, Statement
+from polyc.ir.program import Program, Statement, all_reads
 from polyc.ir.simplify import simplify_int
 from polyc.ir.types import DType
 from polyc.poly.domains import is_box
@@ -43,7 +43,6 @@ from polyc.poly.ranges import Ranges, estimate_extent
 from polyc.records import dataclass
 from polyc.scheduler.rewriting.rules.blocks import (
     Cut,
-    all_reads,
     find_chain,
     is_simple,
     linear_in,

@@ -12,9 +12,10 @@ from __future__ import annotations
 from polyc.diagnostics import Remark
 from polyc.ir.expr import Const, Index, Read, reads, walk
 from polyc.ir.linear import index_coefficients
-from polyc.ir.program import Program, Statement, Tensor
-from polyc.poly.domains import box_domain, is_box
-from polyc.poly.ranges import Ranges, StatementRanges
+from polyc.ir.program import Program, Statement
+from polyc.poly.domains import is_box
+from polyc.poly.ranges import Ranges
+from polyc.records import replace
 from polyc.scheduler.rewriting.rules.blocks import Change, Edit, change_statements, has_own_elements, writes_whole
 from polyc.scheduler.rewriting.rules.gathered_windows import find_windows
 
@@ -78,16 +79,9 @@ def _has_rows(s: Statement, outer: str, inner: str) -> bool:
 
 def _sum_apart(s: Statement, phase: str, edit: Edit) -> list[Statement]:
     """The sum into a tensor with the phase outermost, and the statement that puts its elements where they belong."""
-    own = edit.ranges.statements[s.name].indices
     left = (phase, *(i for i in s.left_indices if i != phase))
-    like, name = edit.program.tensor(s.target), f"{s.name}_phases"
-    total, indices, element = f"{s.target}.phases", (*left, *s.reduction_indices), tuple(map(Index, left))
-    edit.tensors.append(Tensor(total, like.dtype, len(left), None, "temporary", f"{like.base}.phases", s.span))
-    edit.intervals[total] = tuple(own[i] for i in left)
-    for n, names in ((name, indices), (s.name, s.left_indices)):
-        intervals = {i: own[i] for i in names}
-        edit.own[n] = StatementRanges(intervals, box_domain(n, names, intervals, edit.ranges.parameters))
-    return [
-        Statement(name, total, element, indices, s.value, s.reduction, (), s.span),
-        Statement(s.name, s.target, s.subscripts, s.left_indices, Read(total, element), None, (), s.span),
-    ]
+    own = edit.own[s.name].indices
+    total = edit.define(s, "phases", left, s.value, s.reduction_indices, s.reduction, own)
+    edit.set_ranges(s.name, s.left_indices, own)
+    read = Read(total.target, total.subscripts)
+    return [total, replace(s, indices=s.left_indices, value=read, reduction=None, where=())]

@@ -15,8 +15,8 @@ from math import prod
 
 from polyc.diagnostics import Remark
 from polyc.ir.expr import Call, Cast, Const, Expr, Read, index_names, walk
-from polyc.ir.program import Program, Reduction, Statement, Tensor
-from polyc.poly.ranges import Ranges, StatementRanges, estimate_extent
+from polyc.ir.program import Program, Reduction, Statement
+from polyc.poly.ranges import Ranges, estimate_extent
 from polyc.scheduler.rewriting.rules.blocks import Change, Edit, change_statements, is_simple
 
 MINIMUM_TERMS = 16
@@ -44,7 +44,7 @@ def _find_terms(s: Statement, program: Program, ranges: Ranges) -> list[Expr] | 
     dtype = program.tensor(s.target).dtype
     if s.reduction is None or s.reduction.op != "add" or s.reduction.monoid is not None or dtype.is_complex:
         return None
-    if not is_simple(s, ranges) or len(program.writers()[s.target]) != 1:
+    if not is_simple(s, ranges) or ranges.statements[s.name].region is not None or len(program.writers()[s.target]) != 1:
         return None
     terms = list(_addends(s.value, False))
     if not 2 <= len(terms) <= MOST_PRODUCTS or not all(_is_contraction(t, s) for t in terms):
@@ -103,15 +103,10 @@ def _operand(expr: Expr) -> Read | None:
 def _separate(s: Statement, terms: list[Expr], edit: Edit) -> list[Statement]:
     """One sum for each term: each begins with what the one before has summed."""
     assert s.reduction is not None
-    like, own, left = edit.program.tensor(s.target), edit.own[s.name], s.element_names
     init = s.reduction.init
     result: list[Statement] = []
     for n, term in enumerate(terms[:-1]):
-        name, target = f"{s.name}_product{n}", f"{s.target}.product{n}"
-        edit.tensors.append(Tensor(target, like.dtype, len(left), None, "temporary", f"{like.base}.product", like.span))
-        edit.intervals[target] = edit.intervals[s.target]
-        region = None if own.region is None else own.region.set_tuple_name(f"init_{name}")
-        edit.own[name] = StatementRanges(dict(own.indices), own.domain.set_tuple_name(name), (), region)
-        result.append(replace(s, name=name, target=target, value=term, reduction=Reduction("add", init), where=()))
-        init = Read(target, s.subscripts)
+        made = edit.define(s, f"product{n}", s.element_names, term, s.reduction_indices, Reduction("add", init))
+        result.append(made)
+        init = Read(made.target, s.subscripts)
     return [*result, replace(s, value=terms[-1], reduction=replace(s.reduction, init=init), where=())]

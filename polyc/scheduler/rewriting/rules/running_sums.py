@@ -13,14 +13,14 @@ from __future__ import annotations
 
 from polyc.diagnostics import Remark
 from polyc.ir.expr import Call, Const, Expr, Index, Read, identity_of, index_names, int_const, substitute
-from polyc.ir.program import Program, Reduction, Statement, Tensor
+from polyc.ir.program import Program, Reduction, Statement, Tensor, all_reads
 from polyc.ir.simplify import simplify
 from polyc.ir.types import DType
 from polyc.poly import isl
 from polyc.poly.domains import box_domain, parameter_names, project_domain
 from polyc.poly.ranges import Interval, Ranges, StatementRanges, estimate_extent
 from polyc.records import dataclass, replace
-from polyc.scheduler.rewriting.rules.blocks import Change, Edit, all_reads, change_statements
+from polyc.scheduler.rewriting.rules.blocks import Change, Edit, change_statements
 
 _OPERATORS = ("add", "mul", "max", "min")
 

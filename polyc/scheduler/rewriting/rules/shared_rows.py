@@ -16,12 +16,12 @@ from math import prod
 
 from polyc.diagnostics import Remark
 from polyc.ir.expr import Expr, Index, Pad, Read, ge, lt, reads, substitute, walk
-from polyc.ir.program import Program, Statement
+from polyc.ir.program import Program, Statement, all_reads
 from polyc.poly import isl
 from polyc.poly.domains import box_domain, is_box, map_domain
 from polyc.poly.ranges import Ranges, StatementRanges, estimate_extent
 from polyc.records import dataclass, replace
-from polyc.scheduler.rewriting.rules.blocks import Cut, Edit, all_reads, is_simple, make_cut, redirect, start_edit
+from polyc.scheduler.rewriting.rules.blocks import Cut, Edit, is_simple, make_cut, redirect, start_edit
 from polyc.target import Target
 
 MINIMUM_ROWS, MAXIMUM_ROWS = 8, 256

@@ -35,13 +35,12 @@ from polyc.ir.expr import (
     substitute,
     walk,
 )
-from polyc.ir.program import Program, Statement
+from polyc.ir.program import Program, Statement, all_reads
 from polyc.poly.ranges import Ranges, estimate_extent
 from polyc.records import dataclass
 from polyc.scheduler.accesses import trip_count
 from polyc.scheduler.rewriting.rules.blocks import (
     Cut,
-    all_reads,
     covers,
     find_chain,
     is_factor,

@@ -123,6 +123,10 @@ class WindowFilter:
         """Indices of the sum that stay."""
         return [i for i in self.s.reduction_indices if all(w.tap != i for w in self.windows)]
 
+    def tensor(self, suffix: str) -> str:
+        """A temporary that the sum is taken apart into: ``taps``, ``tiles`` or ``products``."""
+        return f"{self.s.target}.{suffix}"
+
     def intervals(self, ranges: Ranges) -> dict[str, Interval]:
         """Of the indices, and of the tiles."""
         tiles = {w.tile: Interval(int_const(0), w.n_tiles) for w in self.windows}

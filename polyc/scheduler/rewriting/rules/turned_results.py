@@ -12,19 +12,20 @@ and a register tile of the others stores each lane by itself.  In the other orde
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import replace
 from math import prod
 
 from polyc.diagnostics import Remark
-from polyc.ir.expr import Const, Expr, Index, Pad, Read, identity_of, reads, rewrite, walk
-from polyc.ir.program import Program, Statement, Tensor
-from polyc.poly.domains import box_domain, is_box
+from polyc.ir.expr import Const, Expr, Index, Pad, Read, identity_of, reads, walk
+from polyc.ir.program import Program, Statement
+from polyc.poly.domains import is_box
 from polyc.poly.extraction import extract_scop
-from polyc.poly.ranges import Ranges, StatementRanges
+from polyc.poly.ranges import Ranges
+from polyc.records import replace
 from polyc.scheduler.contractions.choice import choose, estimate_cycles
 from polyc.scheduler.contractions.contraction import Contraction, find_contraction
 from polyc.scheduler.contractions.costs import TRANSPOSING_COPY
-from polyc.scheduler.rewriting.rules.blocks import all_reads, is_simple, start_edit
+from polyc.scheduler.rewriting.reindexing import map_reads
+from polyc.scheduler.rewriting.rules.blocks import is_simple, start_edit
 from polyc.target import Target
 
 CLEARLY = 0.8
@@ -59,7 +60,7 @@ def _find_reader(s: Statement, program: Program, ranges: Ranges) -> Statement | 
         return None
     if len(s.left_indices) < 2 or len(program.writers()[s.target]) != 1:
         return None
-    users = [u for u in program.statements if any(r.tensor == s.target for r in all_reads(u))]
+    users = program.readers(s.target)
     if program.tensor(s.target).role == "output":
         return None if users else s
     if len(users) != 1 or users[0].reduction is not None or not users[0].has_plain_left:
@@ -107,10 +108,9 @@ def _strides(names: list[str], c: Contraction) -> dict[str, int]:
 
 def _turn(s: Statement, reader: Statement | None, order: list[int], program: Program, ranges: Ranges) -> tuple[Program, Ranges]:
     """`s` into a tensor with its dimensions in that order, and what reads it: `reader`, or else an assignment."""
-    edit, like = start_edit(program, ranges), program.tensor(s.target)
-    turned, name = f"{s.target}.turned", f"{s.name}_turned"
-    edit.tensors.append(Tensor(turned, like.dtype, len(order), None, "temporary", f"{like.base}.turned", s.span))
-    edit.intervals[turned] = tuple(ranges.tensors[s.target][k] for k in order)
+    edit = start_edit(program, ranges)
+    name, own = f"{s.name}_turned", ranges.statements[s.name].indices
+    turned = edit.add_temporary(s, "turned", [ranges.tensors[s.target][k] for k in order])
 
     def at(subscripts: tuple[Expr, ...]) -> Read:
         return Read(turned, tuple(subscripts[k] for k in order))
@@ -118,20 +118,13 @@ def _turn(s: Statement, reader: Statement | None, order: list[int], program: Pro
     for old in program.statements:
         if old is s:
             edit.statements.append(replace(s, name=name, target=turned, subscripts=at(s.subscripts).subscripts))
-            edit.own[name] = _box(name, s.indices, ranges.statements[s.name], ranges)
+            edit.set_ranges(name, s.indices, own)
             if reader is None:
-                edit.statements.append(
-                    Statement(s.name, s.target, s.subscripts, s.left_indices, at(s.subscripts), None, (), s.span)
-                )
-                edit.own[s.name] = _box(s.name, s.left_indices, ranges.statements[s.name], ranges)
+                value = at(s.subscripts)
+                edit.statements.append(replace(s, indices=s.left_indices, value=value, reduction=None, where=()))
+                edit.set_ranges(s.name, s.left_indices, own)
         elif old is reader:
-            value = rewrite(old.value, lambda e: at(e.subscripts) if isinstance(e, Read) and e.tensor == s.target else None)
-            edit.statements.append(replace(old, value=value))
+            edit.statements.append(replace(old, value=map_reads(old.value, lambda read: at(read.subscripts), s.target)))
         else:
             edit.statements.append(old)
     return edit.finish()
-
-
-def _box(name: str, indices: tuple[str, ...], of: StatementRanges, ranges: Ranges) -> StatementRanges:
-    intervals = {i: of.indices[i] for i in indices}
-    return StatementRanges(intervals, box_domain(name, indices, intervals, ranges.parameters))

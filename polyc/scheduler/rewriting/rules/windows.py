@@ -15,10 +15,10 @@ from math import gcd, prod
 from polyc.diagnostics import Remark
 from polyc.ir.expr import Const, Expr, Index, Read, children, identity_of, index_names, operands_of, reads, walk, with_children
 from polyc.ir.linear import index_coefficients
-from polyc.ir.program import Program, Reduction, Statement, Tensor
+from polyc.ir.program import Program, Reduction, Statement
 from polyc.ir.simplify import linear_form, simplify, simplify_int
-from polyc.poly.domains import extend_domain, is_box, project_domain
-from polyc.poly.ranges import Interval, Ranges, StatementRanges
+from polyc.poly.domains import is_box
+from polyc.poly.ranges import Interval, Ranges
 from polyc.records import dataclass, replace
 from polyc.scheduler.accesses import NEAR
 from polyc.scheduler.rewriting.rules.blocks import Edit, is_simple, start_edit
@@ -196,26 +196,16 @@ def _passes(axis: _Axis, extent: Expr, counts: dict[str, int], far: set[str]) ->
 def _split(s: Statement, axis: _Axis, edit: Edit) -> tuple[Statement, Statement]:
     """The pass over all other dimensions of the windows, and the one along the axis."""
     assert s.reduction is not None
-    own, like = edit.own[s.name], next(t for t in edit.tensors if t.name == s.target)
-    name, target = f"{s.name}_part", f"{s.target}.part"
-    left = _left_of(s, axis)
+    own, left = edit.own[s.name], _left_of(s, axis)
     others = [i for i in s.reduction_indices if i != axis.inner]
-    intervals = {i: own.indices[i] for i in (*left, *others) if i != axis.position}
-    intervals[axis.position] = _interval(axis, own.indices)
-    edit.tensors.append(Tensor(target, like.dtype, len(left), None, "temporary", f"{like.base}.part", like.span))
-    edit.intervals[target] = tuple(intervals[i] for i in left)
-    start = Reduction(s.reduction.op, identity_of(s.reduction.op, like.dtype))
-    indices = (*left, *others)
-    first = Statement(name, target, tuple(map(Index, left)), indices, axis.value, start, (), s.span)
-    edit.own[name] = StatementRanges(
-        {i: intervals[i] for i in indices}, extend_domain(own.domain, s.indices, name, indices, axis.position, axis.point)
-    )
-    value: Expr = Read(target, tuple(axis.point if i == axis.position else Index(i) for i in left))
+    intervals = own.indices | {axis.position: _interval(axis, own.indices)}
+    start = Reduction(s.reduction.op, identity_of(s.reduction.op, edit.tensor(s.target).dtype))
+    first = edit.define(s, "part", left, axis.value, others, start, intervals)
+    value: Expr = Read(first.target, tuple(axis.point if i == axis.position else Index(i) for i in left))
     for factor in axis.late:
         value = value * factor
     kept = (*s.left_indices, axis.inner)
-    domain = project_domain(own.domain, s.indices, s.name, kept)
-    edit.own[s.name] = replace(own, indices={i: own.indices[i] for i in kept}, domain=domain)
+    edit.set_ranges(s.name, kept, own.indices, s)
     return first, replace(s, indices=kept, value=value, where=())
 
 
