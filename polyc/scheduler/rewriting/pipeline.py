@@ -5,7 +5,7 @@ Rules that look at single indices come before indices are merged, those that loo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import field
 from typing import Any
 
@@ -22,7 +22,7 @@ from polyc.scheduler.rewriting.band_parts import part_bands
 from polyc.scheduler.rewriting.conversions import hoist_conversions
 from polyc.scheduler.rewriting.inline import inline_producers
 from polyc.scheduler.rewriting.invariant_dimensions import drop_invariant_dimensions
-from polyc.scheduler.rewriting.merge_indices import Groups, merge_indices
+from polyc.scheduler.rewriting.merge_indices import ByteStrides, Groups, merge_indices
 from polyc.scheduler.rewriting.merge_parts import merge_parts
 from polyc.scheduler.rewriting.monoids import lower_monoids
 from polyc.scheduler.rewriting.narrow_integers import narrow_integers
@@ -70,7 +70,7 @@ class State:
 
     program: Program
     ranges: Ranges = field(compare=False)
-    strides: Mapping[str, tuple[int | None, ...] | None] = field(compare=False)
+    strides: ByteStrides = field(compare=False)
     """Known byte strides, by argument and result."""
     groups: Groups = field(default_factory=dict, compare=False)
     """By argument or result, which of the caller's dimensions each dimension stands for."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 
-from polyc.ir.expr import Expr, Read, mentions, rewrite
+from polyc.ir.expr import Expr, Index, Read, mentions, rewrite, substitute
 from polyc.ir.program import Condition, Program, RangeClause, Statement, Where, map_statement
 from polyc.poly.domains import project_domain
 from polyc.poly.ranges import Ranges, StatementRanges
@@ -37,7 +37,12 @@ def relayout(program: Program, ranges: Ranges, orders: Mapping[str, Sequence[int
     statements = []
     for s in program.statements:
         new, own[s.name] = change_expressions(s, own[s.name], lambda e: map_reads(e, move))
-        statements.append(replace(new, subscripts=move(Read(s.target, new.subscripts)).subscripts))
+        new = replace(new, subscripts=move(Read(s.target, new.subscripts)).subscripts)
+        if new.reduction is not None and s.target in orders:
+            place: dict[str, Expr] = {n: i.lower for n, i in zip(s.element_names, ranges.tensors[s.target], strict=True)}
+            place |= {s.element_names[d]: Index(n) for d, n in zip(orders[s.target], new.element_names, strict=True)}
+            new = replace(new, reduction=replace(new.reduction, init=substitute(new.reduction.init, place)))
+        statements.append(new)
     tensors = tuple(
         t
         if (order := orders.get(t.name)) is None

@@ -17,13 +17,11 @@ from polyc.ir.program import Program, Statement, statement_reads
 from polyc.ir.types import F32, PAIR
 from polyc.poly.ranges import Interval, Ranges, StatementRanges
 from polyc.records import replace
-from polyc.scheduler.rewriting.merge_indices import Groups
+from polyc.scheduler.rewriting.merge_indices import ByteStrides, Groups
 from polyc.scheduler.rewriting.reindexing import relayout
 
-_Strides = Mapping[str, tuple[int | None, ...] | None]
 
-
-def move_pairs(program: Program, ranges: Ranges, strides: _Strides) -> tuple[Program, Ranges, Groups, list[Remark]]:
+def move_pairs(program: Program, ranges: Ranges, strides: ByteStrides) -> tuple[Program, Ranges, Groups, list[Remark]]:
     """The program with arrays of pairs that are only copied as arrays of whole elements; `strides`: of arguments, in bytes."""
     initial = {r.version for r in program.returns if r.initial is not None}
     two = Interval(int_const(0), int_const(2))

@@ -17,7 +17,7 @@ from polyc.ir.expr import Const, Expr, Index, Read, children, identity_of, index
 from polyc.ir.linear import index_coefficients
 from polyc.ir.program import Program, Reduction, Statement
 from polyc.ir.simplify import linear_form, simplify, simplify_int
-from polyc.poly.domains import is_box
+from polyc.poly.domains import extend_domain, is_box
 from polyc.poly.ranges import Interval, Ranges
 from polyc.records import dataclass, replace
 from polyc.scheduler.accesses import NEAR
@@ -201,6 +201,8 @@ def _split(s: Statement, axis: _Axis, edit: Edit) -> tuple[Statement, Statement]
     intervals = own.indices | {axis.position: _interval(axis, own.indices)}
     start = Reduction(s.reduction.op, identity_of(s.reduction.op, edit.tensor(s.target).dtype))
     first = edit.define(s, "part", left, axis.value, others, start, intervals)
+    points = extend_domain(own.domain, s.indices, first.name, first.indices, axis.position, axis.point)
+    edit.own[first.name] = replace(edit.own[first.name], domain=points)
     value: Expr = Read(first.target, tuple(axis.point if i == axis.position else Index(i) for i in left))
     for factor in axis.late:
         value = value * factor
