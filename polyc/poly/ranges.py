@@ -20,6 +20,12 @@ class Interval:
     lower: Expr
     extent: Expr
 
+    @property
+    def values(self) -> range:
+        """All of them, where both are numbers."""
+        first = evaluate(self.lower, {})
+        return range(first, first + evaluate(self.extent, {}))
+
 
 @dataclass(frozen=True, slots=True)
 class GuardedSubscript:

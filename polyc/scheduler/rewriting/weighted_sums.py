@@ -20,9 +20,9 @@ from math import frexp, isfinite
 
 import numpy as np
 
-from polyc.ir.expr import Call, Const, Expr, count_operations, int_const, map_children, reads, type_of
+from polyc.ir.expr import Call, Const, Expr, count_operations, map_children, reads, type_of
 from polyc.ir.program import Statement
-from polyc.ir.simplify import simplify
+from polyc.ir.read_sites import own_distances
 from polyc.ir.types import F32, DType
 
 LARGEST = 1e30
@@ -38,13 +38,12 @@ Weights = dict[Expr, list[Fraction]]
 def has_free_order(s: Statement) -> bool:
     """Whether elements of the target that a statement reads are those of an earlier step, of which it reads neighbours: where
     each element waits for the one before, how the sum is written says what can wait apart, and whether it is a scan."""
-    own = [read for read in reads(s.value) if read.tensor == s.target]
-    apart = [[simplify(a - b) for a, b in zip(r.subscripts, s.subscripts, strict=True)] for r in own]
+    apart = own_distances(s)
     for step in range(len(s.subscripts)):
-        is_earlier = all(isinstance(at := a[step], Const) and at.value < 0 for a in apart)
-        if is_earlier and any(e != int_const(0) for a in apart for k, e in enumerate(a) if k != step):
+        is_earlier = all(at is not None and at < 0 for at in (a[step] for a in apart))
+        if is_earlier and any(e != 0 for a in apart for k, e in enumerate(a) if k != step):
             return True
-    return not own
+    return not apart
 
 
 def collect_weights(expr: Expr, inside: Callable[[Expr], Expr], types: Mapping[str, DType]) -> Expr | None:
