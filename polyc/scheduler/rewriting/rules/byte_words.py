@@ -172,9 +172,7 @@ def _store_words(s: Statement, p: _Product, o: _Operand, moved: int, kind: str, 
             value = Select(lt(position, p.extent), value, Const(0, I32))
         return value if n == 0 else value * Const(1 << 8 * n, I32)
 
-    words = edit.define(
-        s, kind, indices, reduce(lambda a, b: Call("bitor", (a, b)), map(byte, range(BYTES))), intervals=intervals
-    )
+    words = edit.define(s, kind, indices, reduce(lambda a, b: Call("bitor", (a, b)), map(byte, range(BYTES))), over=intervals)
     read = Read(words.target, tuple(Index(p.word) if d == o.dimension else e for d, e in enumerate(o.read.subscripts)))
     if o.is_padded:
         border = (moved & 255) * ONES

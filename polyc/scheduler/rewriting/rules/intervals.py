@@ -205,7 +205,7 @@ class _Rewriter:
             intervals = self._intervals(s, indices)
             value = self._redirect(simplify_value(substitute(s.value, place)), s, region, domain, indices)
             self.edit.own[name] = self._ranges(s, intervals, domain, value, place, self._initial(s, name, left, place, bounds))
-            self.edit.add_tensor(target, like, tuple(intervals[i] for i in left))
+            self.edit.temporary(target, [intervals[i] for i in left], like)
             self.parts[s.target, region].append(target)
             element = tuple(map(Index, left))
             found.append(Statement(name, target, element, indices, value, Reduction(reduction.op, init), (), s.span))
@@ -287,7 +287,7 @@ class _Rewriter:
         name = f"{s.target}.{region}"
         if name not in self.edit.intervals:
             intervals = self._intervals(s, self._left(s, region, is_turned=True))
-            self.edit.add_tensor(name, self.program.tensor(s.target), tuple(intervals.values()))
+            self.edit.temporary(name, intervals.values(), self.program.tensor(s.target))
         return name
 
     def _load(self, other: Statement) -> list[Statement]:

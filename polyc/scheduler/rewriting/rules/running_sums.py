@@ -146,7 +146,7 @@ def _write(s: Statement, run: _Run, like: Tensor, edit: Edit) -> tuple[Statement
     if len(kept) > len(s.left_indices):
         name, target = f"{s.name}_step", f"{s.target}.step"
         added = behind if run.is_exclusive else own.indices
-        edit.add_tensor(target, like, tuple(added[i] for i in s.left_indices))
+        edit.temporary(target, [added[i] for i in s.left_indices], like)
         whole = _others(
             own.domain, box_domain(s.name, s.indices, own.indices, parameter_names(box)), s, (run.index, run.summed)
         )
