@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from polyc.scheduler.rewriting.rules.product_sums import separate_products
-from polyc.scheduler.rewriting.stored_operands import store_operands
+from polyc.scheduler.rewriting.precompute import store_operands
 from tests.scheduler.support import check, infer, read, statements
 
 HEAD = "def f(float(M,K) A, float(K,N) B, float(M,K) C, float(K,N) D, float(M,M) S, float(M,N) Y) -> (O) { "
@@ -62,8 +62,8 @@ def test_operands_made_of_several_reads(name: str) -> None:
 def test_one_operand_read_twice_is_stored_once() -> None:
     program, ranges = infer(read(STORED["with itself"]), M=45, K=18, N=47)
     assert statements(store_operands(program, ranges)[0])[:2] == [
-        "S0_operand0(i, k): O.operand0[i, k] = A[i, k] - C[i, k]",
-        "S0(i, j, k): O[i, j] += O.operand0[i, k] * O.operand0[j, k] init 0.0",
+        "S0_operand(i, k): O.operand[i, k] = A[i, k] - C[i, k]",
+        "S0(i, j, k): O[i, j] += O.operand[i, k] * O.operand[j, k] init 0.0",
     ]
 
 

@@ -115,6 +115,7 @@ class ProgramBuilder:
     def __init__(self, program: Program, ranges: Ranges) -> None:
         self.program, self.ranges = program, ranges
         self.statements: list[Statement] = []
+        self.materialised: list[Statement] = []
         self.tensors = list(program.tensors)
         self.own = dict(ranges.statements)
         self.intervals = dict(ranges.tensors)
@@ -234,14 +235,22 @@ class ProgramBuilder:
 
     def materialise(
         self, value: Expr, over: Points, names: tuple[str, str], like: Tensor, of: Statement, base: str | None = None
-    ) -> tuple[Read, Statement]:
-        """A temporary with an element for each point, and the statement that computes `value` there.
+    ) -> tuple[Read, Sequence[Statement]]:
+        """A temporary with an element for each point, and the statement that computes `value` there: none where one that was
+        made before has these values, in whatever indices.
 
         `names`: of the tensor and of the statement; the span and, by default, what users are told are those of `like`."""
-        target, element = names[0], tuple(map(Index, over.indices))
+        element, intervals = tuple(map(Index, over.indices)), list(over.indices.values())
+        for known in self.materialised:
+            theirs = self.points(known)
+            is_same = list(theirs.indices.values()) == intervals
+            is_same = is_same and substitute(known.value, dict(zip(known.indices, element, strict=True))) == value
+            if is_same and over.domain.set_tuple_name(known.name).is_subset(theirs.domain):
+                return Read(known.target, element), ()
         types = {t.name: t.dtype for t in self.tensors}
-        self.temporary(target, over.indices.values(), like, base, type_of(value, types))
-        return Read(target, element), self.assign(names[1], target, element, value, over, of)
+        target = self.temporary(names[0], intervals, like, base, type_of(value, types))
+        self.materialised.append(self.assign(names[1], target, element, value, over, of))
+        return Read(target, element), self.materialised[-1:]
 
     # -- blocks
     def block(self, s: Statement, split: Split, index: str | None = None, suffix: str = "block") -> Statement:
@@ -305,8 +314,8 @@ def _sort(statements: list[Statement]) -> list[Statement]:
     return result
 
 
-Change = tuple[Sequence[Statement], str]
-"""What stands in the place of a statement, and a remark about it."""
+Change = tuple[Sequence[Statement], str | Sequence[str]]
+"""What stands in the place of a statement, and a remark, or several, about it."""
 
 
 def change_statements(
@@ -321,7 +330,8 @@ def change_statements(
             builder.statements.append(s)
         else:
             builder.statements += made[0]
-            remarks.append(Remark("passed", rule, made[1], s.name, s.span))
+            messages = (made[1],) if isinstance(made[1], str) else made[1]
+            remarks += [Remark("passed", rule, message, s.name, s.span) for message in messages]
     return (*builder.finish(), remarks) if remarks else (program, ranges, remarks)
 
 

@@ -19,7 +19,6 @@ from polyc.passes import Level, Pass, always
 from polyc.poly.ranges import Ranges
 from polyc.records import dataclass, replace
 from polyc.scheduler.rewriting.band_parts import part_bands
-from polyc.scheduler.rewriting.conversions import hoist_conversions
 from polyc.scheduler.rewriting.inline import inline_producers
 from polyc.scheduler.rewriting.invariant_dimensions import drop_invariant_dimensions
 from polyc.scheduler.rewriting.merge_indices import ByteStrides, Groups, merge_indices
@@ -29,9 +28,9 @@ from polyc.scheduler.rewriting.narrow_integers import narrow_integers
 from polyc.scheduler.rewriting.overlap.overlap import overlap_tiles
 from polyc.scheduler.rewriting.peepholes import PEEPHOLES
 from polyc.scheduler.rewriting.positions import block_positions
+from polyc.scheduler.rewriting.precompute import hoist_conversions, store_operands, store_repeated_functions
 from polyc.scheduler.rewriting.private_tables import split_tables
 from polyc.scheduler.rewriting.recurrence_ends import forward_ends
-from polyc.scheduler.rewriting.repeated_functions import store_repeated_functions
 from polyc.scheduler.rewriting.rules.batched_recurrences import batch_recurrences
 from polyc.scheduler.rewriting.rules.borders import write_borders
 from polyc.scheduler.rewriting.rules.byte_words import pack_byte_words
@@ -53,7 +52,6 @@ from polyc.scheduler.rewriting.rules.windows import separate_windows
 from polyc.scheduler.rewriting.short_indices import write_out_short_indices
 from polyc.scheduler.rewriting.short_recurrences import write_out_steps
 from polyc.scheduler.rewriting.split import split_reductions
-from polyc.scheduler.rewriting.stored_operands import store_operands
 from polyc.scheduler.rewriting.unit_indices import drop_unit_indices
 from polyc.scheduler.rewriting.whole_pairs import move_pairs
 from polyc.target import Target

@@ -10,6 +10,7 @@ instead: elements of F' with neighbouring t are neighbours in memory, and the te
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import prod
 
 from polyc.diagnostics import Remark
@@ -124,7 +125,8 @@ def _rewrite(batch: _Batch, program: Program, ranges: Ranges) -> tuple[Program, 
     outside = {r.tensor for s in program.statements if s.name not in names for r in all_reads(s)}
     copied = _find_copied(batch, program, ranges)
     in_lanes, first = batch.targets | copied, batch.members[0]
-    builder.statements += [_copy(t, batch.split(first, ranges), first, builder) for t in copied]
+    for t in copied:
+        builder.statements += _copy(t, batch.split(first, ranges), first, builder)
     for s in program.statements:
         if s.name not in names:
             builder.statements.append(s)
@@ -160,7 +162,7 @@ def _find_copied(batch: _Batch, program: Program, ranges: Ranges) -> set[str]:
     return {t for t in found - others if ranges.tensors[t][0] == problems}
 
 
-def _copy(tensor: str, split: Split, s: Statement, builder: ProgramBuilder) -> Statement:
+def _copy(tensor: str, split: Split, s: Statement, builder: ProgramBuilder) -> Sequence[Statement]:
     """An input with the problems of a block innermost."""
     box = builder.intervals[tensor]
     names = (split.index, *(f"{split.index}.dim{d}" for d in range(1, len(box))))
