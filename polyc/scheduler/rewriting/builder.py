@@ -82,13 +82,17 @@ class Points:
     """The points of a statement, or elements of a tensor: indices in order with their intervals, and the exact set."""
 
     indices: Mapping[str, Interval]
-    domain: isl.Set  # [sizes] -> { S[indices] }
+    domain: isl.Set  # [sizes] -> { points[indices] }
+
+    @property
+    def affine(self) -> isl.Affine:
+        """Functions of the indices."""
+        return isl.Affine(self.domain.get_space(), {i: n for n, i in enumerate(self.indices)})
 
     def project(self, kept: Iterable[str]) -> Points:
         """Over some of the indices, in another order."""
         order = {i: self.indices[i] for i in kept}
-        name = self.domain.get_tuple_name() or "points"
-        return Points(order, project_domain(self.domain, tuple(self.indices), name, tuple(order)))
+        return Points(order, project_domain(self.domain, tuple(self.indices), "points", tuple(order)))
 
     def move(
         self,
@@ -101,8 +105,7 @@ class Points:
         `place` gives them, are at one of these points."""
         indices = {i: new[i] if i in new else self.indices[i] for i in order}
         values = [place.get(i, Index(i)) for i in self.indices]
-        name = self.domain.get_tuple_name() or "points"
-        return Points(indices, map_domain(self.domain, name, tuple(indices), values, conditions))
+        return Points(indices, map_domain(self.domain, "points", tuple(indices), values, conditions))
 
     def split(self, split: Split, index: str, order: Iterable[str]) -> Points:
         """Over blocks of an index."""
@@ -133,7 +136,7 @@ class ProgramBuilder:
     # -- points
     def points(self, s: Statement) -> Points:
         own = self.own[s.name]
-        return Points({i: own.indices[i] for i in s.indices}, own.domain)
+        return Points({i: own.indices[i] for i in s.indices}, own.domain.set_tuple_name("points"))
 
     def box(self, indices: Mapping[str, Interval]) -> Points:
         """All values of the indices."""
@@ -143,7 +146,7 @@ class ProgramBuilder:
         """The elements that a reduction gives its initial value."""
         box = dict(zip(s.element_names, self.intervals[s.target], strict=True))
         region = self.own[s.name].region
-        return self.box(box) if region is None else Points(box, region)
+        return self.box(box) if region is None else Points(box, region.set_tuple_name("points"))
 
     def set_points(
         self, name: str, points: Points, guards: tuple[GuardedSubscript, ...] = (), region: Points | None = None
@@ -245,7 +248,7 @@ class ProgramBuilder:
             theirs = self.points(known)
             is_same = list(theirs.indices.values()) == intervals
             is_same = is_same and substitute(known.value, dict(zip(known.indices, element, strict=True))) == value
-            if is_same and over.domain.set_tuple_name(known.name).is_subset(theirs.domain):
+            if is_same and over.domain.is_subset(theirs.domain):
                 return Read(known.target, element), ()
         types = {t.name: t.dtype for t in self.tensors}
         target = self.temporary(names[0], intervals, like, base, type_of(value, types))
@@ -288,7 +291,7 @@ class ProgramBuilder:
         """What a statement over blocks has made, in its place."""
         left, region = part.left_indices, self.own[part.name].region
         points = self.points(part).project(left)
-        points = points if region is None else Points(points.indices, region)
+        points = points if region is None else Points(points.indices, region.set_tuple_name("points"))
         element = tuple(substitute(e, {split.index: split.point}) for e in s.subscripts)
         return self.assign(s.name, s.target, element, Read(part.target, part.subscripts), points, s)
 
