@@ -11,6 +11,7 @@ from typing import Any
 
 from polyc.diagnostics import Remark
 from polyc.ir.expr import Expr, Index, Read, ceil_div, ge, identity_of, int_const, lt, substitute, type_of
+from polyc.ir.graphs import find_components
 from polyc.ir.program import Program, Reduction, Statement, Tensor, all_reads
 from polyc.ir.simplify import simplify_int
 from polyc.ir.types import DType
@@ -82,7 +83,7 @@ class Points:
     """The points of a statement, or elements of a tensor: indices in order with their intervals, and the exact set."""
 
     indices: Mapping[str, Interval]
-    domain: isl.Set  # [sizes] -> { points[indices] }
+    domain: isl.Set  # [sizes] -> { points[indices] }, whatever its name
 
     @property
     def affine(self) -> isl.Affine:
@@ -110,6 +111,11 @@ class Points:
     def split(self, split: Split, index: str, order: Iterable[str]) -> Points:
         """Over blocks of an index."""
         return self.move(order, split.intervals, {index: split.point}, split.bounds)
+
+
+def points_of(s: Statement, own: StatementRanges) -> Points:
+    """Those of a statement, with the very set that it has: isl keeps in it which constraints it has found to be redundant."""
+    return Points({i: own.indices[i] for i in s.indices}, own.domain)
 
 
 class ProgramBuilder:
@@ -141,6 +147,13 @@ class ProgramBuilder:
     def box(self, indices: Mapping[str, Interval]) -> Points:
         """All values of the indices."""
         return Points(indices, box_domain("points", tuple(indices), indices, self.ranges.parameters))
+
+    def replace(self, old: Sequence[Statement], new: Iterable[Statement]) -> tuple[Program, Ranges]:
+        """`finish`, with new statements where the first of the old ones stood."""
+        for s in self.program.statements:
+            self.statements += new if s is old[0] else ()
+            self.statements += () if s in old else (s,)
+        return self.finish()
 
     def elements(self, s: Statement) -> Points:
         """The elements that a reduction gives its initial value."""
@@ -200,7 +213,7 @@ class ProgramBuilder:
         subscripts: Sequence[Expr],
         value: Expr,
         points: Points,
-        of: Statement,
+        of: Statement | Tensor,
         reduction: Reduction | None = None,
         guards: tuple[GuardedSubscript, ...] = (),
         region: Points | None = None,
@@ -208,6 +221,17 @@ class ProgramBuilder:
         """``target[subscripts] = value`` or the `reduction` at these points, which users are shown as a part of `of`."""
         self.set_points(name, points, guards, region)
         return Statement(name, target, tuple(subscripts), tuple(points.indices), value, reduction, (), of.span)
+
+    def assign_twice(
+        self, name: str, copy: str, subscripts: Sequence[Expr], value: Expr, points: Points, s: Statement
+    ) -> list[Statement]:
+        """``target[subscripts] = value`` for the target of `s`, by way of a temporary with an element for each point."""
+        element = tuple(map(Index, points.indices))
+        self.temporary(copy, points.indices.values(), self.tensor(s.target))
+        return [
+            self.assign(name, copy, element, value, points, s),
+            self.assign(f"{name}_copy", s.target, subscripts, Read(copy, element), points, s),
+        ]
 
     def define(
         self,
@@ -351,3 +375,11 @@ def rewrite_leaders(program: Program, ranges: Ranges, rule: Rule, name: str) -> 
             program, ranges, message = found
             remarks.append(Remark("passed", name, message, leader.name, leader.span))
     return program, ranges, remarks
+
+
+def find_recurrences(program: Program) -> list[list[Statement]]:
+    """Statements that need each other, or themselves, in the order of the program."""
+    writers, by_name = program.writers(), {s.name: s for s in program.statements}
+    edges = [(w.name, s.name) for s in program.statements for r in all_reads(s) for w in writers.get(r.tensor, ())]
+    found = find_components(list(by_name), edges)
+    return [[by_name[n] for n in names] for names in found if len(names) > 1 or (names[0], names[0]) in edges]

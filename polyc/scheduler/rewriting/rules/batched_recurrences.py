@@ -15,11 +15,10 @@ from math import prod
 
 from polyc.diagnostics import Remark
 from polyc.ir.expr import Expr, Index, Pad, Read, reads, walk
-from polyc.ir.graphs import find_components
 from polyc.ir.program import Program, Statement, all_reads, map_statement
 from polyc.poly.ranges import Ranges, estimate_extent
 from polyc.records import dataclass
-from polyc.scheduler.rewriting.builder import ProgramBuilder, Split
+from polyc.scheduler.rewriting.builder import ProgramBuilder, Split, find_recurrences
 from polyc.scheduler.rewriting.reindexing import map_reads
 from polyc.target import Target
 
@@ -52,13 +51,8 @@ class _Batch:
 def batch_recurrences(program: Program, ranges: Ranges, target: Target) -> tuple[Program, Ranges, list[Remark]]:
     """Every recurrence through sums that runs apart for each value of its first index, where these are many and it is small."""
     remarks: list[Remark] = []
-    writers = program.writers()
-    by_name = {s.name: s for s in program.statements}
-    edges = [(w.name, s.name) for s in program.statements for r in all_reads(s) for w in writers.get(r.tensor, ())]
-    for names in find_components([s.name for s in program.statements], edges):
-        if len(names) == 1 and (names[0], names[0]) not in edges:
-            continue
-        batch = _find_batch(tuple(by_name[n] for n in names), program, ranges, target)
+    for members in find_recurrences(program):
+        batch = _find_batch(tuple(members), program, ranges, target)
         if batch is None:
             continue
         program, ranges = _rewrite(batch, program, ranges)
