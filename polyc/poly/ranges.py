@@ -74,6 +74,10 @@ class Ranges:
     warnings: tuple[Diagnostic, ...] = ()
     typical: dict[str, int] = field(default_factory=dict)
 
+    def trips(self, statement: str) -> dict[str, int | None]:
+        """How many values the indices of a statement have, by estimate; None where it depends on sizes that are not known."""
+        return {i: estimate_extent(own.extent, self.typical) for i, own in self.statements[statement].indices.items()}
+
 
 def assume_sizes(ranges: Ranges, defined: Sequence[tuple[str, Expr]], typical: Mapping[str, int]) -> Ranges:
     """`ranges` with `typical` values of sizes, and of those in `defined` that are computed from them."""

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 import polyc
-from polyc.scheduler.rewriting.peepholes import PEEPHOLES
-from tests.scheduler.support import check, infer, read, statements
+from tests.scheduler.support import check, infer, read, run_pass, statements
 
 HEAD = "def f(float(N) X, float(N) u) -> (Y) { "
 GELU = "0.5 * X(i) * (1.0 + tanh(0.75 * (X(i) + 0.044715 * X(i) * X(i) * X(i))))"
@@ -35,7 +34,7 @@ KEPT = {
 @pytest.mark.parametrize("name", REWRITTEN)
 def test_before_and_after(name: str) -> None:
     before, after = REWRITTEN[name]
-    new, _, remarks = PEEPHOLES["logistic"].run(*infer(read(f"{HEAD} Y(i) = {before} }}"), N=9))
+    new, _, remarks = run_pass("logistic", *infer(read(f"{HEAD} Y(i) = {before} }}"), N=9))
     assert statements(new) == [f"S0(i): Y[i] = {after}"]
     assert [(r.kind, r.pass_name) for r in remarks] == [("passed", "logistic")]
 
@@ -43,7 +42,7 @@ def test_before_and_after(name: str) -> None:
 @pytest.mark.parametrize("name", KEPT)
 def test_what_stays(name: str) -> None:
     program, ranges = infer(read(f"{HEAD} Y(i) = {KEPT[name]} }}"), N=9)
-    assert PEEPHOLES["logistic"].run(program, ranges) == (program, ranges, [])
+    assert run_pass("logistic", program, ranges) == (program, ranges, [])
 
 
 @pytest.mark.parametrize("name", REWRITTEN)

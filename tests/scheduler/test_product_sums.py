@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from polyc.scheduler.rewriting.rules.product_sums import separate_products
 from polyc.scheduler.rewriting.precompute import store_operands
-from tests.scheduler.support import check, infer, read, statements
+from tests.scheduler.support import check, infer, read, run_pass, statements
 
 HEAD = "def f(float(M,K) A, float(K,N) B, float(M,K) C, float(K,N) D, float(M,M) S, float(M,N) Y) -> (O) { "
 
@@ -41,12 +40,12 @@ def test_products_one_after_the_other(name: str) -> None:
 @pytest.mark.parametrize("name", TOGETHER)
 def test_what_stays_together(name: str) -> None:
     program, ranges = infer(read(TOGETHER[name]), M=45, K=18, N=47)
-    assert separate_products(program, ranges)[0] is program
+    assert run_pass("separate-products", program, ranges)[0] is program
 
 
 def test_products_before_and_after() -> None:
     program, ranges = infer(read(SEPARATE["two"]), M=45, K=18, N=47)
-    assert statements(separate_products(program, ranges)[0]) == [
+    assert statements(run_pass("separate-products", program, ranges)[0]) == [
         "S0_product0(i, j, k): O.product0[i, j] += A[i, k] * B[k, j] init 0.0",
         "S0(i, j, k): O[i, j] += C[i, k] * D[k, j] init O.product0[i, j]",
     ]

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 import polyc
-from polyc.scheduler.rewriting.peepholes import PEEPHOLES
-from tests.scheduler.support import check, infer, read, statements
+from tests.scheduler.support import check, infer, read, run_pass, statements
 
 HEAD = "def f(float(N, M) X, float(M) s) -> (Y) { "
 
@@ -36,7 +35,7 @@ OTHERS = {
 
 def test_before_and_after():
     program, ranges = infer(read(SUMS["by a literal"].replace("961.0", "8.0")), M=3, N=9)
-    new, _, remarks = PEEPHOLES["reciprocals"].run(program, ranges)
+    new, _, remarks = run_pass("reciprocals", program, ranges)
     assert statements(new) == ["S0(j, i): Y[j] += X[i, j] * 0.125 init 0.0"]
     assert [(r.kind, r.pass_name) for r in remarks] == [("passed", "reciprocals")]
 
@@ -52,7 +51,7 @@ def test_terms_are_multiplied_and_agree(name: str):
 @pytest.mark.parametrize("name", OTHERS)
 def test_what_is_divided(name: str):
     program, ranges = infer(read(OTHERS[name]), M=3, N=9)
-    new, _, remarks = PEEPHOLES["reciprocals"].run(program, ranges)
+    new, _, remarks = run_pass("reciprocals", program, ranges)
     assert new == program and not remarks
 
 

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 import polyc
-from polyc.scheduler.rewriting.peepholes import PEEPHOLES
-from tests.scheduler.support import check, infer, read, statements
+from tests.scheduler.support import check, infer, read, run_pass, statements
 
 HEAD = "def f(float(N, M) X, float(M) v, float(N) u) -> (Y) { "
 
@@ -31,7 +30,7 @@ DIVIDED = {
 
 def test_before_and_after():
     program, ranges = infer(read(MULTIPLIED["of rows"].replace("u(i) * u(i) + 0.5", "u(i)")), M=3, N=9)
-    new, _, remarks = PEEPHOLES["root-reciprocals"].run(program, ranges)
+    new, _, remarks = run_pass("root-reciprocals", program, ranges)
     assert statements(new) == ["S0(i, j): Y[i, j] = X[i, j] * rsqrt(u[i]) * v[j] + u[i]"]
     assert [(r.kind, r.pass_name) for r in remarks] == [("passed", "root-reciprocals")]
 
@@ -47,7 +46,7 @@ def test_multiplied_and_equal(name: str):
 @pytest.mark.parametrize("name", DIVIDED)
 def test_what_is_divided(name: str):
     program, ranges = infer(read(DIVIDED[name]), M=3, N=9)
-    assert PEEPHOLES["root-reciprocals"].run(program, ranges) == (program, ranges, [])
+    assert run_pass("root-reciprocals", program, ranges) == (program, ranges, [])
 
 
 def test_the_order_of_the_source_keeps_its_divisions():

@@ -5,12 +5,12 @@ import pytest
 
 import polyc
 from polyc.poly.infer import infer_ranges
-from polyc.scheduler.rewriting.peepholes import PEEPHOLES
+from tests.scheduler.support import run_pass
 
 
 def rewritten(text: str):
     program = polyc.compile(text).program
-    return PEEPHOLES["single-values"].run(program, infer_ranges(program))[0]
+    return run_pass("single-values", program, infer_ranges(program))[0]
 
 
 def test_adding_one_value_for_each_element_is_an_assignment():

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 import polyc
-from polyc.scheduler.rewriting.peepholes import PEEPHOLES
-from tests.scheduler.support import check, infer, read, statements
+from tests.scheduler.support import check, infer, read, run_pass, statements
 
 HEAD = "def f(double(N) X, double(N) Z) -> (Y) { "
 STEPS = "def f(double(N) X, double(T) s) -> (Y) { A(0, i) = X(i) A(t, i) = i == 0 || i == N-1 ? A(t-1, i) : "
@@ -60,7 +59,7 @@ KEPT = {
 def test_values_of_equal_weight_are_added_first(name: str):
     text, expected = COLLECTED[name]
     program, ranges = infer(read(text), N=9, T=3)
-    new, _, remarks = PEEPHOLES["weighted-sums"].run(program, ranges)
+    new, _, remarks = run_pass("weighted-sums", program, ranges)
     assert any(expected in line for line in statements(new)), statements(new)
     assert {(r.kind, r.pass_name) for r in remarks} == {("passed", "weighted-sums")}
     for n in (2, 3, 40):
@@ -70,13 +69,13 @@ def test_values_of_equal_weight_are_added_first(name: str):
 @pytest.mark.parametrize("name", KEPT)
 def test_what_stays_as_written(name: str):
     program, ranges = infer(read(KEPT[name]), N=9, T=3)
-    assert PEEPHOLES["weighted-sums"].run(program, ranges) == (program, ranges, [])
+    assert run_pass("weighted-sums", program, ranges) == (program, ranges, [])
 
 
 def test_weights_are_those_of_the_element_type():
     text = "def f(float(N) X, float(N) Z) -> (Y) { Y(i) = 0.1 * X(i) + 0.1 * Z(i) + 0.2 * X(i) }"
     program, ranges = infer(read(text), N=9)
-    (line,) = statements(PEEPHOLES["weighted-sums"].run(program, ranges)[0])
+    (line,) = statements(run_pass("weighted-sums", program, ranges)[0])
     exact = float(np.float32(0.1)) + float(np.float32(0.2))
     assert f"{exact} * X[i]" in line or f"{np.float32(exact)} * X[i]" in line
 

@@ -129,9 +129,9 @@ class ProgramBuilder:
         self.own = dict(ranges.statements)
         self.intervals = dict(ranges.tensors)
 
-    def finish(self) -> tuple[Program, Ranges]:
+    def finish(self, keeps_order: bool = False) -> tuple[Program, Ranges]:
         """The rewritten program, each statement behind those it reads, without temporaries that nothing writes any more."""
-        statements = tuple(_sort(self.statements))
+        statements = tuple(self.statements if keeps_order else _sort(self.statements))
         written = {s.target for s in statements}
         tensors = tuple(t for t in self.tensors if t.role != "temporary" or t.name in written)
         names, kept = {t.name for t in tensors}, {s.name for s in statements}
@@ -342,24 +342,24 @@ def _sort(statements: list[Statement]) -> list[Statement]:
 
 
 Change = tuple[Sequence[Statement], str | Sequence[str]]
-"""What stands in the place of a statement, and a remark, or several, about it."""
+"""What stands in the place of a statement, and a remark, or several, about it; without one, the pass says what it is for."""
+
+StatementRule = Callable[[Statement, ProgramBuilder], Change | None]
+"""None keeps the statement."""
 
 
-def change_statements(
-    rule: str, change: Callable[[Statement, ProgramBuilder], Change | None], program: Program, ranges: Ranges
-) -> tuple[Program, Ranges, list[Remark]]:
-    """`program` with what `change` makes of its statements, one at a time; None keeps a statement."""
-    remarks: list[Remark] = []
-    builder = ProgramBuilder(program, ranges)
+def change_statements(name: str, rule: StatementRule, program: Program, ranges: Ranges) -> tuple[Program, Ranges, list[Remark]]:
+    """`program` with what `rule` makes of its statements, one at a time; the remarks are of the pass `name`."""
+    builder, remarks, has_changed = ProgramBuilder(program, ranges), list[Remark](), False
     for s in program.statements:
-        made = change(s, builder)
-        if made is None:
-            builder.statements.append(s)
-        else:
-            builder.statements += made[0]
-            messages = (made[1],) if isinstance(made[1], str) else made[1]
-            remarks += [Remark("passed", rule, message, s.name, s.span) for message in messages]
-    return (*builder.finish(), remarks) if remarks else (program, ranges, remarks)
+        statements, said = rule(s, builder) or ([s], ())
+        builder.statements += statements
+        has_changed |= statements[0] is not s
+        messages = (said,) if isinstance(said, str) else said
+        remarks += [Remark("passed", name, message, s.name, s.span) for message in messages]
+    if not has_changed:
+        return program, ranges, remarks
+    return *builder.finish(keeps_order=len(builder.statements) == len(program.statements)), remarks
 
 
 Rule = Callable[[Statement, Program, Ranges], tuple[Program, Ranges, str] | None]

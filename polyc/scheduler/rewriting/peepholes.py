@@ -10,7 +10,6 @@ from collections.abc import Callable
 from itertools import permutations
 from math import isfinite
 
-from polyc.diagnostics import Remark
 from polyc.ir.expr import (
     Call,
     Cast,
@@ -36,6 +35,7 @@ from polyc.ir.program import Condition, Program, RangeClause, Statement
 from polyc.ir.types import DType
 from polyc.poly.ranges import Ranges
 from polyc.records import dataclass, replace
+from polyc.scheduler.rewriting.builder import Change, ProgramBuilder
 from polyc.scheduler.rewriting.rules.blocks import covers, linear_in, plain_place
 from polyc.scheduler.rewriting.weighted_sums import LARGEST, collect_weights, has_free_order
 
@@ -47,8 +47,6 @@ Rule = Callable[[Expr, Inside], Expr | None]
 
 Match = Callable[[Statement, Program, Ranges], Rule | None]
 """The rule for the value of a statement; None where there is none."""
-
-Rewrite = Callable[[Statement, Program, Ranges], Statement]
 
 
 def rewrite_value(expr: Expr, rule: Rule) -> Expr:
@@ -63,30 +61,20 @@ def rewrite_value(expr: Expr, rule: Rule) -> Expr:
     return map_children(expr, inside) if made is None else made
 
 
-def _on_value(match: Match) -> Rewrite:
-    def rewrite(s: Statement, program: Program, ranges: Ranges) -> Statement:
-        rule = match(s, program, ranges)
-        return s if rule is None else replace(s, value=rewrite_value(s.value, rule))
-
-    return rewrite
-
-
 @dataclass(frozen=True, slots=True)
 class Peephole:
     name: str
     """That of the pass."""
-    rewrite: Rewrite
+    match: Match
     why: str
     done: str | None = None
     """The remark about a statement, with its ``{target}``; None: what the pass says of itself will do."""
 
-    def run(self, program: Program, ranges: Ranges) -> tuple[Program, Ranges, list[Remark]]:
-        """The program with its statements rewritten one by one."""
-        new = [self.rewrite(s, program, ranges) for s in program.statements]
-        changed = [s for s, made in zip(program.statements, new, strict=True) if made != s]
-        texts = [] if self.done is None else [(s, self.done.format(target=s.target)) for s in changed]
-        remarks = [Remark("passed", self.name, text, s.name, s.span) for s, text in texts]
-        return (replace(program, statements=tuple(new)) if changed else program), ranges, remarks
+    def change(self, s: Statement, builder: ProgramBuilder) -> Change | None:
+        """A statement with another value; None where that is as it was."""
+        rule = self.match(s, builder.program, builder.ranges)
+        new = s if rule is None else replace(s, value=rewrite_value(s.value, rule))
+        return None if new == s else ([new], self.done.format(target=s.target) if self.done else ())
 
 
 # -- weighted sums: x[i] + 0.125 * (x[i-1] - 2 * x[i] + x[i+1])  to  0.75 * x[i] + 0.125 * (x[i-1] + x[i+1])
@@ -290,54 +278,53 @@ def _is_below(argument: Expr, maximum: Read, leader: Statement, s: Statement, ra
     return False
 
 
-# -- single values: y.1[i] = y[i] + sum over nothing of a[i]  to  y.1[i] = y[i] + a[i], which its reader may compute
-
-
-def _assign_single_value(s: Statement, program: Program, ranges: Ranges) -> Statement:
-    """A reduction over no index that starts from another version, whole, as the assignment that it is."""
-    if s.reduction is None or s.reduction.monoid is not None or s.reduction_indices or not reads(s.reduction.init):
-        return s
-    if not s.has_plain_left or any(isinstance(w, (Condition, RangeClause)) for w in s.where):
-        return s
-    own = ranges.statements[s.name].indices
-    is_whole = tuple(own[e.name] for e in s.subscripts if isinstance(e, Index)) == ranges.tensors[s.target]
-    if not is_whole or sum(other.target == s.target for other in program.statements) != 1:
-        return s
-    return replace(s, value=Call(s.reduction.op, (s.reduction.init, s.value), s.span), reduction=None)
-
-
 PEEPHOLES: dict[str, Peephole] = {
     p.name: p
     for p in (
-        Peephole("single-values", _assign_single_value, "reductions over one point are assignments"),
         Peephole(
             "bounded-exponentials",
-            _on_value(_bounded_exponentials),
+            _bounded_exponentials,
             "exponentials of values under their maximum need no test for overflow",
         ),
         Peephole(
             "logistic",
-            _on_value(_logistic),
+            _logistic,
             "hyperbolic tangents that 1 is added to are logistic functions",
             "1 + tanh in {target} is computed as a logistic function",
         ),
         Peephole(
             "weighted-sums",
-            _on_value(_weighted_sums),
+            _weighted_sums,
             "values of equal weight are added before they are multiplied",
             "values of equal weight in {target} are added before they are multiplied",
         ),
         Peephole(
             "reciprocals",
-            _on_value(_reciprocals),
+            _reciprocals,
             "many quotients by one divisor are products with its reciprocal",
             "terms of {target} are multiplied by a reciprocal instead of divided",
         ),
         Peephole(
             "root-reciprocals",
-            _on_value(_roots),
+            _roots,
             "quotients by one square root are products with its reciprocal",
             "{target} is multiplied by the reciprocal of a root instead of divided",
         ),
     )
 }
+
+
+def assign_single_value(s: Statement, builder: ProgramBuilder) -> Change | None:
+    """A reduction over no index that starts from another version, whole, as the assignment that it is.
+
+    before  ``y.1[i] = y[i] + sum over nothing of a[i]``
+    after   ``y.1[i] = y[i] + a[i]``                         which its reader may compute"""
+    if s.reduction is None or s.reduction.monoid is not None or s.reduction_indices or not reads(s.reduction.init):
+        return None
+    if not s.has_plain_left or any(isinstance(w, (Condition, RangeClause)) for w in s.where):
+        return None
+    own = builder.own[s.name].indices
+    is_whole = tuple(own[e.name] for e in s.subscripts if isinstance(e, Index)) == builder.intervals[s.target]
+    if not is_whole or sum(other.target == s.target for other in builder.program.statements) != 1:
+        return None
+    return [replace(s, value=Call(s.reduction.op, (s.reduction.init, s.value), s.span), reduction=None)], ()

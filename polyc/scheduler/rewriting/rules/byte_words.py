@@ -12,16 +12,16 @@ from __future__ import annotations
 from functools import reduce
 from math import prod
 
-from polyc.diagnostics import Remark
 from polyc.ir.expr import Call, Cast, Const, Expr, Index, Pad, Read, Select, identity_of, int_const, lt
 from polyc.ir.linear import index_coefficients
 from polyc.ir.program import Program, Reduction, Statement
 from polyc.ir.types import I8, I32, U8, DType
 from polyc.poly.domains import is_box
-from polyc.poly.ranges import Interval, Ranges, estimate_extent
+from polyc.poly.ranges import Interval, Ranges
 from polyc.records import dataclass, replace
 from polyc.scheduler.accesses import UNKNOWN_EXTENT
-from polyc.scheduler.rewriting.rules.blocks import Change, Edit, change_statements, is_simple
+from polyc.scheduler.rewriting.builder import Change, ProgramBuilder
+from polyc.scheduler.rewriting.rules.blocks import is_simple
 
 BYTES = 4
 """Bytes of a word."""
@@ -69,17 +69,13 @@ class _Product:
         return f"{self.index}.word"
 
 
-def pack_byte_words(program: Program, ranges: Ranges) -> tuple[Program, Ranges, list[Remark]]:
-    """Sums of products of bytes by instructions that add four products."""
-
-    def change(s: Statement, edit: Edit) -> Change | None:
-        product = _find_product(s, program, ranges)
-        if product is None:
-            return None
-        operands = f"{product.unsigned.read.tensor} and {product.signed.read.tensor}"
-        return _split(s, product, edit), f"bytes of {operands} are multiplied four at a time"
-
-    return change_statements("byte-words", change, program, ranges)
+def pack_byte_words(s: Statement, builder: ProgramBuilder) -> Change | None:
+    """A sum of products of bytes by instructions that add four products."""
+    product = _find_product(s, builder.program, builder.ranges)
+    if product is None:
+        return None
+    operands = f"{product.unsigned.read.tensor} and {product.signed.read.tensor}"
+    return _split(s, product, builder), f"bytes of {operands} are multiplied four at a time"
 
 
 def _find_product(s: Statement, program: Program, ranges: Ranges) -> _Product | None:
@@ -89,8 +85,7 @@ def _find_product(s: Statement, program: Program, ranges: Ranges) -> _Product | 
     if len(program.writers()[s.target]) != 1 or not isinstance(s.value, Call) or s.value.op != "mul":
         return None
     summed = s.reduction_indices
-    extents = {i: estimate_extent(own.indices[i].extent, ranges.typical) for i in s.indices}
-    trips = {i: UNKNOWN_EXTENT if n is None else n for i, n in extents.items()}
+    trips = {i: UNKNOWN_EXTENT if n is None else n for i, n in ranges.trips(s.name).items()}
     for index in sorted(summed, key=lambda i: trips[i], reverse=True):
         interval = own.indices[index]
         if not isinstance(interval.extent, Const) or interval.lower != int_const(0) or trips[index] < BYTES:
@@ -129,34 +124,36 @@ def _find_operand(expr: Expr, index: str, program: Program) -> _Operand | None:
     return _Operand(read, isinstance(inner, Pad), places[0], program.tensor(read.tensor).dtype)
 
 
-def _split(s: Statement, p: _Product, edit: Edit) -> list[Statement]:
+def _split(s: Statement, p: _Product, builder: ProgramBuilder) -> list[Statement]:
     """Words of both operands, the sum of their products, and what moved bytes have added to it."""
     assert s.reduction is not None
-    intervals = edit.own[s.name].indices | {p.word: Interval(int_const(0), int_const(p.words))}
+    intervals = builder.own[s.name].indices | {p.word: Interval(int_const(0), int_const(p.words))}
     left, summed = s.element_names, tuple(p.word if i == p.index else i for i in s.reduction_indices)
-    unsigned, store_unsigned = _store_words(s, p, p.unsigned, MIDDLE if p.unsigned.dtype == I8 else 0, "unsigned", edit)
-    signed, store_signed = _store_words(s, p, p.signed, -MIDDLE if p.signed.dtype == U8 else 0, "signed", edit)
+    unsigned, store_unsigned = _store_words(s, p, p.unsigned, MIDDLE if p.unsigned.dtype == I8 else 0, "unsigned", builder)
+    signed, store_signed = _store_words(s, p, p.signed, -MIDDLE if p.signed.dtype == U8 else 0, "signed", builder)
     value, zero = Call("dot4u8s8", (unsigned, signed)), Reduction("add", identity_of("add", I32))
     # (a + 128) b = a b + 128 b, and a (b - 128) = a b - 128 a; only one of them happens to two bytes of one kind.
     if p.unsigned.dtype == U8 and p.signed.dtype == I8:
-        edit.set_ranges(s.name, (*left, *summed), intervals)
+        builder.set_ranges(s.name, (*left, *summed), intervals)
         return [store_unsigned, store_signed, replace(s, indices=(*left, *summed), value=value, where=())]
     is_moved = p.unsigned.dtype == I8
     operand, factor, ones = p.signed if is_moved else p.unsigned, -MIDDLE if is_moved else MIDDLE, Const(ONES, I32)
     of_one = Call("dot4u8s8", (ones, signed) if is_moved else (unsigned, ones))
-    total = edit.define(s, "words", left, value, summed, zero, intervals)
-    moved = edit.define(s, "moved", [i for i in left if i in operand.indices], of_one, summed, zero, intervals)
+    total = builder.define(s, "words", left, value, summed, zero, intervals)
+    moved = builder.define(s, "moved", [i for i in left if i in operand.indices], of_one, summed, zero, intervals)
     result = Read(total.target, total.subscripts) + Const(factor, I32) * Read(moved.target, moved.subscripts)
     if s.reduction.init != zero.init:
         result = s.reduction.init + result
-    edit.set_ranges(s.name, left, intervals)
+    builder.set_ranges(s.name, left, intervals)
     return [store_unsigned, store_signed, total, moved, replace(s, indices=left, value=result, reduction=None, where=())]
 
 
-def _store_words(s: Statement, p: _Product, o: _Operand, moved: int, kind: str, edit: Edit) -> tuple[Expr, Statement]:
+def _store_words(
+    s: Statement, p: _Product, o: _Operand, moved: int, kind: str, builder: ProgramBuilder
+) -> tuple[Expr, Statement]:
     """The words of an operand, and how `s` reads them; bytes behind the last one are 0."""
     indices = tuple(p.word if d == o.dimension else f"{p.word}.d{d}" for d in range(len(o.read.subscripts)))
-    dims = edit.ranges.tensors[o.read.tensor]
+    dims = builder.ranges.tensors[o.read.tensor]
     n_words = Interval(int_const(0), int_const(p.words))
     intervals = {i: n_words if d == o.dimension else dims[d] for d, i in enumerate(indices)}
 
@@ -172,7 +169,9 @@ def _store_words(s: Statement, p: _Product, o: _Operand, moved: int, kind: str, 
             value = Select(lt(position, p.extent), value, Const(0, I32))
         return value if n == 0 else value * Const(1 << 8 * n, I32)
 
-    words = edit.define(s, kind, indices, reduce(lambda a, b: Call("bitor", (a, b)), map(byte, range(BYTES))), over=intervals)
+    words = builder.define(
+        s, kind, indices, reduce(lambda a, b: Call("bitor", (a, b)), map(byte, range(BYTES))), over=intervals
+    )
     read = Read(words.target, tuple(Index(p.word) if d == o.dimension else e for d, e in enumerate(o.read.subscripts)))
     if o.is_padded:
         border = (moved & 255) * ONES
