@@ -8,10 +8,9 @@ is rewritten: the entry point looks at the strides of the call, and takes other 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from itertools import pairwise
 
-from polyc.ir.expr import Call, Cast, Expr, Size, children, int_const, walk
+from polyc.ir.expr import Call, Cast, Expr, Size, children, int_const, operands_of, walk
 from polyc.ir.loops import Fold, Loop, LoopNest
 from polyc.ir.program import Program, Statement, statement_expressions
 from polyc.ir.signature import Signature
@@ -105,23 +104,15 @@ def _tells_apart(expr: Expr, sizes: tuple[Expr, Expr]) -> bool:
         case Size():
             return expr in sizes
         case Call("mul"):
-            factors = list(_factors(expr))
+            # Sizes are factors of integers as they are, or converted.
+            factors = [
+                f.value if isinstance(f, Cast) and isinstance(f.value, Size) and f.dtype.is_integer else f
+                for f in operands_of(expr, "mul")
+            ]
             counts = [factors.count(size) for size in sizes]
             return counts[0] != counts[1] or any(_tells_apart(f, sizes) for f in factors if f not in sizes)
         case _:
             return any(_tells_apart(e, sizes) for e in children(expr))
-
-
-def _factors(expr: Expr) -> Iterator[Expr]:
-    """Factors of a product; sizes as they are where they are factors of integers."""
-    match expr:
-        case Call("mul", args):
-            for a in args:
-                yield from _factors(a)
-        case Cast(Size() as size, dtype) if dtype.is_integer:
-            yield size
-        case _:
-            yield expr
 
 
 def _mentions_size(expr: Expr, sizes: set[str]) -> bool:

@@ -24,9 +24,9 @@ from polyc.ir.expr import (
     Select,
     children,
     identity_of,
-    map_children,
     reads,
     type_of,
+    with_children,
 )
 from polyc.ir.facts import COMPARISONS
 from polyc.ir.program import Program, Statement, all_reads
@@ -75,45 +75,39 @@ class _Narrowing:
                 return found if found is not None and _fits(found, type_of(expr, self.types)) else None
         return None
 
-    def fits(self, expr: Expr, dtype: DType) -> bool:
-        """Whether every value that `convert` computes is one of `dtype`."""
+    def convert(self, expr: Expr, dtype: DType) -> Expr | None:
+        """`expr` computed in `dtype`; None where a value on the way is none of that type."""
         found = self.find_bounds(expr)
         if found is None or not _fits(found, dtype):
-            return False
+            return None
         match expr:
-            case Cast(value=value):
-                return type_of(value, self.types).bits <= dtype.bits or self.fits(value, dtype)
-            case Read() | Pad():
-                return False
-            case Select(_, then, other):
-                return self.fits(then, dtype) and self.fits(other, dtype)
-            case _:
-                return all(self.fits(child, dtype) for child in children(expr))
-
-    def convert(self, expr: Expr, dtype: DType) -> Expr:
-        """`expr` computed in `dtype`, which it fits."""
-        match expr:
-            case Const(value=value):
+            case Const(value):
                 return Const(value, dtype, expr.span)
-            case Cast(value=value):
+            case Read() | Pad():
+                return None
+            case Cast(value):
                 source = type_of(value, self.types)
                 if source.bits > dtype.bits:
                     return self.convert(value, dtype)
                 return value if source == dtype else Cast(value, dtype, expr.span)
-            case Select(condition, then, other):
-                return Select(self.narrow(condition), self.convert(then, dtype), self.convert(other, dtype), expr.span)
-            case _:
-                return map_children(expr, lambda child: self.convert(child, dtype))
+        values = children(expr)
+        first = [self.narrow(expr.condition)] if isinstance(expr, Select) else []
+        new = first + [new for e in values[len(first) :] if (new := self.convert(e, dtype)) is not None]
+        return with_children(expr, tuple(new)) if len(new) == len(values) else None
 
-    def choose(self, *exprs: Expr) -> DType | None:
-        """The type of 16 bits that integer expressions with arithmetic in them can all be computed in."""
+    def choose(self, *exprs: Expr) -> tuple[Expr, ...]:
+        """Integer expressions with arithmetic in them, computed in a type of 16 bits where one is enough for all of them."""
         if not any(isinstance(e, (Call, Select)) for e in exprs):
-            return None
+            return ()
         if any(not (t := type_of(e, self.types)).is_integer or t.bits <= U16.bits for e in exprs):
-            return None
+            return ()
         if all(isinstance(n, Const) or not reads(n) for n in exprs):
-            return None
-        return next((dtype for dtype in (U16, I16) if all(self.fits(e, dtype) for e in exprs)), None)
+            return ()
+        for dtype in (U16, I16):
+            new = [e for e in (self.convert(e, dtype) for e in exprs) if e is not None]
+            if len(new) == len(exprs):
+                return tuple(new)
+        return ()
 
     def narrow(self, expr: Expr) -> Expr:
         """`expr` with what is converted or compared computed in 16 bits where that is enough."""
@@ -121,10 +115,10 @@ class _Narrowing:
 
     def _narrowed(self, expr: Expr, _: Callable[[Expr], Expr]) -> Expr | None:
         match expr:
-            case Cast(value, dtype) if not isinstance(value, Read) and (found := self.choose(value)) is not None:
-                return Cast(self.convert(value, found), dtype, expr.span)
-            case Call(op, args) if op in COMPARISONS and (found := self.choose(*args)) is not None:
-                return Call(op, tuple(self.convert(a, found) for a in args), expr.span)
+            case Cast(value, dtype) if not isinstance(value, Read) and (found := self.choose(value)):
+                return Cast(found[0], dtype, expr.span)
+            case Call(op, args) if op in COMPARISONS and (found := self.choose(*args)):
+                return Call(op, found, expr.span)
         return expr if isinstance(expr, Pad) else None
 
 
@@ -187,7 +181,7 @@ def _narrow_temporary(s: Statement, program: Program, ranges: Ranges, state: _Na
     dtype = None if found is None else next((d for d in (U16, I16) if _fits(found, d)), None)
     if dtype is None or found is None:
         return None
-    value = state.convert(s.value, dtype) if state.fits(s.value, dtype) else Cast(s.value, dtype, s.span)
+    value = state.convert(s.value, dtype) or Cast(s.value, dtype, s.span)
     reduction = s.reduction if start is None or s.reduction is None else replace(s.reduction, init=identity_of(start, dtype))
     return replace(s, value=value, reduction=reduction), found
 

@@ -31,7 +31,7 @@ from polyc.ir.expr import (
 from polyc.ir.linear import index_coefficients
 from polyc.ir.program import Program, Statement, all_reads
 from polyc.ir.simplify import simplify
-from polyc.poly.domains import project_domain
+from polyc.poly.domains import is_box, project_domain
 from polyc.poly.ranges import Interval, Ranges
 from polyc.scheduler.rewriting.builder import Change as Change
 from polyc.scheduler.rewriting.builder import ProgramBuilder, Split
@@ -47,6 +47,14 @@ def is_simple(s: Statement, ranges: Ranges) -> bool:
     if not s.has_plain_left or ranges.statements[s.name].guards or any(r.tensor == s.target for r in reads(s.value)):
         return False
     return s.reduction is None or writes_whole(s, ranges)
+
+
+def is_whole_box(s: Statement, program: Program, ranges: Ranges) -> bool:
+    """Whether a statement that can be cut runs over a box, and alone writes its target."""
+    own = ranges.statements[s.name]
+    if own.region is not None or not is_simple(s, ranges) or len(program.writers()[s.target]) != 1:
+        return False
+    return is_box(own.domain, own.indices, s.indices)
 
 
 def writes_whole(s: Statement, ranges: Ranges) -> bool:

@@ -12,16 +12,15 @@ from __future__ import annotations
 from functools import reduce
 from math import prod
 
-from polyc.ir.expr import Call, Cast, Const, Expr, Index, Pad, Read, Select, identity_of, int_const, lt
-from polyc.ir.linear import index_coefficients
+from polyc.ir.expr import Call, Cast, Const, Expr, Index, Pad, Read, Select, children, identity_of, int_const, lt
 from polyc.ir.program import Program, Reduction, Statement
 from polyc.ir.types import I8, I32, U8, DType
-from polyc.poly.domains import is_box
 from polyc.poly.ranges import Interval, Ranges
 from polyc.records import dataclass, replace
 from polyc.scheduler.accesses import UNKNOWN_EXTENT
 from polyc.scheduler.rewriting.builder import Change, ProgramBuilder
-from polyc.scheduler.rewriting.rules.blocks import is_simple
+from polyc.scheduler.rewriting.rules.blocks import is_whole_box
+from polyc.scheduler.rewriting.rules.operands import Operand, find_operands
 
 BYTES = 4
 """Bytes of a word."""
@@ -40,23 +39,18 @@ MINIMUM_USES = 8
 
 
 @dataclass(frozen=True, slots=True)
-class _Operand:
-    """A read of bytes, perhaps with zeros around the tensor; dimension `dimension` has the index that words lie along."""
+class _Bytes:
+    """Bytes that are read, perhaps with zeros around the tensor; words lie along a dimension."""
 
-    read: Read
-    is_padded: bool
+    operand: Operand
     dimension: int
     dtype: DType
-
-    @property
-    def indices(self) -> set[str]:
-        return {i for e in self.read.subscripts for i in index_coefficients(e) or ()}
 
 
 @dataclass(frozen=True, slots=True)
 class _Product:
-    unsigned: _Operand
-    signed: _Operand
+    unsigned: _Bytes
+    signed: _Bytes
     index: str
     extent: int
 
@@ -74,54 +68,43 @@ def pack_byte_words(s: Statement, builder: ProgramBuilder) -> Change | None:
     product = _find_product(s, builder.program, builder.ranges)
     if product is None:
         return None
-    operands = f"{product.unsigned.read.tensor} and {product.signed.read.tensor}"
+    operands = f"{product.unsigned.operand.read.tensor} and {product.signed.operand.read.tensor}"
     return _split(s, product, builder), f"bytes of {operands} are multiplied four at a time"
 
 
 def _find_product(s: Statement, program: Program, ranges: Ranges) -> _Product | None:
-    own = ranges.statements[s.name]
-    if s.reduction is None or s.reduction.op != "add" or program.tensor(s.target).dtype != I32 or not is_simple(s, ranges):
+    if s.reduction is None or s.reduction.op != "add" or program.tensor(s.target).dtype != I32:
         return None
-    if len(program.writers()[s.target]) != 1 or not isinstance(s.value, Call) or s.value.op != "mul":
+    factors = find_operands(s.value)
+    if not factors or not all(_is_bytes(f) for f in children(s.value)) or not is_whole_box(s, program, ranges):
         return None
     summed = s.reduction_indices
     trips = {i: UNKNOWN_EXTENT if n is None else n for i, n in ranges.trips(s.name).items()}
     for index in sorted(summed, key=lambda i: trips[i], reverse=True):
-        interval = own.indices[index]
+        interval = ranges.statements[s.name].indices[index]
         if not isinstance(interval.extent, Const) or interval.lower != int_const(0) or trips[index] < BYTES:
             continue
-        found = [_find_operand(a, index, program) for a in s.value.args]
-        operands = [o for o in found if o is not None]
-        if len(operands) != 2 or not set(summed) <= operands[0].indices & operands[1].indices:
+        found = ((o, o.dimension_of(index), program.tensor(o.read.tensor).dtype) for o in factors)
+        operands = [_Bytes(o, d, dtype) for o, d, dtype in found if d is not None and dtype in (I8, U8)]
+        if len(operands) != 2 or not set(summed) <= factors[0].indices & factors[1].indices:
             continue
-        uses = [prod(trips[i] for i in s.left_indices if i not in o.indices) for o in operands]
+        uses = [prod(trips[i] for i in s.left_indices if i not in o.indices) for o in factors]
         if prod(trips[i] for i in summed) < MINIMUM_TERMS or min(uses) < MINIMUM_USES:
             continue
-        if not is_box(own.domain, own.indices, s.indices):
-            return None
         a, b = operands
         # Unsigned bytes first; of two signed ones the padded one is moved, whose borders move with it.
-        swap = (a.dtype == I8 and b.dtype == U8) or (a.dtype == b.dtype and (a.dtype == I8) == b.is_padded)
+        swap = (a.dtype == I8 and b.dtype == U8) or (a.dtype == b.dtype and (a.dtype == I8) == (b.operand.pad is not None))
         unsigned, signed = (b, a) if swap else (a, b)
         return _Product(unsigned, signed, index, trips[index])
     return None
 
 
-def _find_operand(expr: Expr, index: str, program: Program) -> _Operand | None:
-    """A converted read of bytes in which `index` stands alone in one subscript and nowhere else."""
-    if not isinstance(expr, Cast) or expr.dtype != I32:
-        return None
-    inner = expr.value
-    read = inner.read if isinstance(inner, Pad) else inner
-    if isinstance(inner, Pad) and (inner.mode != "value" or not isinstance(inner.value, Const) or inner.value.value != 0):
-        return None
-    if not isinstance(read, Read) or program.tensor(read.tensor).dtype not in (I8, U8):
-        return None
-    steps = [index_coefficients(e) for e in read.subscripts]
-    places = [d for d, step in enumerate(steps) if step is None or index in step]
-    if len(places) != 1 or read.subscripts[places[0]] != Index(index):
-        return None
-    return _Operand(read, isinstance(inner, Pad), places[0], program.tensor(read.tensor).dtype)
+def _is_bytes(factor: Expr) -> bool:
+    """Whether a factor is converted to 32 bits, from a tensor with nothing but zeros around it."""
+    if not isinstance(factor, Cast) or factor.dtype != I32:
+        return False
+    pad = factor.value
+    return not isinstance(pad, Pad) or (pad.mode == "value" and isinstance(pad.value, Const) and pad.value.value == 0)
 
 
 def _split(s: Statement, p: _Product, builder: ProgramBuilder) -> list[Statement]:
@@ -140,7 +123,7 @@ def _split(s: Statement, p: _Product, builder: ProgramBuilder) -> list[Statement
     operand, factor, ones = p.signed if is_moved else p.unsigned, -MIDDLE if is_moved else MIDDLE, Const(ONES, I32)
     of_one = Call("dot4u8s8", (ones, signed) if is_moved else (unsigned, ones))
     total = builder.define(s, "words", left, value, summed, zero, intervals)
-    moved = builder.define(s, "moved", [i for i in left if i in operand.indices], of_one, summed, zero, intervals)
+    moved = builder.define(s, "moved", [i for i in left if i in operand.operand.indices], of_one, summed, zero, intervals)
     result = Read(total.target, total.subscripts) + Const(factor, I32) * Read(moved.target, moved.subscripts)
     if s.reduction.init != zero.init:
         result = s.reduction.init + result
@@ -149,18 +132,18 @@ def _split(s: Statement, p: _Product, builder: ProgramBuilder) -> list[Statement
 
 
 def _store_words(
-    s: Statement, p: _Product, o: _Operand, moved: int, kind: str, builder: ProgramBuilder
+    s: Statement, p: _Product, o: _Bytes, moved: int, kind: str, builder: ProgramBuilder
 ) -> tuple[Expr, Statement]:
     """The words of an operand, and how `s` reads them; bytes behind the last one are 0."""
-    indices = tuple(p.word if d == o.dimension else f"{p.word}.d{d}" for d in range(len(o.read.subscripts)))
-    dims = builder.ranges.tensors[o.read.tensor]
+    indices = tuple(p.word if d == o.dimension else f"{p.word}.d{d}" for d in range(len(o.operand.read.subscripts)))
+    dims = builder.ranges.tensors[o.operand.read.tensor]
     n_words = Interval(int_const(0), int_const(p.words))
     intervals = {i: n_words if d == o.dimension else dims[d] for d, i in enumerate(indices)}
 
     def byte(n: int) -> Expr:
         position = BYTES * Index(p.word) + n
         subscripts = tuple(position if d == o.dimension else Index(i) for d, i in enumerate(indices))
-        value: Expr = Cast(Read(o.read.tensor, subscripts), I32)
+        value: Expr = Cast(Read(o.operand.read.tensor, subscripts), I32)
         if moved:
             value = value + Const(moved, I32)
         if n < BYTES - 1 or moved or o.dtype == I8:
@@ -172,8 +155,8 @@ def _store_words(
     words = builder.define(
         s, kind, indices, reduce(lambda a, b: Call("bitor", (a, b)), map(byte, range(BYTES))), over=intervals
     )
-    read = Read(words.target, tuple(Index(p.word) if d == o.dimension else e for d, e in enumerate(o.read.subscripts)))
-    if o.is_padded:
+    read = Read(words.target, tuple(Index(p.word) if d == o.dimension else e for d, e in enumerate(o.operand.read.subscripts)))
+    if o.operand.pad is not None:
         border = (moved & 255) * ONES
         return Pad(read, Const(border - (border >> 31 << 32), I32)), words
     return read, words

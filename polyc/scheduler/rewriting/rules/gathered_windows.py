@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping
 from itertools import product
 from math import prod
 
-from polyc.ir.expr import Call, Cast, Const, Expr, Index, Pad, Read, identity_of, int_const, reads, rewrite, substitute, walk
+from polyc.ir.expr import Call, Const, Expr, Index, Pad, Read, identity_of, int_const, reads, substitute, walk
 from polyc.ir.linear import index_coefficients
 from polyc.ir.program import Program, Statement
 from polyc.ir.simplify import linear_form, simplify
@@ -23,7 +23,9 @@ from polyc.poly.domains import is_box
 from polyc.poly.ranges import Interval, Ranges
 from polyc.records import dataclass, replace
 from polyc.scheduler.rewriting.builder import Change, ProgramBuilder
+from polyc.scheduler.rewriting.reindexing import map_reads
 from polyc.scheduler.rewriting.rules.blocks import has_own_elements, writes_whole
+from polyc.scheduler.rewriting.rules.operands import find_operand, find_operands
 
 MINIMUM_TERMS, LONGEST = 8, 1.75
 """Products of one position in the window that are summed in registers, from which on this always pays; with fewer it does
@@ -160,7 +162,7 @@ def _find_window(subscript: Expr, intervals: Mapping[str, Interval], trips: Mapp
     steps = index_coefficients(subscript) or {}
     if len(steps) != 2 or any(intervals[i].lower != int_const(0) for i in steps):
         return None
-    offset = int(_constant_of(subscript, steps))
+    offset = form.get(1, 0)
     for outer, inner in (sorted(steps, key=lambda i: (trips[i], i), reverse=True), sorted(steps, key=lambda i: (trips[i], i))):
         stride, step = steps[outer], steps[inner]
         window = _Window(outer, inner, stride, step, offset, trips[outer], trips[inner])
@@ -171,48 +173,26 @@ def _find_window(subscript: Expr, intervals: Mapping[str, Interval], trips: Mapp
     return None
 
 
-def _constant_of(subscript: Expr, indices: Mapping[str, int]) -> int:
-    value = simplify(substitute(subscript, {i: int_const(0) for i in indices}))
-    assert isinstance(value, Const)
-    return int(value.value)
-
-
 def _is_contraction(
     s: Statement, windows: Mapping[int, _Window], program: Program, ranges: Ranges, trips: Mapping[str, int]
 ) -> bool:
     """Whether one operand holds the positions, each all of a dimension, the other none, and enough is summed beside windows."""
-    match s.value:
-        case Call(op="mul", args=(a, b)):
-            operands = [_read_of(a), _read_of(b)]
-        case _:
-            return False
-    if any(r is None or r.tensor == s.target for r in operands):
+    operands = find_operands(s.value)
+    if not operands or any(o.pad is not None or o.read.tensor == s.target for o in operands):
         return False
-    named = [{i for e in r.subscripts for i in index_coefficients(e) or ()} for r in operands if r is not None]
-    summed = set(s.reduction_indices)
     growth = prod(w.places / w.positions for w in windows.values())
-    if prod(trips[i] for i in summed & named[0] & named[1]) < MINIMUM_TERMS and growth > LONGEST:
+    summed = operands[0].indices & operands[1].indices & set(s.reduction_indices)
+    if prod(trips[i] for i in summed) < MINIMUM_TERMS and growth > LONGEST:
         return False
     outer = {w.outer for w in windows.values()}
-    holders = [n for n, names in enumerate(named) if names & outer]
+    holders = [o for o in operands if o.indices & outer]
     if len(holders) != 1:
         return False
-    read = operands[holders[0]]
-    assert read is not None
     for i in outer:
-        dims = [d for d, e in enumerate(read.subscripts) if i in (index_coefficients(e) or ())]
-        if len(dims) != 1 or read.subscripts[dims[0]] != Index(i):
-            return False
-        whole = ranges.tensors[read.tensor][dims[0]]
-        if whole.lower != int_const(0) or whole.extent != int_const(trips[i]):
+        d, whole = holders[0].dimension_of(i), Interval(int_const(0), int_const(trips[i]))
+        if d is None or ranges.tensors[holders[0].read.tensor][d] != whole:
             return False
     return True
-
-
-def _read_of(operand: Expr) -> Read | None:
-    inner = operand.value if isinstance(operand, Cast) else operand
-    is_linear = isinstance(inner, Read) and all(index_coefficients(e) is not None for e in inner.subscripts)
-    return inner if is_linear and isinstance(inner, Read) else None
 
 
 def _gather(s: Statement, windows: Mapping[int, _Window], part: str, builder: ProgramBuilder) -> list[Statement]:
@@ -240,17 +220,13 @@ def _gather(s: Statement, windows: Mapping[int, _Window], part: str, builder: Pr
     return [total, Statement(name, s.target, subscripts, tuple(left), Read(total.target, element), None, (), s.span)]
 
 
-def _move(operand: Expr, windows: Iterable[_Window], program: Program) -> Expr:
+def _move(factor: Expr, windows: Iterable[_Window], program: Program) -> Expr:
     """An operand over places, phases and taps; 0 where the place lies outside of the window."""
-    place = {i: e for w in windows for i, e in w.values.items()}
-    moved, read = substitute(operand, place), _read_of(operand)
-    assert read is not None
-    named = {i for e in read.subscripts for i in index_coefficients(e) or ()}
-    if named.isdisjoint(w.outer for w in windows if w.taps > 1):
+    moved, operand = substitute(factor, {i: e for w in windows for i, e in w.values.items()}), find_operand(factor)
+    assert operand is not None
+    if operand.indices.isdisjoint(w.outer for w in windows if w.taps > 1):
         return moved
-    return rewrite(
-        moved, lambda node: Pad(node, identity_of("add", program.tensor(read.tensor).dtype)) if isinstance(node, Read) else None
-    )
+    return map_reads(moved, lambda read: Pad(read, identity_of("add", program.tensor(read.tensor).dtype)))
 
 
 # -- phases: results between each other along memory, one kind after the other, and put together behind

@@ -26,14 +26,14 @@ from polyc.ir.expr import Call, Const, Expr, Index, Pad, Read, identity_of, int_
 from polyc.ir.program import Program, Reduction, Statement
 from polyc.ir.simplify import simplify, simplify_int
 from polyc.ir.types import DType
-from polyc.poly.domains import box_domain, is_box
+from polyc.poly.domains import box_domain
 from polyc.poly.extraction import extract_scop
 from polyc.poly.ranges import Interval, Ranges, StatementRanges
 from polyc.records import replace
 from polyc.scheduler.contractions.choice import choose, estimate_cycles
 from polyc.scheduler.contractions.contraction import find_contraction
 from polyc.scheduler.rewriting.reindexing import map_reads
-from polyc.scheduler.rewriting.rules.blocks import Edit, is_simple, plain_place, start_edit
+from polyc.scheduler.rewriting.rules.blocks import Edit, is_whole_box, plain_place, start_edit
 from polyc.scheduler.rewriting.rules.tap_windows import POINTS, RESULTS, TAPS, TapWindow, WindowFilter, add_number, find_filter
 from polyc.scheduler.rewriting.rules.toom_cook import Transforms, make_transforms
 from polyc.target import Target
@@ -234,9 +234,9 @@ def _product_at(f: WindowFilter, points: Sequence[int]) -> Expr:
 def _is_elementwise(reader: Statement, f: WindowFilter, program: Program, ranges: Ranges) -> bool:
     """Whether a statement makes each of its elements from the same element of the filter's results, which nobody else wants."""
     own = ranges.statements[reader.name]
-    if reader.reduction is not None or not is_simple(reader, ranges) or program.tensor(f.s.target).role != "temporary":
+    if reader.reduction is not None or program.tensor(f.s.target).role != "temporary":
         return False
-    if len(program.writers()[reader.target]) != 1 or not is_box(own.domain, own.indices, reader.indices):
+    if not is_whole_box(reader, program, ranges):
         return False
     found = dict.fromkeys(r for r in reads(reader.value) if r.tensor == f.s.target)
     padded = any(isinstance(node, Pad) and node.read.tensor == f.s.target for node in walk(reader.value))

@@ -17,7 +17,6 @@ from math import prod
 from polyc.diagnostics import Remark
 from polyc.ir.expr import Const, Expr, Index, Pad, Read, identity_of, reads, walk
 from polyc.ir.program import Program, Statement
-from polyc.poly.domains import is_box
 from polyc.poly.extraction import extract_scop
 from polyc.poly.ranges import Ranges
 from polyc.records import replace
@@ -25,7 +24,7 @@ from polyc.scheduler.contractions.choice import choose, estimate_cycles
 from polyc.scheduler.contractions.contraction import Contraction, find_contraction
 from polyc.scheduler.contractions.costs import TRANSPOSING_COPY
 from polyc.scheduler.rewriting.reindexing import map_reads
-from polyc.scheduler.rewriting.rules.blocks import is_simple, start_edit
+from polyc.scheduler.rewriting.rules.blocks import is_whole_box, start_edit
 from polyc.target import Target
 
 CLEARLY = 0.8
@@ -54,11 +53,8 @@ def _find_reader(s: Statement, program: Program, ranges: Ranges) -> Statement | 
     itself where it writes an output that nobody reads; None where the order of `s` has to stay."""
     if s.reduction is None or s.reduction.op != "add" or s.reduction.init != identity_of("add", program.tensor(s.target).dtype):
         return None
-    own = ranges.statements[s.name]
-    is_known = all(isinstance(x.extent, Const) for x in own.indices.values())
-    if not is_known or own.region is not None or not is_simple(s, ranges) or not is_box(own.domain, own.indices, s.indices):
-        return None
-    if len(s.left_indices) < 2 or len(program.writers()[s.target]) != 1:
+    is_known = all(isinstance(x.extent, Const) for x in ranges.statements[s.name].indices.values())
+    if not is_known or len(s.left_indices) < 2 or not is_whole_box(s, program, ranges):
         return None
     users = program.readers(s.target)
     if program.tensor(s.target).role == "output":
