@@ -129,9 +129,11 @@ class ProgramBuilder:
         self.own = dict(ranges.statements)
         self.intervals = dict(ranges.tensors)
 
-    def finish(self, keeps_order: bool = False) -> tuple[Program, Ranges]:
-        """The rewritten program, each statement behind those it reads, without temporaries that nothing writes any more."""
-        statements = tuple(self.statements if keeps_order else _sort(self.statements))
+    def finish(self) -> tuple[Program, Ranges]:
+        """The rewritten program without temporaries that nothing writes any more; each statement behind those it reads, if there
+        are new ones."""
+        is_new = any(s.name not in self.ranges.statements for s in self.statements)
+        statements = tuple(_sort(self.statements) if is_new else self.statements)
         written = {s.target for s in statements}
         tensors = tuple(t for t in self.tensors if t.role != "temporary" or t.name in written)
         names, kept = {t.name for t in tensors}, {s.name for s in statements}
@@ -359,7 +361,7 @@ def change_statements(name: str, rule: StatementRule, program: Program, ranges: 
         remarks += [Remark("passed", name, message, s.name, s.span) for message in messages]
     if not has_changed:
         return program, ranges, remarks
-    return *builder.finish(keeps_order=len(builder.statements) == len(program.statements)), remarks
+    return *builder.finish(), remarks
 
 
 Rule = Callable[[Statement, Program, Ranges], tuple[Program, Ranges, str] | None]

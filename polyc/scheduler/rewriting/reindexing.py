@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 
 from polyc.ir.expr import Expr, Index, Read, mentions, rewrite, substitute
 from polyc.ir.program import Condition, Program, RangeClause, Statement, Where, map_statement
+from polyc.ir.simplify import simplify
 from polyc.poly.domains import project_domain
 from polyc.poly.ranges import Ranges, StatementRanges
 from polyc.records import replace
@@ -18,6 +19,11 @@ from polyc.records import replace
 def map_reads(expr: Expr, change: Callable[[Read], Expr], tensor: str | None = None) -> Expr:
     """`expr` with something else in the place of each read, or of those of one tensor; subscripts are changed before."""
     return rewrite(expr, lambda node: change(node) if isinstance(node, Read) and tensor in (None, node.tensor) else None)
+
+
+def simplify_subscripts(expr: Expr) -> Expr:
+    """`expr` with simpler subscripts, its other arithmetic as it is."""
+    return map_reads(expr, lambda read: replace(read, subscripts=tuple(map(simplify, read.subscripts))))
 
 
 def change_expressions(s: Statement, own: StatementRanges, change: Callable[[Expr], Expr]) -> tuple[Statement, StatementRanges]:

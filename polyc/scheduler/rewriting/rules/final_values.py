@@ -11,7 +11,7 @@ Gaussian elimination and its relatives are written this way ("right-looking").  
 from __future__ import annotations
 
 from polyc.diagnostics import Remark
-from polyc.ir.expr import Call, Const, Expr, Index, Pad, Read, Select, identity_of, int_const, rewrite, substitute, walk
+from polyc.ir.expr import Call, Const, Expr, Index, Pad, Read, Select, identity_of, int_const, substitute, walk
 from polyc.ir.program import Program, Reduction, Statement
 from polyc.ir.read_sites import collect_reads
 from polyc.ir.simplify import simplify
@@ -20,7 +20,7 @@ from polyc.poly.domains import points_up_to, project_domain, reads_within, shift
 from polyc.poly.ranges import Interval, Ranges
 from polyc.records import dataclass, replace
 from polyc.scheduler.rewriting.builder import Points, ProgramBuilder, points_of
-from polyc.scheduler.rewriting.reindexing import map_reads
+from polyc.scheduler.rewriting.reindexing import map_reads, simplify_subscripts
 
 
 def sum_final_values(program: Program, ranges: Ranges) -> tuple[Program, Ranges, list[Remark]]:
@@ -65,7 +65,7 @@ def _count_from_former(tensor: str, program: Program, ranges: Ranges) -> tuple[P
         later: dict[str, Expr] = {step: Index(step) + 1}
 
         def counted(expr: Expr, later: dict[str, Expr] = later) -> Expr:
-            return rewrite(substitute(expr, later), _simplify_subscripts)
+            return simplify_subscripts(substitute(expr, later))
 
         subscripts = tuple(simplify(substitute(e, later)) for e in s.subscripts)
         new = replace(s, subscripts=subscripts, value=counted(s.value), where=())
@@ -82,10 +82,6 @@ def _moved(s: Statement, read: Read) -> str | None:
     """The index that alone is the subscript in which a read of a former step differs from what is written."""
     (moved,) = (a for a, b in zip(s.subscripts, read.subscripts, strict=True) if a != b)
     return moved.name if isinstance(moved, Index) else None
-
-
-def _simplify_subscripts(node: Expr) -> Expr | None:
-    return replace(node, subscripts=tuple(map(simplify, node.subscripts))) if isinstance(node, Read) else None
 
 
 def _find(tensor: str, program: Program, ranges: Ranges) -> _Steps | None:
