@@ -251,7 +251,7 @@ _PASSES: tuple[Pass[State, ProgramContext], ...] = (
         "polyphase decomposition: statements of remainders have domains of their own",
         _vectors,
     ),
-    _rewriting("separate-windows", separate_windows, "windows are combined along one dimension at a time", _algebra),
+    _rule("separate-windows", separate_windows, "windows are combined along one dimension at a time", _algebra),
     _rule("order-contractions", order_products, "products of several operands are summed a few at a time", _algebra),
     _rule("gather-windows", gather_windows, "scatter to gather: each result sums what is added to it", _algebra),
     _rule("byte-words", pack_byte_words, "dot products of bytes, four at a time", _vectors),

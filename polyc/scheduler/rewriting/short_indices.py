@@ -33,13 +33,14 @@ from polyc.ir.expr import (
     substitute,
     walk,
 )
-from polyc.ir.program import Program, Statement, Tensor, all_reads
+from polyc.ir.program import Program, Statement, all_reads
 from polyc.ir.simplify import simplify, simplify_value
-from polyc.poly.domains import is_box, map_domain
+from polyc.poly.domains import is_box
 from polyc.poly.ranges import Interval, Ranges, StatementRanges
 from polyc.records import dataclass, replace
 from polyc.scheduler.accesses import trip_count
-from polyc.scheduler.rewriting.rules.blocks import Edit, has_own_elements, start_edit, writes_whole
+from polyc.scheduler.rewriting.builder import ProgramBuilder
+from polyc.scheduler.rewriting.rules.blocks import has_own_elements, writes_whole
 from polyc.scheduler.rewriting.rules.shared_rows import share_rows
 from polyc.target import Target
 
@@ -179,13 +180,13 @@ def write_out_short_indices(
 
 def write_out(plan: Plan, target: Target) -> tuple[Program, Ranges]:
     """The program of a plan with all written out that it says."""
-    edit = start_edit(plan.program, plan.ranges)
+    builder = ProgramBuilder(plan.program, plan.ranges)
     for tensor, dimensions in plan.dimensions.items():
-        _take_apart(edit, tensor, dimensions)
+        _take_apart(builder, tensor, dimensions)
     for s in plan.program.statements:
         mine = plan.indices.get(s.name, set())
-        edit.statements += _write_out(s, mine, plan, edit, target) if mine else [_redirect(s, plan)]
-    return edit.finish()
+        builder.statements += _write_out(s, mine, plan, builder, target) if mine else [_redirect(s, plan)]
+    return builder.finish()
 
 
 def _find_seeds(s: Statement, written: set[str], program: Program, ranges: Ranges) -> set[str]:
@@ -248,23 +249,20 @@ def _stays_inside(subscript: Expr, inside: list[str], own: StatementRanges, plac
     return True
 
 
-def _take_apart(edit: Edit, tensor: str, dimensions: set[int]) -> None:
+def _take_apart(builder: ProgramBuilder, tensor: str, dimensions: set[int]) -> None:
     """A tensor for each place along `dimensions`."""
-    like, own = edit.program.tensor(tensor), edit.intervals[tensor]
-    kept = tuple(i for d, i in enumerate(own) if d not in dimensions)
+    like, own = builder.tensor(tensor), builder.intervals[tensor]
     for place in product(*(own[d].values for d in sorted(dimensions))):
-        name = _part_name(tensor, place)
-        edit.tensors.append(Tensor(name, like.dtype, len(kept), None, "temporary", like.base, like.span))
-        edit.intervals[name] = kept
+        builder.temporary(_part_name(tensor, place), (i for d, i in enumerate(own) if d not in dimensions), like)
 
 
 def _part_name(tensor: str, place: tuple[int, ...]) -> str:
     return f"{tensor}.at{'_'.join(map(str, place))}"
 
 
-def _write_out(s: Statement, indices: set[str], plan: Plan, edit: Edit, target: Target) -> list[Statement]:
+def _write_out(s: Statement, indices: set[str], plan: Plan, builder: ProgramBuilder, target: Target) -> list[Statement]:
     """The statements in the place of `s`, one for each combination of values of those `indices` that stand on the left."""
-    own = edit.ranges.statements[s.name]
+    own = builder.ranges.statements[s.name]
     left = [i for i in s.left_indices if i in indices]
     summed = [i for i in s.reduction_indices if i in indices]
     kept = tuple(i for i in s.indices if i not in indices)
@@ -273,14 +271,13 @@ def _write_out(s: Statement, indices: set[str], plan: Plan, edit: Edit, target: 
     for at in _values(left, own):
         terms = [_place(s.value, {**at, **more}, plan) for more in _values(summed, own)]
         name = f"{s.name}.at{'_'.join(map(str, at.values()))}" if at else s.name
-        value = terms[0] if s.reduction is None else _combine(s, terms, is_whole, edit.program, target)
+        value = terms[0] if s.reduction is None else _combine(s, terms, is_whole, builder.program, target)
         element = _element(s, at, plan)
         # A box: the values of the indices that are summed up make no difference.
-        values = [own.indices[i].lower if i in summed else int_const(at[i]) if i in at else Index(i) for i in s.indices]
-        domain = map_domain(own.domain, name, kept, values, [])
-        edit.own[name] = StatementRanges({i: own.indices[i] for i in kept}, domain)
+        values = {i: own.indices[i].lower for i in summed} | {i: int_const(n) for i, n in at.items()}
+        points = builder.points(s).move(kept, {}, values)
         reduction = None if is_whole else s.reduction
-        made.append(Statement(name, element.tensor, element.subscripts, kept, value, reduction, (), s.span))
+        made.append(builder.assign(name, element.tensor, element.subscripts, value, points, s, reduction))
     return made
 
 

@@ -32,11 +32,16 @@ from polyc.poly.ranges import Interval, Ranges, StatementRanges
 from polyc.records import replace
 from polyc.scheduler.contractions.choice import choose, estimate_cycles
 from polyc.scheduler.contractions.contraction import find_contraction
+from polyc.scheduler.rewriting.builder import ProgramBuilder
 from polyc.scheduler.rewriting.reindexing import map_reads
-from polyc.scheduler.rewriting.rules.blocks import Edit, is_whole_box, plain_place, start_edit
+from polyc.scheduler.rewriting.rules.blocks import is_whole_box, plain_place
 from polyc.scheduler.rewriting.rules.tap_windows import POINTS, RESULTS, TAPS, TapWindow, WindowFilter, add_number, find_filter
-from polyc.scheduler.rewriting.rules.toom_cook import Transforms, make_transforms
+from polyc.scheduler.rewriting.rules.toom_cook import make_transforms
 from polyc.target import Target
+
+TRANSFORMS = make_transforms(RESULTS, TAPS, POINTS)
+
+ALL_POINTS = Interval(int_const(0), int_const(TRANSFORMS.n_points))
 
 DATA_CYCLES, RESULT_CYCLES = 0.5, 0.3
 """Of transforming the data and the results, for each element of the parts that are multiplied, where 16 elements are added in
@@ -94,22 +99,21 @@ def has_symbolic_filter(program: Program, ranges: Ranges) -> bool:
 
 
 def _rewrite(f: WindowFilter, program: Program, ranges: Ranges) -> tuple[Program, Ranges]:
-    edit = start_edit(program, ranges)
-    t = make_transforms(RESULTS, TAPS, POINTS)
+    builder = ProgramBuilder(program, ranges)
     readers = program.readers(f.s.target)
     reader = readers[0] if len(readers) == 1 and _is_elementwise(readers[0], f, program, ranges) else None
     for s in program.statements:
         if s is f.s:
-            edit.statements += [*_transform_filter(f, t, edit), *_transform_data(f, t, edit), _multiply(f, t, edit)]
-            edit.statements += [] if reader else _transform_results(f, t, edit, None)
+            builder.statements += [*_transform_filter(f, builder), *_transform_data(f, builder), _multiply(f, builder)]
+            builder.statements += [] if reader else _transform_results(f, builder, None)
         elif s is reader:
-            edit.statements += _transform_results(f, t, edit, reader)
+            builder.statements += _transform_results(f, builder, reader)
         else:
-            edit.statements.append(s)
-    return edit.finish()
+            builder.statements.append(s)
+    return builder.finish()
 
 
-def _transform_filter(f: WindowFilter, t: Transforms, edit: Edit) -> list[Statement]:
+def _transform_filter(f: WindowFilter, builder: ProgramBuilder) -> list[Statement]:
     """``U[e…, …] = sum of G[e,r]… * taps`` at every combination of points."""
 
     @cache
@@ -117,10 +121,10 @@ def _transform_filter(f: WindowFilter, t: Transforms, edit: Edit) -> list[Statem
         place = {i: e for w, n in zip(f.windows, at, strict=True) for i, e in w.tap_place(n).items()}
         return simplify(substitute(f.taps, place))
 
-    return _at_points("taps", [], f.taps_indices, lambda points: _sum([t.filter[e] for e in points], tap, f.dtype), f, t, edit)
+    return _at_points(f, "taps", len(f.windows), f.taps_indices, TRANSFORMS.filter, tap, f.intervals(builder.ranges), builder)
 
 
-def _transform_data(f: WindowFilter, t: Transforms, edit: Edit) -> list[Statement]:
+def _transform_data(f: WindowFilter, builder: ProgramBuilder) -> list[Statement]:
     """``V[…, e…, …, t…] = sum of BT[e,j]… * data`` at every combination of points.
 
     In two dimensions of unknown size one after the other, ``R[e, …, t, x] = sum of BT[e,j] * data[…, 2*t+j, x]`` and
@@ -130,18 +134,14 @@ def _transform_data(f: WindowFilter, t: Transforms, edit: Edit) -> list[Statemen
     def element(at: tuple[int, ...]) -> Expr:
         return simplify(_data_at(f, {i: e for w, n in zip(f.windows, at, strict=True) for i, e in w.data_place(n).items()}))
 
+    intervals, left = f.intervals(builder.ranges), [*f.data_outer, *f.data_inner]
     if len(f.windows) == 1 or all(isinstance(w.results, Const) for w in f.windows):
-        outer, inner = f.data_outer, f.data_inner
-        return _at_points("tiles", outer, inner, lambda points: _sum([t.data[e] for e in points], element, f.dtype), f, t, edit)
+        return _at_points(f, "tiles", len(f.windows), left, TRANSFORMS.data, element, intervals, builder)
     first, second = f.windows
     along = f"{second.left}.element"
-    points = Interval(int_const(0), int_const(t.n_points))
     n_elements = simplify_int(RESULTS * second.n_tiles + (TAPS - 1))
-    intervals = f.intervals(edit.ranges) | {along: Interval(int_const(0), n_elements), first.point: points}
-    inner = [*f.data_outer, *(along if i == second.tile else i for i in f.data_inner)]
-    left = [first.point, *f.data_outer, *f.data_inner]
-    rows = edit.add_temporary(f.s, "rows", [points, *(intervals[i] for i in inner)])
-    tiles = edit.add_temporary(f.s, "tiles", [points, points, *(intervals[i] for i in left[1:])])
+    intervals |= {along: Interval(int_const(0), n_elements), first.point: ALL_POINTS}
+    inner = [along if i == second.tile else i for i in left]
     at_element = second.data_place(0) | {second.left: simplify_int(Index(along) + second.lower)}
 
     def combine(at: tuple[int, ...]) -> Expr:
@@ -149,16 +149,10 @@ def _transform_data(f: WindowFilter, t: Transforms, edit: Edit) -> list[Statemen
 
     def row(at: tuple[int, ...]) -> Expr:
         place = add_number(RESULTS * Index(second.tile), at[0])
-        return Read(rows, tuple(place if i == along else Index(i) for i in (first.point, *inner)))
+        return Read(f.tensor("rows"), tuple(place if i == along else Index(i) for i in (first.point, *inner)))
 
-    made, at = [], tuple[Expr, ...]()
-    for e in range(t.n_points):
-        at = (int_const(e), *map(Index, inner))
-        made.append(_assign(f"{f.s.name}_rows_{e}", rows, at, inner, _sum([t.data[e]], combine, f.dtype), intervals, f, edit))
-    for e in range(t.n_points):
-        at = (Index(first.point), int_const(e), *map(Index, left[1:]))
-        made.append(_assign(f"{f.s.name}_tiles_{e}", tiles, at, left, _sum([t.data[e]], row, f.dtype), intervals, f, edit))
-    return made
+    rows = _at_points(f, "rows", 1, inner, TRANSFORMS.data, combine, intervals, builder)
+    return rows + _at_points(f, "tiles", 1, left, TRANSFORMS.data, row, intervals, builder, before=[first.point])
 
 
 def _data_at(f: WindowFilter, place: Mapping[str, Expr]) -> Expr:
@@ -170,36 +164,40 @@ def _data_at(f: WindowFilter, place: Mapping[str, Expr]) -> Expr:
 
 
 def _at_points(
-    suffix: str,
-    outer: Sequence[str],
-    inner: Sequence[str],
-    value: Callable[[Sequence[int]], Expr],
     f: WindowFilter,
-    t: Transforms,
-    edit: Edit,
+    suffix: str,
+    n_dimensions: int,
+    indices: Sequence[str],
+    matrix: Sequence[Sequence[Fraction]],
+    at: Callable[[tuple[int, ...]], Expr],
+    intervals: Mapping[str, Interval],
+    builder: ProgramBuilder,
+    before: Sequence[str] = (),
 ) -> list[Statement]:
-    """A temporary ``[points, outer, inner] = value(points)``, a statement for each combination of points."""
-    intervals, indices = f.intervals(edit.ranges), [*outer, *inner]
-    points = [Interval(int_const(0), int_const(t.n_points))] * len(f.windows)
-    target = edit.add_temporary(f.s, suffix, [*points, *(intervals[i] for i in indices)])
+    """A temporary ``[before, points, indices]``: a statement for each combination of points in so many dimensions, with the sum
+    of what is `at` the columns of their rows in `matrix`."""
+    shape = [*(intervals[i] for i in before), *[ALL_POINTS] * n_dimensions, *(intervals[i] for i in indices)]
+    target, box = builder.add_temporary(f.s, suffix, shape), {i: intervals[i] for i in (*before, *indices)}
     made = []
-    for at in product(range(t.n_points), repeat=len(f.windows)):
-        name = "_".join([f"{f.s.name}_{suffix}", *map(str, at)])
-        made.append(_assign(name, target, (*map(int_const, at), *map(Index, indices)), indices, value(at), intervals, f, edit))
+    for points in product(range(TRANSFORMS.n_points), repeat=n_dimensions):
+        name = "_".join([f"{f.s.name}_{suffix}", *map(str, points)])
+        subscripts: list[Expr] = [*map(Index, before), *map(int_const, points), *map(Index, indices)]
+        value = simplify(_sum([matrix[e] for e in points], at, f.dtype))
+        made.append(builder.assign(name, target, subscripts, value, builder.box(box), f.s))
     return made
 
 
-def _multiply(f: WindowFilter, t: Transforms, edit: Edit) -> Statement:
+def _multiply(f: WindowFilter, builder: ProgramBuilder) -> Statement:
     """``M[…, e…, …] += U * V``"""
     points = [w.point for w in f.windows]
     data = Read(f.tensor("tiles"), tuple(map(Index, [*points, *f.data_outer, *f.data_inner])))
     taps = Read(f.tensor("taps"), tuple(map(Index, [*points, *f.taps_indices])))
-    intervals = f.intervals(edit.ranges) | dict.fromkeys(points, Interval(int_const(0), int_const(t.n_points)))
+    intervals = f.intervals(builder.ranges) | dict.fromkeys(points, ALL_POINTS)
     left, zero = [*points, *f.data_outer, *f.product_inner], Reduction("add", identity_of("add", f.dtype))
-    return edit.define(f.s, "products", left, data * taps, f.channels, zero, intervals)
+    return builder.define(f.s, "products", left, data * taps, f.channels, zero, intervals)
 
 
-def _transform_results(f: WindowFilter, t: Transforms, edit: Edit, reader: Statement | None) -> list[Statement]:
+def _transform_results(f: WindowFilter, builder: ProgramBuilder, reader: Statement | None) -> list[Statement]:
     """``O[2*t+a…] = sum of AT[a,e]… * M`` for each result of a tile; with `reader`, what that makes of them."""
     s = f.s
     assert s.reduction is not None
@@ -210,7 +208,7 @@ def _transform_results(f: WindowFilter, t: Transforms, edit: Edit, reader: State
         counts = {w.tile: w.n_tiles_from(a) for w, a in zip(f.windows, at, strict=True)}
         if int_const(0) in counts.values():
             continue
-        value = _sum([t.result[a] for a in at], lambda points: _product_at(f, points), f.dtype)
+        value = _sum([TRANSFORMS.result[a] for a in at], lambda points: _product_at(f, points), f.dtype)
         place: dict[str, Expr] = {w.left: add_number(w.first, a) for w, a in zip(f.windows, at, strict=True)}
         if s.reduction.init != identity_of("add", f.dtype):
             value = substitute(s.reduction.init, place) + value
@@ -220,10 +218,10 @@ def _transform_results(f: WindowFilter, t: Transforms, edit: Edit, reader: State
             place = {own[i]: place.get(i, Index(tiles.get(i, i))) for i in f.element}
             target, left = reader.target, reader.subscripts
             value = map_reads(substitute(reader.value, place), lambda _, value=value: value, s.target)  # type: ignore[misc]
-        subscripts = tuple(substitute(e, place) for e in left)
-        intervals = f.intervals(edit.ranges) | {i: Interval(int_const(0), n) for i, n in counts.items()}
-        name = "_".join([s.name, *map(str, at)])
-        made.append(_assign(name, target, subscripts, indices, value, intervals, f, edit))
+        subscripts = [simplify(substitute(e, place)) for e in left]
+        intervals = f.intervals(builder.ranges) | {i: Interval(int_const(0), n) for i, n in counts.items()}
+        box, name = builder.box({i: intervals[i] for i in indices}), "_".join([s.name, *map(str, at)])
+        made.append(builder.assign(name, target, subscripts, simplify(value), box, s))
     return made
 
 
@@ -250,21 +248,6 @@ def _place_in(reader: Statement, f: WindowFilter) -> dict[str, str]:
     """Index of the filter's result → index of the statement that reads it there."""
     read = next(r for r in reads(reader.value) if r.tensor == f.s.target)
     return plain_place(read, f.s.subscripts) or {}
-
-
-def _assign(
-    name: str,
-    target: str,
-    subscripts: tuple[Expr, ...],
-    indices: Sequence[str],
-    value: Expr,
-    intervals: Mapping[str, Interval],
-    f: WindowFilter,
-    edit: Edit,
-) -> Statement:
-    """A statement over a box, with its ranges."""
-    edit.set_ranges(name, indices, intervals)
-    return Statement(name, target, tuple(map(simplify, subscripts)), tuple(indices), simplify(value), None, (), f.s.span)
 
 
 def _sum(rows: Sequence[Sequence[Fraction]], at: Callable[[tuple[int, ...]], Expr], dtype: DType) -> Expr:

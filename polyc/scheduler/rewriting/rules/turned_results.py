@@ -23,8 +23,9 @@ from polyc.records import replace
 from polyc.scheduler.contractions.choice import choose, estimate_cycles
 from polyc.scheduler.contractions.contraction import Contraction, find_contraction
 from polyc.scheduler.contractions.costs import TRANSPOSING_COPY
+from polyc.scheduler.rewriting.builder import ProgramBuilder
 from polyc.scheduler.rewriting.reindexing import map_reads
-from polyc.scheduler.rewriting.rules.blocks import is_whole_box, start_edit
+from polyc.scheduler.rewriting.rules.blocks import is_whole_box
 from polyc.target import Target
 
 CLEARLY = 0.8
@@ -104,23 +105,23 @@ def _strides(names: list[str], c: Contraction) -> dict[str, int]:
 
 def _turn(s: Statement, reader: Statement | None, order: list[int], program: Program, ranges: Ranges) -> tuple[Program, Ranges]:
     """`s` into a tensor with its dimensions in that order, and what reads it: `reader`, or else an assignment."""
-    edit = start_edit(program, ranges)
+    builder = ProgramBuilder(program, ranges)
     name, own = f"{s.name}_turned", ranges.statements[s.name].indices
-    turned = edit.add_temporary(s, "turned", [ranges.tensors[s.target][k] for k in order])
+    turned = builder.add_temporary(s, "turned", [ranges.tensors[s.target][k] for k in order])
 
     def at(subscripts: tuple[Expr, ...]) -> Read:
         return Read(turned, tuple(subscripts[k] for k in order))
 
     for old in program.statements:
         if old is s:
-            edit.statements.append(replace(s, name=name, target=turned, subscripts=at(s.subscripts).subscripts))
-            edit.set_ranges(name, s.indices, own)
+            builder.statements.append(replace(s, name=name, target=turned, subscripts=at(s.subscripts).subscripts))
+            builder.set_ranges(name, s.indices, own)
             if reader is None:
                 value = at(s.subscripts)
-                edit.statements.append(replace(s, indices=s.left_indices, value=value, reduction=None, where=()))
-                edit.set_ranges(s.name, s.left_indices, own)
+                builder.statements.append(replace(s, indices=s.left_indices, value=value, reduction=None, where=()))
+                builder.set_ranges(s.name, s.left_indices, own)
         elif old is reader:
-            edit.statements.append(replace(old, value=map_reads(old.value, lambda read: at(read.subscripts), s.target)))
+            builder.statements.append(replace(old, value=map_reads(old.value, lambda read: at(read.subscripts), s.target)))
         else:
-            edit.statements.append(old)
-    return edit.finish()
+            builder.statements.append(old)
+    return builder.finish()
