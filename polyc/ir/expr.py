@@ -238,6 +238,13 @@ def with_children(expr: Expr, new: tuple[Expr, ...]) -> Expr:
             assert_never(expr)
 
 
+def map_children(expr: Expr, change: Callable[[Expr], Expr]) -> Expr:
+    """The node over changed operands; the very same node where none of them is another one."""
+    old = children(expr)
+    new = tuple(map(change, old))
+    return expr if all(a is b for a, b in zip(old, new, strict=True)) else with_children(expr, new)
+
+
 _LEAVES = (Const, Index, Size)
 
 
@@ -413,9 +420,7 @@ def identity_of(op: str, dtype: DType) -> Const:
             return Const(float("-inf") if op == "max" else float("inf"), dtype)
         if dtype.kind == "b":
             return Const(op == "min", dtype)
-        low = -(1 << (dtype.bits - 1)) if dtype.kind == "i" else 0
-        high = (1 << (dtype.bits - (1 if dtype.kind == "i" else 0))) - 1
-        return Const(low if op == "max" else high, dtype)
+        return Const(dtype.limits[op == "min"], dtype)
     if op in ("and", "or"):
         return Const(op == "and", BOOL)
     raise ValueError(f"no monoid {op!r}")

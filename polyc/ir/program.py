@@ -251,9 +251,13 @@ class Program:
             table.setdefault(s.target, []).append(s)
         return table
 
+    def readers(self, tensor: str) -> list[Statement]:
+        """Statements that read a version, in their values or elsewhere."""
+        return [s for s in self.statements if any(r.tensor == tensor for r in all_reads(s))]
+
     def made_from(self, tensor: str) -> set[str]:
         """A tensor, and all that is computed from it, directly or not."""
-        read = {s.name: _tensors_read(s) for s in self.statements}
+        read = {s.name: {r.tensor for r in all_reads(s)} for s in self.statements}
         made, is_new = {tensor}, True
         while is_new:
             more = {s.target for s in self.statements if read[s.name] & made} - made
@@ -266,10 +270,10 @@ class Program:
         return next(n for n in chain([wanted], (f"{wanted}{k}" for k in count(2))) if n not in taken)
 
 
-def _tensors_read(s: Statement) -> set[str]:
-    """What the value, the left side and the initial value read."""
+def all_reads(s: Statement) -> list[Read]:
+    """What the left side, the value and the initial value read."""
     own = [*s.subscripts, s.value] + ([] if s.reduction is None else [s.reduction.init])
-    return {r.tensor for e in own for r in reads(e)}
+    return [read for e in own for read in reads(e)]
 
 
 def specialize_sizes(program: Program, sizes: Mapping[str, Expr]) -> Program:
@@ -281,6 +285,12 @@ def map_expressions(program: Program, change: Callable[[Expr], Expr]) -> Program
     """The program with `change` applied to every expression: extents, subscripts, values, initial values, ranges, conditions.
 
     In an order that depends on nothing but the program."""
+    tensors = (replace(t, shape=None if t.shape is None else tuple(map(change, t.shape))) for t in program.tensors)
+    return replace(program, tensors=tuple(tensors), statements=tuple(map_statement(s, change) for s in program.statements))
+
+
+def map_statement(s: Statement, change: Callable[[Expr], Expr]) -> Statement:
+    """The statement with `change` applied to its subscripts, value, initial value, ranges and conditions, in this order."""
 
     def change_where(clause: Where) -> Where:
         match clause:
@@ -292,20 +302,11 @@ def map_expressions(program: Program, change: Callable[[Expr], Expr]) -> Program
                 return replace(clause, value=change(clause.value))
 
     return replace(
-        program,
-        tensors=tuple(
-            replace(t, shape=None if t.shape is None else tuple(change(e) for e in t.shape)) for t in program.tensors
-        ),
-        statements=tuple(
-            replace(
-                s,
-                subscripts=tuple(change(e) for e in s.subscripts),
-                value=change(s.value),
-                reduction=None if s.reduction is None else replace(s.reduction, init=change(s.reduction.init)),
-                where=tuple(change_where(w) for w in s.where),
-            )
-            for s in program.statements
-        ),
+        s,
+        subscripts=tuple(map(change, s.subscripts)),
+        value=change(s.value),
+        reduction=None if s.reduction is None else replace(s.reduction, init=change(s.reduction.init)),
+        where=tuple(map(change_where, s.where)),
     )
 
 
@@ -321,6 +322,11 @@ def statement_expressions(s: Statement) -> list[Expr]:
             case Exists():
                 found.append(clause.value)
     return found
+
+
+def statement_reads(s: Statement) -> list[Read]:
+    """The reads of all of them."""
+    return [r for e in statement_expressions(s) for r in reads(e)]
 
 
 def find_sizes(statements: Iterable[Statement], tensors: Iterable[Tensor]) -> set[str]:

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Literal
 
-from polyc.ir.expr import Call, Const, Expr, Index, Pad, PadMode, Read, Select, children, walk
+from polyc.ir.expr import Call, Const, Expr, Index, Pad, PadMode, Read, Select, children, reads, walk
 from polyc.ir.program import Exists, Statement
+from polyc.ir.simplify import difference
 from polyc.ir.types import BOOL
 from polyc.records import dataclass, replace
 
@@ -135,3 +136,10 @@ def join_conditions(conditions: tuple[tuple[Expr, bool], ...]) -> Expr | None:
         literal = condition if holds else Call("not", (condition,))
         result = literal if result is None else Call("and", (result, literal))
     return result
+
+
+def own_distances(s: Statement) -> list[tuple[int | None, ...]]:
+    """By how much elements of its target that a statement reads lie in front of the one that it writes (negative) or behind it
+    along each dimension; None where that is no constant."""
+    own = dict.fromkeys(read for read in reads(s.value) if read.tensor == s.target)
+    return [tuple(map(difference, read.subscripts, s.subscripts)) for read in own]

@@ -80,6 +80,14 @@ class DType:
     def is_signed(self) -> bool:
         return self.kind in "ifc"
 
+    @property
+    def limits(self) -> tuple[int, int]:
+        """The least and the greatest value of an integer type, or of bool."""
+        if self.kind == "b":
+            return 0, 1
+        low = -(1 << (self.bits - 1)) if self.is_signed else 0
+        return low, low + (1 << self.bits) - 1
+
     def __str__(self) -> str:
         return self.name
 

@@ -270,8 +270,5 @@ def _check_call(node: Call, operands: list[DType]) -> Iterator[Problem]:
 def _fits(constant: Const) -> bool:
     if constant.dtype.is_float or constant.dtype.is_complex:
         return True
-    if constant.dtype == BOOL:
-        return constant.value in (0, 1)
-    low = -(1 << (constant.dtype.bits - 1)) if constant.dtype.is_signed else 0
-    high = 1 << (constant.dtype.bits - (1 if constant.dtype.is_signed else 0))
-    return constant.value == constant.value and low <= constant.value < high and int(constant.value) == constant.value
+    low, high = constant.dtype.limits
+    return low <= constant.value <= high and int(constant.value) == constant.value

@@ -60,12 +60,9 @@ def _hull(a: ValueInterval, b: ValueInterval) -> ValueInterval:
 
 def _type_interval(dtype: DType, sizes: Sizes) -> ValueInterval:
     """The values of an integer type; floats (truncated by a cast) may be anything."""
-    if dtype.kind == "b":
-        return ValueInterval(sizes.constant(0), sizes.constant(1))
-    if not dtype.is_integer:
+    if not dtype.is_integer and dtype.kind != "b":
         return ValueInterval()
-    low = -(1 << (dtype.bits - 1)) if dtype.is_signed else 0
-    high = (1 << (dtype.bits - (1 if dtype.is_signed else 0))) - 1
+    low, high = dtype.limits
     return ValueInterval(sizes.constant(low), sizes.constant(high))
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 
 import islpy
@@ -20,6 +20,12 @@ class Interval:
     lower: Expr
     extent: Expr
 
+    @property
+    def values(self) -> range:
+        """All of them, where both are numbers."""
+        first = evaluate(self.lower, {})
+        return range(first, first + evaluate(self.extent, {}))
+
 
 @dataclass(frozen=True, slots=True)
 class GuardedSubscript:
@@ -34,6 +40,12 @@ class GuardedSubscript:
     dimension: int
     condition: Expr | None
     shown: tuple[str, int] | None = None
+
+    def map(self, change: Callable[[Expr], Expr]) -> GuardedSubscript:
+        """The guard with `change` applied to its read, which stays one, and to its condition."""
+        read = change(self.read)
+        assert isinstance(read, Read)
+        return replace(self, read=read, condition=None if self.condition is None else change(self.condition))
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -61,6 +73,10 @@ class Ranges:
     checks: tuple[HostCheck, ...] = ()
     warnings: tuple[Diagnostic, ...] = ()
     typical: dict[str, int] = field(default_factory=dict)
+
+    def trips(self, statement: str) -> dict[str, int | None]:
+        """How many values the indices of a statement have, by estimate; None where it depends on sizes that are not known."""
+        return {i: estimate_extent(own.extent, self.typical) for i, own in self.statements[statement].indices.items()}
 
 
 def assume_sizes(ranges: Ranges, defined: Sequence[tuple[str, Expr]], typical: Mapping[str, int]) -> Ranges:

@@ -9,8 +9,8 @@ constants leave the tree (their loops go, their tensor becomes an argument in pa
 
 from __future__ import annotations
 
-from polyc.ir.expr import Read, index_names, reads
-from polyc.ir.program import Program, RangeClause, Statement, statement_expressions
+from polyc.ir.expr import index_names
+from polyc.ir.program import Program, RangeClause, Statement, statement_reads
 from polyc.ir.simplify import simplify_int
 from polyc.ir.types import DType
 from polyc.poly.domains import fills_box
@@ -70,11 +70,6 @@ def hoist_constants(scop: Scop, rows: Node, constants: frozenset[str]) -> tuple[
     if kept is None:
         return scop, rows, ()
     return extract_scop(program, ranges, scop), kept, prepared
-
-
-def statement_reads(s: Statement) -> list[Read]:
-    """Reads of the value, the left subscripts, the initial value and the where clauses."""
-    return [r for e in statement_expressions(s) for r in reads(e)]
 
 
 def _find_constant_statements(program: Program, ranges: Ranges, constants: frozenset[str]) -> list[Statement]:

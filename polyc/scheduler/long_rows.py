@@ -7,8 +7,6 @@ register tiles of P run over whole images.  Only where both stand in loops apart
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from polyc.diagnostics import Remark, UnsupportedError
 from polyc.ir.expr import Const, Index, Read, index_names, walk
 from polyc.ir.program import Program, Statement
@@ -20,14 +18,20 @@ from polyc.poly.scop import Scop
 from polyc.scheduler.contractions.choice import choose
 from polyc.scheduler.contractions.contraction import find_contraction
 from polyc.scheduler.distribute import distribute_bands
-from polyc.scheduler.rewriting.merge_indices import Groups, Pair, connected_pairs, find_pairs, nest_groups, rewrite_pairs
+from polyc.scheduler.rewriting.merge_indices import (
+    ByteStrides,
+    Groups,
+    Pair,
+    connected_pairs,
+    find_pairs,
+    nest_groups,
+    rewrite_pairs,
+)
 from polyc.scheduler.rows.ilp import schedule_statements
 from polyc.target import Target
 
-Strides = Mapping[str, tuple[int | None, ...] | None]
 
-
-def join_long_rows(scop: Scop, strides: Strides, groups: Groups, target: Target) -> tuple[Scop, Groups, list[Remark]]:
+def join_long_rows(scop: Scop, strides: ByteStrides, groups: Groups, target: Target) -> tuple[Scop, Groups, list[Remark]]:
     """`scop` and what indices were merged into (`groups` so far), with rows that only other loops write as one; `strides`: of
     arguments, in bytes, in their merged dimensions."""
     program, ranges = scop.program, scop.ranges
@@ -41,17 +45,17 @@ def join_long_rows(scop: Scop, strides: Strides, groups: Groups, target: Target)
         rows = distribute_bands(schedule_statements(scop, dependences), scop, target)
     except UnsupportedError:
         return scop, groups, []
-    if not all(_stand_apart(rows, s, reader, scop) for s in keeping.values() for reader in _readers(program, s.target)):
+    if not all(_stand_apart(rows, s, reader, scop) for s in keeping.values() for reader in program.readers(s.target)):
         return scop, groups, []
     joined, joined_ranges, own, remarks = rewrite_pairs(program, ranges, dims, keeping=keeping.keys())
     new = extract_scop(joined, joined_ranges)
-    readers = [reader.name for s in keeping.values() for reader in _readers(program, s.target)]
+    readers = [reader.name for s in keeping.values() for reader in program.readers(s.target)]
     if not all(_is_faster(name, scop, new, target) for name in readers):
         return scop, groups, []
     return new, nest_groups(own, groups), remarks
 
 
-def _find_writers(program: Program, ranges: Ranges, strides: Strides) -> tuple[dict[str, Statement], set[Pair]]:
+def _find_writers(program: Program, ranges: Ranges, strides: ByteStrides) -> tuple[dict[str, Statement], set[Pair]]:
     """Statements that alone could not write their target as one row, and the pairs of dimensions that are one with them."""
     keeping = {s.name: s for s in program.statements if _may_keep(s, program, ranges)}
     while keeping:
@@ -73,17 +77,9 @@ def _may_keep(s: Statement, program: Program, ranges: Ranges) -> bool:
     """Whether a statement defines a temporary element by element that sums alone read, each element for several results."""
     if s.reduction is not None or not s.has_plain_left or ranges.statements[s.name].guards:
         return False
-    readers = _readers(program, s.target)
+    readers = program.readers(s.target)
     alone = len(program.writers()[s.target]) == 1 and program.tensor(s.target).role == "temporary"
     return alone and bool(readers) and all(_reads_again(r, s.target, ranges) for r in readers)
-
-
-def _readers(program: Program, tensor: str) -> list[Statement]:
-    def reads(s: Statement) -> bool:
-        exprs = (s.value, *s.subscripts, *(() if s.reduction is None else (s.reduction.init,)))
-        return any(isinstance(n, Read) and n.tensor == tensor for e in exprs for n in walk(e))
-
-    return [s for s in program.statements if reads(s)]
 
 
 def _reads_again(s: Statement, tensor: str, ranges: Ranges) -> bool:

@@ -6,12 +6,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from polyc.ir.expr import Const, Expr, Index, Read, Size, int_const, reads, walk
-from polyc.ir.program import Program, Return, Role, Tensor, find_sizes
+from polyc.ir.program import Program, Return, Role, Tensor, find_sizes, statement_reads
 from polyc.ir.signature import ArraySpec, Signature
 from polyc.poly.scop import Scop, ScopStatement
 from polyc.poly.storage import Folding, Panel, panel_shape
 from polyc.poly.tree import Plan, PlanLeaf, PlanLoop, PlanSequence, plan_statements
-from polyc.scheduler.constants import Prepared, statement_reads
+from polyc.scheduler.constants import Prepared
 
 
 def add_constants(signature: Signature, scop: Scop, storage: Mapping[str, Folding]) -> Signature:

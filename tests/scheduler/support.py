@@ -11,6 +11,7 @@ import numpy as np
 
 from polyc import driver
 from polyc.config import Options
+from polyc.diagnostics import Remark
 from polyc.frontends.tc import read_tc
 from polyc.ir.expr import evaluate, int_const
 from polyc.ir.interpret_loops import interpret_loops
@@ -21,6 +22,7 @@ from polyc.ir.tolerance import check_results, expect_results
 from polyc.ir.verify_loops import verify_loops
 from polyc.poly.infer import infer_ranges
 from polyc.poly.ranges import Ranges
+from polyc.scheduler.rewriting.pipeline import PROGRAM, ProgramContext, begin
 from polyc.target import X86_64_V4, Target
 
 NOT_TILED = Options(tile=False, vectorize=False, parallel=False)
@@ -35,6 +37,14 @@ def infer(program: Program, **sizes: int) -> tuple[Program, Ranges]:
     """The program at these sizes (others stay symbolic) and its ranges: what the passes of programs take."""
     sized = define_sizes(specialize_sizes(program, {n: int_const(v) for n, v in sizes.items()}))
     return sized, infer_ranges(sized)
+
+
+def run_pass(name: str, program: Program, ranges: Ranges) -> tuple[Program, Ranges, list[Remark]]:
+    """A program after one pass of its level, with the remarks of that."""
+    context = ProgramContext(Options(), X86_64_V4, frozenset(), 0, False, [])
+    (step,) = (p for p in PROGRAM.passes if p.name == name)
+    state = step.run(begin(program, ranges, None), context)
+    return state.program, state.ranges, context.remarks
 
 
 def statements(program: Program) -> list[str]:

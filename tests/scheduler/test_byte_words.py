@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 
 import polyc
-from polyc.scheduler.rewriting.rules.byte_words import pack_byte_words
 from tests.oracle.programs import agree
-from tests.scheduler.support import infer, read, statements
+from tests.scheduler.support import infer, read, run_pass, statements
 
 MATRICES = "def f({a}(M,K) A, {b}(K,N) B) -> (Y) {{ Y(m,n) +=! int32(A(m,k)) * int32(B(k,n)) }}"
 IMAGES = "def f({a}(C,H,W) X, {b}(M,C,R,S) F) -> (Y) {{ Y(m,h,w) +=! int32(X(c,h+r,w+s)) * int32(F(m,c,r,s)) }}"
@@ -50,7 +49,7 @@ def is_packed(op: polyc.Operator, arrays: list[np.ndarray]) -> bool:
 
 def test_before_and_after():
     program, ranges = infer(read(SIGNED), M=20, K=32, N=40)
-    new, _, remarks = pack_byte_words(program, ranges)
+    new, _, remarks = run_pass("byte-words", program, ranges)
     assert [line.partition(":")[2].partition(" init")[0].strip() for line in statements(new)][2:] == [
         "Y.words[m, n] += dot4u8s8(Y.unsigned[m, k.word], Y.signed[k.word, n])",
         "Y.moved[n] += dot4u8s8(16843009:i32, Y.signed[k.word, n])",
@@ -82,7 +81,7 @@ def test_images(a: str, b: str, source: str):
 @pytest.mark.parametrize("name", OTHERS)
 def test_what_stays(name: str):
     program, ranges = infer(read(OTHERS[name]), M=20, K=32, N=24)
-    assert pack_byte_words(program, ranges) == (program, ranges, [])
+    assert run_pass("byte-words", program, ranges) == (program, ranges, [])
 
 
 def test_einsum_of_bytes():

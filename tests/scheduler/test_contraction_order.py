@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 
 import polyc
-from polyc.scheduler.rewriting.rules.contraction_order import order_contractions
 from tests.oracle.programs import agree, draw
-from tests.scheduler.support import check, infer, read, statements
+from tests.scheduler.support import check, infer, read, run_pass, statements
 
 CHAINED = "def f(float(I,J) A, float(J,K) B, float(K,L) C) -> "
 CHAIN = CHAINED + "(Y) { Y(i,l) +=! A(i,j) * B(j,k) * C(k,l) }"
@@ -50,7 +49,7 @@ def is_ordered(lowered: polyc.Lowered) -> bool:
 
 def test_before_and_after():
     program, ranges = infer(read(CHAIN), I=40, J=30, K=20, L=50)
-    new, _, remarks = order_contractions(program, ranges)
+    new, _, remarks = run_pass("order-contractions", program, ranges)
     assert statements(new) == [
         "S0_product0(i, k, j): Y.product0[i, k] += A[i, j] * B[j, k] init 0.0",
         "S0(i, l, k): Y[i, l] += Y.product0[i, k] * C[k, l] init 0.0",
@@ -60,7 +59,7 @@ def test_before_and_after():
 
 def test_the_order_follows_the_sizes():
     for sizes, first in (({"I": 2, "L": 90}, "Y.product0[i, k]"), ({"I": 90, "L": 2}, "Y.product0[j, l]")):
-        new, _, _ = order_contractions(*infer(read(CHAIN), J=40, K=40, **sizes))
+        new, _, _ = run_pass("order-contractions", *infer(read(CHAIN), J=40, K=40, **sizes))
         assert first in statements(new)[0]
 
 
@@ -73,7 +72,7 @@ def test_every_form(name: str):
 @pytest.mark.parametrize("name", OTHERS)
 def test_what_stays(name: str):
     program, ranges = infer(read(OTHERS[name]), **SIZES)
-    assert order_contractions(program, ranges) == (program, ranges, [])
+    assert run_pass("order-contractions", program, ranges) == (program, ranges, [])
 
 
 @pytest.mark.parametrize("dtype", ["int8", "int64", "float16", "bfloat16", "double", "bool"])

@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 
 import polyc
-from polyc.scheduler.rewriting.rules.factors import factor_sums
 from tests.oracle.programs import agree, draw
-from tests.scheduler.support import check, infer, read, statements
+from tests.scheduler.support import check, infer, read, run_pass, statements
 
 HEAD = "def f(float(M,K) A, float(K,N) B, float(M) s, float(N) t) -> (C) { "
 ROW = HEAD + "C(i,j) +=! A(i,k) * B(k,j) * s(i) }"
@@ -42,7 +41,7 @@ OTHERS = {
 
 def test_before_and_after():
     program, ranges = infer(read(ROW), M=3, K=9, N=4)
-    new, _, remarks = factor_sums(program, ranges)
+    new, _, remarks = run_pass("factor-sums", program, ranges)
     assert statements(new) == [
         "S0_sum(i, j, k): C.sum[i, j] += A[i, k] * B[k, j] init 0.0",
         "S0(i, j): C[i, j] = C.sum[i, j] * s[i]",
@@ -62,13 +61,13 @@ def test_every_form(name: str):
 @pytest.mark.parametrize("name", OTHERS)
 def test_what_stays(name: str):
     program, ranges = infer(read(OTHERS[name]), M=6, K=9, N=5)
-    assert factor_sums(program, ranges) == (program, ranges, [])
+    assert run_pass("factor-sums", program, ranges) == (program, ranges, [])
 
 
 def test_sums_of_few_or_no_terms_stay():
     for k in (0, 1, 7, None):
         program, ranges = infer(read(ROW), M=6, N=5, **({} if k is None else {"K": k}))
-        assert factor_sums(program, ranges)[2] == []
+        assert run_pass("factor-sums", program, ranges)[2] == []
 
 
 def test_switches():

@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 
 import polyc
-from polyc.scheduler.rewriting.rules.gathered_windows import gather_windows
 from tests.oracle.programs import agree, draw
-from tests.scheduler.support import check, check_each, infer, read, statements
+from tests.scheduler.support import check, check_each, infer, read, run_pass, statements
 
 HEAD = "def f(float(K,P) G, float(K,M,R) W) -> (Y) { "
 ONE = HEAD + "Y(m,p+r) +=! G(k,p) * W(k,m,r) }"
@@ -55,10 +54,10 @@ def is_gathered(lowered: polyc.Lowered) -> bool:
 
 def test_before_and_after():
     program, ranges = infer(read(ONE), **own_sizes(ONE))
-    assert statements(gather_windows(program, ranges)[0]) == [
+    assert statements(run_pass("gather-windows", program, ranges)[0]) == [
         "S0(m, p.place, r, k): Y[m, p.place] += pad(G[k, p.place - r], 0.0) * W[k, m, r] init 0.0"
     ]
-    new, _, remarks = gather_windows(*infer(read(TWO), **own_sizes(TWO)))
+    new, _, remarks = run_pass("gather-windows", *infer(read(TWO), **own_sizes(TWO)))
     assert statements(new) == [
         "S0_phases(m, p.place, r.phase, r, k): Y.phases[m, p.place, r.phase] += "
         "pad(G[k, p.place - r], 0.0) * W[k, m, 2 * r + r.phase] init 0.0",
@@ -79,7 +78,7 @@ def test_windows_of_few_channels(name: str):
 def test_windows_of_few_channels_that_are_as_long_as_the_row_stay():
     for channels, is_worth_it in ((3, False), (8, True)):
         program, ranges = infer(read(ONE), **own_sizes(ONE, K=channels, P=30, R=30))
-        assert bool(gather_windows(program, ranges)[2]) == is_worth_it
+        assert bool(run_pass("gather-windows", program, ranges)[2]) == is_worth_it
 
 
 @pytest.mark.parametrize(("name", "width"), [(name, w) for name in WINDOWS for w in range(STRIDES.get(name, 2), 6)])
@@ -101,7 +100,7 @@ def test_loops(name: str):
 @pytest.mark.parametrize("name", OTHERS)
 def test_what_stays(name: str):
     program, ranges = infer(read(OTHERS[name]), **own_sizes(OTHERS[name]))
-    assert gather_windows(program, ranges) == (program, ranges, [])
+    assert run_pass("gather-windows", program, ranges) == (program, ranges, [])
 
 
 @pytest.mark.parametrize("dtype", ["int8", "int64", "float16", "double"])

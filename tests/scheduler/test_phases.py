@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from polyc.scheduler.rewriting.rules.phases import separate_phases
-from tests.scheduler.support import check, infer, read, statements
+from tests.scheduler.support import check, infer, read, run_pass, statements
 
 HEAD = "def f(float(H,W) X, float(2,4) P, float(3,4) Q) -> (Y) { "
 
@@ -35,7 +34,7 @@ OTHERS = {
 
 def test_before_and_after():
     program, ranges = infer(read(PHASES["one dimension"]), H=5, W=40)
-    new, _, remarks = separate_phases(program, ranges)
+    new, _, remarks = run_pass("separate-phases", program, ranges)
     assert statements(new) == [
         "S0_phases(q, i, j, b): Y.phases[q, i, j] += X[i, j + b] * Q[q, b] init 0.0",
         "S0(i, j, q): Y[i, 3 * j + q] = Y.phases[q, i, j]",
@@ -58,4 +57,4 @@ def test_windows_that_meet_in_another_dimension_are_summed_up(form: str):
 @pytest.mark.parametrize("name", OTHERS)
 def test_what_stays(name: str):
     program, ranges = infer(read(OTHERS[name]), H=5, W=40, C=16)
-    assert separate_phases(program, ranges) == (program, ranges, [])
+    assert run_pass("separate-phases", program, ranges) == (program, ranges, [])

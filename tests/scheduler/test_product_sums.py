@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from polyc.scheduler.rewriting.rules.product_sums import separate_products
-from polyc.scheduler.rewriting.stored_operands import store_operands
-from tests.scheduler.support import check, infer, read, statements
+from polyc.scheduler.rewriting.precompute import store_operands
+from tests.scheduler.support import check, infer, read, run_pass, statements
 
 HEAD = "def f(float(M,K) A, float(K,N) B, float(M,K) C, float(K,N) D, float(M,M) S, float(M,N) Y) -> (O) { "
 
@@ -41,12 +40,12 @@ def test_products_one_after_the_other(name: str) -> None:
 @pytest.mark.parametrize("name", TOGETHER)
 def test_what_stays_together(name: str) -> None:
     program, ranges = infer(read(TOGETHER[name]), M=45, K=18, N=47)
-    assert separate_products(program, ranges)[0] is program
+    assert run_pass("separate-products", program, ranges)[0] is program
 
 
 def test_products_before_and_after() -> None:
     program, ranges = infer(read(SEPARATE["two"]), M=45, K=18, N=47)
-    assert statements(separate_products(program, ranges)[0]) == [
+    assert statements(run_pass("separate-products", program, ranges)[0]) == [
         "S0_product0(i, j, k): O.product0[i, j] += A[i, k] * B[k, j] init 0.0",
         "S0(i, j, k): O[i, j] += C[i, k] * D[k, j] init O.product0[i, j]",
     ]
@@ -62,8 +61,8 @@ def test_operands_made_of_several_reads(name: str) -> None:
 def test_one_operand_read_twice_is_stored_once() -> None:
     program, ranges = infer(read(STORED["with itself"]), M=45, K=18, N=47)
     assert statements(store_operands(program, ranges)[0])[:2] == [
-        "S0_operand0(i, k): O.operand0[i, k] = A[i, k] - C[i, k]",
-        "S0(i, j, k): O[i, j] += O.operand0[i, k] * O.operand0[j, k] init 0.0",
+        "S0_operand(i, k): O.operand[i, k] = A[i, k] - C[i, k]",
+        "S0(i, j, k): O[i, j] += O.operand[i, k] * O.operand[j, k] init 0.0",
     ]
 
 

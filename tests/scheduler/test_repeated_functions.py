@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from polyc.scheduler.rewriting.repeated_functions import store_repeated_functions
+from polyc.scheduler.rewriting.precompute import store_repeated_functions
 from tests.scheduler.support import check, infer, read, statements
 
 STORED = {

@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 
 import polyc
-from polyc.scheduler.rewriting.rules.windows import separate_windows
 from tests.oracle.programs import agree, draw
-from tests.scheduler.support import check, check_each, infer, read, statements
+from tests.scheduler.support import check, check_each, infer, read, run_pass, statements
 
 HEAD = "def f(float(H,W) X, float(I) P, float(J) Q) -> (Y) { "
 SUM = HEAD + "Y(h,w) +=! X(h+i,w+j) where i in 0:5, j in 0:4 }"
@@ -47,7 +46,7 @@ SIZES = {"H": 17, "W": 41, "I": 5, "J": 4}
 
 def test_before_and_after():
     program, ranges = infer(read(WINDOWS["weighted"]), **SIZES)
-    new, _, remarks = separate_windows(program, ranges)
+    new, _, remarks = run_pass("separate-windows", program, ranges)
     assert statements(new) == [
         "S0_part(h.window, w, j): Y.part[h.window, w] += X[h.window, w + j] * Q[j] init 0.0",
         "S0(h, w, i): Y[h, w] += Y.part[h + i, w] * P[i] init 0.0",
@@ -59,7 +58,7 @@ def test_the_first_pass_is_done_once_for_results_that_share_it():
     text = "def f(float(H,W) X, float(2,5) P, float(3,4) Q) -> (Y) { Y(p,h,q,w) +=! X(h+i,w+j) * P(p,i) * Q(q,j) }"
     check(text, SIZES)
     program, ranges = infer(read(text), **SIZES)
-    new, _, _ = separate_windows(program, ranges)
+    new, _, _ = run_pass("separate-windows", program, ranges)
     assert statements(new) == [
         "S0_part(p, h, w.window, i): Y.part[p, h, w.window] += X[h + i, w.window] * P[p, i] init 0.0",
         "S0(p, h, q, w, j): Y[p, h, q, w] += Y.part[p, h, w + j] * Q[q, j] init 0.0",
@@ -76,7 +75,7 @@ def test_every_form(name: str):
 @pytest.mark.parametrize("name", OTHERS)
 def test_what_stays(name: str):
     program, ranges = infer(read(OTHERS[name]), **({"H": 19, "W": 40, "K": 9, "L": 9} if name == "data" else SIZES))
-    assert separate_windows(program, ranges) == (program, ranges, [])
+    assert run_pass("separate-windows", program, ranges) == (program, ranges, [])
 
 
 def test_three_sums_over_two_arrays_share_their_loads_in_the_first_pass():
@@ -89,7 +88,7 @@ def test_three_sums_over_two_arrays_share_their_loads_in_the_first_pass():
 def test_three_dimensions():
     text = "def f(float(A,B,C) X) -> (Y) { Y(a,b,c) max=! X(a+i,b+j,c+k) where i in 0:3, j in 0:3, k in 0:3 }"
     program, ranges = infer(read(text), A=9, B=10, C=20)
-    assert len(separate_windows(program, ranges)[0].statements) == 3
+    assert len(run_pass("separate-windows", program, ranges)[0].statements) == 3
     check(text, {"A": 9, "B": 10, "C": 20})
 
 

@@ -1,35 +1,8 @@
-"""Reductions over no index are assignments."""
+"""Chains of updates, and hundreds of statements."""
 
 import numpy as np
-import pytest
 
 import polyc
-from polyc.poly.infer import infer_ranges
-from polyc.scheduler.rewriting.single_values import assign_single_values
-
-
-def rewritten(text: str):
-    program = polyc.compile(text).program
-    return assign_single_values(program, infer_ranges(program))
-
-
-def test_adding_one_value_for_each_element_is_an_assignment():
-    found = rewritten("def f(float(M, N) A, float(N, M) B) -> (y) { y(i, j) = A(i, j)  y(j, i) += B(i, j) }")
-    assert all(s.reduction is None for s in found.statements)
-
-
-@pytest.mark.parametrize(
-    "body",
-    [
-        "y(i) = A(i)  y(i) += A(i) where i in 1:N",  # the other elements stay
-        "y(i) = A(i)  y(i) += A(i) where i < 3",
-        "y(i) = A(i)  y(i) += A(i) * A(j)",
-        "y(i) = A(i)  y(N - 1 - i) += A(i)",
-    ],
-)
-def test_what_combines_more_or_less_than_one_value_stays_a_reduction(body):
-    found = rewritten(f"def f(float(N) A) -> (y) {{ {body} }}")
-    assert found.statements[-1].reduction is not None
 
 
 def test_a_chain_of_updates_is_computed_as_written():

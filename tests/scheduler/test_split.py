@@ -35,9 +35,9 @@ def is_split(text: str, **sizes: int) -> bool:
 def test_before_and_after():
     new, ranges = split_text(SUM, N=BIG)
     partial, whole = statements(new)
-    assert partial == f"S0_part(i.chunk, i.in): s.part.S0[i.chunk] += X[i.chunk * {CHUNK_POINTS} + i.in] init 0.0"
-    assert whole == "S0(i.chunk): s[] += s.part.S0[i.chunk] init 0.0"
-    chunks = ranges.statements["S0"].indices["i.chunk"].extent
+    assert partial == f"S0_part(i.block, i.in): s.part[i.block] += X[i.block * {CHUNK_POINTS} + i.in] init 0.0"
+    assert whole == "S0(i.block): s[] += s.part[i.block] init 0.0"
+    chunks = ranges.statements["S0"].indices["i.block"].extent
     assert chunks == Const(BIG // CHUNK_POINTS)
 
 
@@ -74,7 +74,7 @@ def test_recurrences_stay():
 
 def test_the_initial_value_belongs_to_the_second_stage():
     new, _ = split_text("def f(float(N) X) -> (s) { s += X(i) }", N=BIG)
-    assert statements(new)[1] == "S0(i.chunk): s[] += s.part.S0[i.chunk] init s.in[]"
+    assert statements(new)[1] == "S0(i.block): s[] += s.part[i.block] init s.in[]"
 
 
 PROGRAMS = {
@@ -122,7 +122,7 @@ def test_a_sum_along_windows_is_split_again(monkeypatch: pytest.MonkeyPatch):
 def test_chunks_do_not_depend_on_the_other_extents_beyond_their_product(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(split, "CHUNK_POINTS", 1 << 8)
     _, ranges = split_text("def f(float(M,N) X) -> (s) { s +=! X(i,j) }", M=1 << 10, N=1 << 8)
-    assert set(ranges.statements["S0_part"].indices) == {"i.chunk", "j"}  # chunks of one i have no index inside
+    assert set(ranges.statements["S0_part"].indices) == {"i.block", "j"}  # chunks of one i have no index inside
 
 
 def test_long_sums_of_many_results_are_cut_where_these_make_few_tasks():
@@ -138,8 +138,8 @@ def test_long_sums_of_many_results_are_cut_where_these_make_few_tasks():
     centred = "def f(float(M,K) A, float(M) x) -> (y) { y(m) +=! A(m,k) - x(m) }"
     assert not is_split(centred, M=128, K=1 << 15)
     new, ranges = split_text(product, M=64, N=64, K=1 << 16)
-    assert statements(new)[0].startswith("S0_part(k.chunk, m, n, k.in): C.part.S0[k.chunk, m, n] += ")
-    assert [str(i.extent.value) for i in ranges.tensors["C.part.S0"]] == ["32", "64", "64"]
+    assert statements(new)[0].startswith("S0_part(k.block, m, n, k.in): C.part[k.block, m, n] += ")
+    assert [str(i.extent.value) for i in ranges.tensors["C.part"]] == ["32", "64", "64"]
 
 
 def test_the_parts_of_a_cut_sum_run_in_parallel():

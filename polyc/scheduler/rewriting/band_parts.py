@@ -14,11 +14,10 @@ from dataclasses import replace
 from polyc.diagnostics import Remark
 from polyc.ir.expr import Expr, Select, reads
 from polyc.ir.graphs import find_components
-from polyc.ir.program import Program, Statement
+from polyc.ir.program import Program, Statement, all_reads
 from polyc.poly import isl
 from polyc.poly.domains import convex_pieces, has_divs, longest_run, subtract_domain
 from polyc.poly.ranges import Ranges, StatementRanges, estimate_extent
-from polyc.scheduler.rewriting.rules.blocks import all_reads
 
 MINIMUM_SHARE = 4
 """Rows are at least so many times as long as the band is wide."""

@@ -8,23 +8,24 @@ is rewritten: the entry point looks at the strides of the call, and takes other 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from itertools import pairwise
 
-from polyc.ir.expr import Call, Cast, Expr, Index, Pad, Read, Size, children, int_const, walk
-from polyc.ir.loops import Fold, If, Loop, LoopNest, Node
-from polyc.ir.program import Program, Statement
+from polyc.ir.expr import Call, Cast, Expr, Size, children, int_const, operands_of, walk
+from polyc.ir.loops import Fold, Loop, LoopNest
+from polyc.ir.program import Program, Statement, statement_expressions
 from polyc.ir.signature import Signature
+from polyc.ir.walk import walk_nodes
 from polyc.poly.domains import is_box
 from polyc.poly.ranges import Interval, Ranges
-from polyc.scheduler.accesses import loose_indices
+from polyc.scheduler.rewriting.merge_indices import Pair, accesses_of, uses_of_pairs
 
 
 def find_folds(program: Program, ranges: Ranges, signature: Signature, nest: LoopNest) -> tuple[Fold, ...]:
     """Pairs of sizes that may be 1 and their product instead, with the strides under which they may."""
     found: list[Fold] = []
+    parallel = [node for node in walk_nodes(nest.body) if isinstance(node, Loop) and node.kind == "parallel"]
     for first, second in foldable_sizes(program, ranges):
-        is_shared = any(_mentions_size(bound, {first}) for bound in _parallel_bounds(nest.body))
+        is_shared = any(_mentions_size(loop.lower, {first}) or _mentions_size(loop.upper, {first}) for loop in parallel)
         extents = (e for b in nest.buffers if b.space != "argument" for e in b.shape)
         if is_shared and any(_mentions_size(e, {first, second}) for e in extents):
             continue
@@ -66,56 +67,35 @@ def _is_foldable(program: Program, ranges: Ranges, first: str, second: str) -> b
         return False
     if any(_mentions_size(check.condition, sizes) for check in ranges.checks):
         return False
-    pairs: dict[str, set[int]] = {}
+    pairs: set[Pair] = set()
     for t in program.tensors:
         if t.name not in ranges.tensors:
             return False
-        intervals, own = ranges.tensors[t.name], set[int]()
-        for d, interval in enumerate(intervals):
-            if d - 1 in own:
-                continue
-            if tuple(intervals[d : d + 2]) == whole:
-                own.add(d)
-            elif _mentions_size(interval.lower, sizes) or _mentions_size(interval.extent, sizes):
-                return False
-        pairs[t.name] = own
+        intervals = ranges.tensors[t.name]
+        own = {d for d in range(t.rank - 1) if intervals[d : d + 2] == whole}
+        if any(
+            _mentions_size(e, sizes)
+            for d, interval in enumerate(intervals)
+            if d not in own and d - 1 not in own
+            for e in (interval.lower, interval.extent)
+        ):
+            return False
+        pairs |= {(t.name, d) for d in own}
     return all(_keeps_together(s, ranges, whole, pairs, sizes) for s in program.statements)
 
 
-def _keeps_together(
-    s: Statement, ranges: Ranges, whole: tuple[Interval, Interval], pairs: dict[str, set[int]], sizes: set[str]
-) -> bool:
+def _keeps_together(s: Statement, ranges: Ranges, whole: tuple[Interval, Interval], pairs: set[Pair], sizes: set[str]) -> bool:
     """Whether a statement uses indices over the two sizes side by side, in the two dimensions, and nowhere else."""
     own = ranges.statements[s.name]
     if own.guards or own.region is not None or s.where or not is_box(own.domain, own.indices, s.indices):
         return False
-    left = set(s.left_indices)
-    outer, inner = ({i for i, interval in own.indices.items() if interval == w} for w in whole)
-    others = (i for i in own.indices if i not in outer | inner)
-    if any(_mentions_size(e, sizes) for i in others for e in (own.indices[i].lower, own.indices[i].extent)):
+    others = {i: interval for i, interval in own.indices.items() if interval not in whole}
+    if any(_mentions_size(e, sizes) for interval in others.values() for e in (interval.lower, interval.extent)):
         return False
-    partner: dict[str, str] = {}
-    exprs = [s.value, *s.subscripts, *(() if s.reduction is None else (s.reduction.init,))]
-    accesses = [Read(s.target, s.subscripts), *(n for e in exprs for n in walk(e) if isinstance(n, Read))]
-    if any(isinstance(n, Pad) for e in exprs for n in walk(e)) or any(
-        _tells_apart(e, (whole[0].extent, whole[1].extent)) for e in exprs
-    ):
+    if any(_tells_apart(e, (whole[0].extent, whole[1].extent)) for e in statement_expressions(s)):
         return False
-    if any(name in outer | inner for e in (exprs[0], *exprs[1 + len(s.subscripts) :]) for name in loose_indices(e)):
-        return False
-    for access in accesses:
-        for d, subscript in enumerate(access.subscripts):
-            if d in pairs[access.tensor]:
-                a, b = subscript, access.subscripts[d + 1]
-                if not (isinstance(a, Index) and isinstance(b, Index) and a.name in outer and b.name in inner):
-                    return False
-                if partner.setdefault(a.name, b.name) != b.name or partner.setdefault(b.name, a.name) != a.name:
-                    return False
-            elif d - 1 not in pairs[access.tensor] and any(
-                isinstance(n, Index) and n.name in outer | inner for n in walk(subscript)
-            ):
-                return False
-    return (outer | inner) == partner.keys() and all((a in left) == (b in left) for a, b in partner.items())
+    together, misused = uses_of_pairs(s, own, accesses_of(s), pairs, ranges)
+    return not misused and {i for pair in together for i in pair} == own.indices.keys() - others.keys()
 
 
 def _tells_apart(expr: Expr, sizes: tuple[Expr, Expr]) -> bool:
@@ -124,35 +104,16 @@ def _tells_apart(expr: Expr, sizes: tuple[Expr, Expr]) -> bool:
         case Size():
             return expr in sizes
         case Call("mul"):
-            factors = list(_factors(expr))
+            # Sizes are factors of integers as they are, or converted.
+            factors = [
+                f.value if isinstance(f, Cast) and isinstance(f.value, Size) and f.dtype.is_integer else f
+                for f in operands_of(expr, "mul")
+            ]
             counts = [factors.count(size) for size in sizes]
             return counts[0] != counts[1] or any(_tells_apart(f, sizes) for f in factors if f not in sizes)
         case _:
             return any(_tells_apart(e, sizes) for e in children(expr))
 
 
-def _factors(expr: Expr) -> Iterator[Expr]:
-    """Factors of a product; sizes as they are where they are factors of integers."""
-    match expr:
-        case Call("mul", args):
-            for a in args:
-                yield from _factors(a)
-        case Cast(Size() as size, dtype) if dtype.is_integer:
-            yield size
-        case _:
-            yield expr
-
-
 def _mentions_size(expr: Expr, sizes: set[str]) -> bool:
     return any(isinstance(n, Size) and n.name in sizes for n in walk(expr))
-
-
-def _parallel_bounds(body: tuple[Node, ...]) -> Iterator[Expr]:
-    for node in body:
-        match node:
-            case If():
-                yield from _parallel_bounds(node.body + node.orelse)
-            case Loop():
-                if node.kind == "parallel":
-                    yield from (node.lower, node.upper)
-                yield from _parallel_bounds(node.body)

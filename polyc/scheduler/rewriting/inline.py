@@ -7,16 +7,17 @@ would repeat it many times.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Callable, Mapping
 from math import prod
 
 from polyc.diagnostics import Remark
-from polyc.ir.expr import Cast, Expr, Index, Pad, Read, reads, rewrite, substitute, walk
+from polyc.ir.expr import Cast, Expr, Index, Pad, Read, reads, substitute, walk
 from polyc.ir.linear import index_coefficients
-from polyc.ir.program import Exists, Program, Statement
-from polyc.poly.ranges import GuardedSubscript, Ranges, StatementRanges
+from polyc.ir.program import Program, Statement, all_reads
+from polyc.poly.ranges import Ranges, StatementRanges
+from polyc.records import replace
 from polyc.scheduler.accesses import operation_weight, trip_count
+from polyc.scheduler.rewriting.reindexing import change_expressions, map_reads
 
 MAX_NODES = 160
 """Expression nodes beyond which a statement takes no more inlined code."""
@@ -33,7 +34,7 @@ def inline_producers(program: Program, ranges: Ranges) -> tuple[Program, Ranges,
     own = dict(ranges.statements)
     readers: dict[str, list[str]] = {}
     for s in program.statements:
-        for tensor in dict.fromkeys(r.tensor for r in _all_reads(s)):
+        for tensor in dict.fromkeys(r.tensor for r in all_reads(s)):
             readers.setdefault(tensor, []).append(s.name)
     writers = program.writers()
     removed: set[str] = set()
@@ -48,10 +49,8 @@ def inline_producers(program: Program, ranges: Ranges) -> tuple[Program, Ranges,
             remarks.append(Remark("missed", "inline", f"{version.base} is stored: {reason}", producer.name, producer.span))
             continue
         for name in names:
-            statements[name] = _inline_into(statements[name], producer)
-            guards = tuple(_inline_guard(g, producer) for g in own[name].guards)
-            own[name] = replace(own[name], guards=guards)
-        for read in _all_reads(producer):
+            statements[name], own[name] = change_expressions(statements[name], own[name], _inline(producer))
+        for read in all_reads(producer):
             known = readers[read.tensor]
             readers[read.tensor] = [n for n in known if n != producer.name] + [n for n in names if n not in known]
         removed.add(producer.name)
@@ -67,11 +66,6 @@ def inline_producers(program: Program, ranges: Ranges) -> tuple[Program, Ranges,
     kept = {name: r for name, r in own.items() if name not in removed}
     tensors = {name: i for name, i in ranges.tensors.items() if name not in gone}
     return new, replace(ranges, statements=kept, tensors=tensors), remarks
-
-
-def _all_reads(s: Statement) -> list[Read]:
-    own = [*s.subscripts, s.value] + ([] if s.reduction is None else [s.reduction.init])
-    return [read for expr in own for read in reads(expr)]
 
 
 def _reason_against(
@@ -133,27 +127,11 @@ def _is_whole_copy(producer: Statement, ranges: Ranges) -> bool:
     return ranges.tensors[value.tensor] == ranges.tensors[producer.target]
 
 
-def _inline_read(expr: Expr, producer: Statement) -> Expr:
+def _inline(producer: Statement) -> Callable[[Expr], Expr]:
+    """What computes the elements of a producer where they are read."""
     left = [sub.name for sub in producer.subscripts if isinstance(sub, Index)]
 
-    def rule(node: Expr) -> Expr | None:
-        if isinstance(node, Read) and node.tensor == producer.target:
-            return substitute(producer.value, dict(zip(left, node.subscripts, strict=True)))
-        return None
+    def computed(read: Read) -> Expr:
+        return substitute(producer.value, dict(zip(left, read.subscripts, strict=True)))
 
-    return rewrite(expr, rule)
-
-
-def _inline_into(s: Statement, producer: Statement) -> Statement:
-    reduction = s.reduction
-    if reduction is not None:
-        reduction = replace(reduction, init=_inline_read(reduction.init, producer))
-    where = tuple(replace(w, value=_inline_read(w.value, producer)) if isinstance(w, Exists) else w for w in s.where)
-    return replace(s, value=_inline_read(s.value, producer), reduction=reduction, where=where)
-
-
-def _inline_guard(guard: GuardedSubscript, producer: Statement) -> GuardedSubscript:
-    read = _inline_read(guard.read, producer)
-    assert isinstance(read, Read)
-    condition = None if guard.condition is None else _inline_read(guard.condition, producer)
-    return replace(guard, read=read, condition=condition)
+    return lambda expr: map_reads(expr, computed, producer.target)

@@ -7,13 +7,13 @@ had it, is computed once.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from polyc.diagnostics import Remark
-from polyc.ir.expr import Expr, Index, Pad, Read, reads, rewrite, walk
-from polyc.ir.program import Condition, Exists, Program, RangeClause, Statement, Where
+from polyc.ir.expr import Expr, Index, Pad, Read, index_names, reads, rewrite, walk
+from polyc.ir.program import Program, Statement
 from polyc.poly.domains import is_box, is_product, project_domain
 from polyc.poly.ranges import Ranges, StatementRanges
+from polyc.records import replace
+from polyc.scheduler.rewriting.reindexing import relayout, without_indices
 
 
 def drop_invariant_dimensions(program: Program, ranges: Ranges) -> tuple[Program, Ranges, list[Remark]]:
@@ -78,60 +78,13 @@ def _ignores(s: Statement, d: int, own: StatementRanges) -> bool:
 
 
 def _drop(tensor: str, d: int, program: Program, ranges: Ranges) -> tuple[Program, Ranges]:
-    def shorter(expr: Expr) -> Expr:
-        def rule(node: Expr) -> Expr | None:
-            if isinstance(node, Read) and node.tensor == tensor:
-                return Read(tensor, (*node.subscripts[:d], *node.subscripts[d + 1 :]), node.span)
-            return None
-
-        return rewrite(expr, rule)
-
+    """The program with one dimension less of a tensor, and one index less in what writes it."""
+    gone = {s.name: index_names(s.subscripts[d]) for s in program.statements if s.target == tensor}
+    kept = [k for k in range(program.tensor(tensor).rank) if k != d]
+    program, ranges = relayout(program, ranges, {tensor: kept})
     own = dict(ranges.statements)
-    statements = []
-    for s in program.statements:
-        new = replace(
-            s,
-            subscripts=tuple(map(shorter, s.subscripts)),
-            value=shorter(s.value),
-            reduction=None if s.reduction is None else replace(s.reduction, init=shorter(s.reduction.init)),
-            where=tuple(replace(w, value=shorter(w.value)) if isinstance(w, Exists) else w for w in s.where),
-        )
-        old = own[s.name]
-        if s.target == tensor:
-            index = s.subscripts[d]
-            assert isinstance(index, Index)
-            kept = tuple(i for i in s.indices if i != index.name)
-            subscripts = (*new.subscripts[:d], *new.subscripts[d + 1 :])
-            where = tuple(w for w in new.where if not _mentions(w, index.name))
-            new = replace(new, subscripts=subscripts, indices=kept, where=where)
-            own[s.name] = StatementRanges(
-                {i: old.indices[i] for i in kept}, project_domain(old.domain, s.indices, s.name, kept)
-            )
-        elif old.guards:
-            guards = []
-            for g in old.guards:
-                read = shorter(g.read)
-                assert isinstance(read, Read)
-                guards.append(replace(g, read=read, condition=None if g.condition is None else shorter(g.condition)))
-            own[s.name] = replace(old, guards=tuple(guards))
-        statements.append(new)
-    tensors = tuple(
-        replace(t, rank=t.rank - 1, shape=None if t.shape is None else (*t.shape[:d], *t.shape[d + 1 :]))
-        if t.name == tensor
-        else t
-        for t in program.tensors
-    )
-    intervals = ranges.tensors[tensor]
-    known = {**ranges.tensors, tensor: (*intervals[:d], *intervals[d + 1 :])}
-    new_program = replace(program, statements=tuple(statements), tensors=tensors)
-    return new_program, replace(ranges, statements=own, tensors=known)
-
-
-def _mentions(where: Where, index: str) -> bool:
-    match where:
-        case RangeClause():
-            return where.index == index or any(Index(index) in walk(e) for e in (where.lower, where.upper))
-        case Condition():
-            return Index(index) in walk(where.condition)
-        case Exists():
-            return False
+    statements = list(program.statements)
+    for n, s in enumerate(statements):
+        if s.name in gone:
+            statements[n], own[s.name] = without_indices(s, own[s.name], gone[s.name])
+    return replace(program, statements=tuple(statements)), replace(ranges, statements=own)

@@ -14,16 +14,19 @@ A dimension of one element merges with any neighbour, and an index that walks su
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence, Set
+from functools import reduce
+from math import prod
 
 from polyc.diagnostics import Remark
-from polyc.ir.expr import Const, Expr, Index, Pad, Read, index_names, int_const, rewrite, substitute, walk
-from polyc.ir.program import Condition, Program, Statement, element_names
+from polyc.ir.expr import Const, Expr, Index, Pad, Read, int_const, substitute, walk
+from polyc.ir.program import Program, Statement, all_reads, element_names, map_statement
 from polyc.ir.simplify import linear_form, simplify_int
-from polyc.poly.domains import box_domain, fills_box, is_box, project_domain
+from polyc.poly.domains import box_domain, fills_box, is_box
 from polyc.poly.ranges import GuardedSubscript, Interval, Ranges, StatementRanges
 from polyc.records import dataclass, replace
-from polyc.scheduler.accesses import loose_indices
+from polyc.scheduler.accesses import loose_indices, trip_count
+from polyc.scheduler.rewriting.reindexing import map_reads, relayout, without_indices
 
 Pair = tuple[str, int]
 """A tensor version and the first of two neighbouring dimensions; or a statement and the position of the first index."""
@@ -31,30 +34,28 @@ Pair = tuple[str, int]
 Groups = dict[str, tuple[tuple[int, ...], ...]]
 """By tensor version: which original dimensions each dimension stands for."""
 
+ByteStrides = Mapping[str, tuple[int | None, ...] | None]
+"""Known strides of arguments by version."""
 
 SHORT_ROW = 32
 """Elements of a row below which a vector wants neighbouring rows as well, shifted ones too."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Access:
+class Access:
     tensor: str
     subscripts: tuple[Expr, ...]
-    may_shift: bool = True
+    pairs: Mapping[int, tuple[str, str]]
+    """Where the subscripts of a dimension and the next are ``a + constant`` and ``b``: a and b."""
+    may_shift: bool
 
 
-def merge_indices(
-    program: Program, ranges: Ranges, strides: Mapping[str, tuple[int | None, ...] | None]
-) -> tuple[Program, Ranges, Groups, list[Remark]]:
-    """The program over merged indices; `strides` are the known byte strides of arguments by version."""
-    zeros = _unit_dimensions(program, ranges)
-    merged, ranges, units, _ = rewrite_pairs(program, ranges, _unit_pairs(program, ranges, strides, zeros), zeros)
-    strides = {
-        name: known and tuple(known[g[-1]] for g in units.get(name, _groups(len(known), set())))
-        for name, known in strides.items()
-    }
-    merged, ranges, groups, remarks = rewrite_pairs(merged, ranges, find_pairs(merged, ranges, strides))
-    return merged, ranges, nest_groups(groups, units), remarks
+def merge_indices(program: Program, ranges: Ranges, strides: ByteStrides) -> tuple[Program, Ranges, Groups, list[Remark]]:
+    """The program over merged indices."""
+    program, ranges, units = _drop_unit_dimensions(program, ranges, strides)
+    strides = {name: tuple(own[g[-1]] for g in units[name]) if own and name in units else own for name, own in strides.items()}
+    program, ranges, groups, remarks = rewrite_pairs(program, ranges, find_pairs(program, ranges, strides))
+    return program, ranges, nest_groups(groups, units), remarks
 
 
 def nest_groups(groups: Groups, inner: Groups) -> Groups:
@@ -67,89 +68,100 @@ def nest_groups(groups: Groups, inner: Groups) -> Groups:
 
 
 def rewrite_pairs(
-    program: Program,
-    ranges: Ranges,
-    dims: set[Pair],
-    zeros: Set[Pair] = frozenset(),
-    keeping: Set[str] = frozenset(),
+    program: Program, ranges: Ranges, dims: set[Pair], keeping: Set[str] = frozenset()
 ) -> tuple[Program, Ranges, Groups, list[Remark]]:
-    """The program with the pairs `dims` of dimensions as one each; subscripts of the dimensions `zeros` are all 0.
+    """The program with the pairs `dims` of dimensions as one each.
 
     The statements `keeping` keep their indices, and compute the subscripts of what they write."""
-    if not dims:
-        return program, ranges, {}, []
-    groups = {t.name: _groups(t.rank, {d for name, d in dims if name == t.name}) for t in program.tensors}
+    groups, remarks = _group(program, dims), []
     statements, own = [], dict(ranges.statements)
-    remarks = []
     for s in program.statements:
         if s.name in keeping:
-            joined = _join_subscripts(s.subscripts, ranges.tensors[s.target], groups[s.target])
-            statements.append(replace(s, subscripts=joined))
-            continue
-        new, new_ranges, names = _merge_statement(s, own[s.name], groups, zeros, ranges)
+            new = replace(s, subscripts=_join(s.subscripts, ranges.tensors[s.target], groups.get(s.target)))
+        else:
+            new, own[s.name], names = _merge_statement(s, own[s.name], groups, ranges)
+            if names:
+                remarks.append(Remark("passed", "merge", f"indices {', '.join(names)} run as one", s.name, s.span))
         statements.append(new)
-        own[s.name] = new_ranges
-        if names:
-            remarks.append(Remark("passed", "merge", f"indices {', '.join(names)} run as one", s.name, s.span))
-    tensors = tuple(
-        t
-        if t.shape is None or t.name not in ranges.tensors
-        else replace(t, shape=_merge_extents(t.shape, ranges.tensors[t.name], groups[t.name]))
-        for t in (replace(t, rank=len(groups[t.name])) for t in program.tensors)
-    )
-    intervals = {
-        name: tuple(_merge_intervals([found[d] for d in g]) for g in groups[name]) for name, found in ranges.tensors.items()
-    }
-    merged = replace(program, statements=tuple(statements), tensors=tensors)
-    changed = {name: g for name, g in groups.items() if any(len(part) > 1 for part in g)}
-    return merged, replace(ranges, statements=own, tensors=intervals), changed, remarks
+    tensors, intervals = list(program.tensors), dict(ranges.tensors)
+    for n, t in enumerate(tensors):
+        if t.name in groups:
+            intervals[t.name] = tuple(_merge_intervals([intervals[t.name][d] for d in g]) for g in groups[t.name])
+            pairs = zip(groups[t.name], intervals[t.name], strict=True)
+            shape = t.shape and tuple(t.shape[g[0]] if len(g) == 1 else i.extent for g, i in pairs)
+            tensors[n] = replace(t, rank=len(groups[t.name]), shape=shape)
+    program = replace(program, statements=tuple(statements), tensors=tuple(tensors))
+    return program, replace(ranges, statements=own, tensors=intervals), groups, remarks
+
+
+def _drop_unit_dimensions(program: Program, ranges: Ranges, strides: ByteStrides) -> tuple[Program, Ranges, Groups]:
+    """The program without dimensions of one element, each in one group with a neighbour, and without the indices that walked
+    them only."""
+    units = _unit_dimensions(program, ranges)
+    groups = _group(program, _unit_pairs(program, ranges, strides, units))
+    kept = {name: [next((d for d in g if (name, d) not in units), g[0]) for g in own] for name, own in groups.items()}
+    new, ranges = relayout(program, ranges, kept)
+    statements, own = list(new.statements), dict(ranges.statements)
+    for n, (old, s) in enumerate(zip(program.statements, statements, strict=True)):
+        gone: dict[str, Expr] = dict.fromkeys(set(old.left_indices).difference(s.left_indices), int_const(0))
+        if gone:
+            is_whole = is_box(own[s.name].domain, own[s.name].indices, s.indices)
+            s = map_statement(s, lambda e, gone=gone: substitute(e, gone))  # type: ignore[misc]
+            s, own[s.name] = without_indices(s, own[s.name], gone)
+            statements[n] = replace(s, where=()) if is_whole else s
+    return replace(new, statements=tuple(statements)), replace(ranges, statements=own), groups
 
 
 # -- which dimensions
 
 
-def _accesses(s: Statement, guards: Sequence[GuardedSubscript] = ()) -> Iterator[_Access]:
+def accesses_of(s: Statement, guards: Sequence[GuardedSubscript] = ()) -> list[Access]:
     """Accesses of a statement, the write first, and the reads that it guards: its value may do without them."""
-    yield _Access(s.target, s.subscripts, s.reduction is None)
-    yield from (_Access(g.read.tensor, g.read.subscripts) for g in guards)
-    for expr in (s.value, *s.subscripts, *(() if s.reduction is None else (s.reduction.init,))):
-        for node in walk(expr):
-            if isinstance(node, Read):
-                yield _Access(node.tensor, node.subscripts)
+    found = [Read(s.target, s.subscripts), *(g.read for g in guards), *all_reads(s)]
+    pairs = [{d: p for d in range(len(r.subscripts) - 1) if (p := _pair(*r.subscripts[d : d + 2])) is not None} for r in found]
+    return [
+        Access(r.tensor, r.subscripts, p, n > 0 or s.reduction is None)
+        for n, (r, p) in enumerate(zip(found, pairs, strict=True))
+    ]
 
 
-def find_pairs(
-    program: Program,
-    ranges: Ranges,
-    strides: Mapping[str, tuple[int | None, ...] | None],
-    keeping: Set[str] = frozenset(),
-) -> set[Pair]:
+def find_pairs(program: Program, ranges: Ranges, strides: ByteStrides, keeping: Set[str] = frozenset()) -> set[Pair]:
     """Dimension pairs that all accesses use together: the greatest set that is consistent.
 
     What the statements `keeping` write may be read so, though they do not use the pair together themselves."""
     dims = _contiguous_pairs(program, ranges, strides)
-    by_statement = {s.name: list(_accesses(s, ranges.statements[s.name].guards)) for s in program.statements}
+    by_statement = {s.name: accesses_of(s, ranges.statements[s.name].guards) for s in program.statements}
     while dims:
         bad: set[Pair] = set()
         for s in program.statements:
-            allowed = _statement_pairs(s, ranges.statements[s.name], by_statement[s.name], dims, ranges)
-            for access in by_statement[s.name][1 if s.name in keeping else 0 :]:
-                for d in range(len(access.subscripts) - 1):
-                    pair = _pair(access, d)
-                    if (access.tensor, d) in dims and pair not in allowed:
-                        bad.add((access.tensor, d))
+            _, misused = uses_of_pairs(s, ranges.statements[s.name], by_statement[s.name], dims, ranges, s.name in keeping)
+            bad |= misused
         if not bad:
             break
         dims -= bad
     return dims
 
 
+def uses_of_pairs(
+    s: Statement,
+    own: StatementRanges,
+    accesses: list[Access],
+    dims: Set[Pair],
+    ranges: Ranges,
+    is_keeping: bool = False,
+) -> tuple[set[tuple[str, str]], set[Pair]]:
+    """Pairs of indices of a statement that stand side by side, in pairs `dims` of dimensions, wherever one of them stands; and
+    those of `dims` that it uses otherwise, but for its write if it `is_keeping` its indices."""
+    allowed = _statement_pairs(s, own, accesses, dims, ranges)
+    used = ((a, d) for a in accesses[is_keeping:] for d in range(len(a.subscripts) - 1) if (a.tensor, d) in dims)
+    return allowed, {(a.tensor, d) for a, d in used if a.pairs.get(d) not in allowed}
+
+
 def connected_pairs(program: Program, dims: Set[Pair], tensors: Set[str], keeping: Set[str]) -> set[Pair]:
     """Those of the pairs `dims` that `tensors` have, and what has to be one with them."""
     found = {pair for pair in dims if pair[0] in tensors}
-    uses = [
-        (s.name, pair, (a.tensor, d)) for s in program.statements for a in _accesses_of(s, keeping) for d, pair in _pairs(a)
-    ]
+    accesses = [(s.name, a) for s in program.statements for a in accesses_of(s)[s.name in keeping :]]
+    uses = [(name, pair, (a.tensor, d)) for name, a in accesses for d, pair in a.pairs.items()]
     while True:
         together = {(name, pair) for name, pair, dim in uses if dim in found}
         more = {dim for name, pair, dim in uses if (name, pair) in together and dim in dims}
@@ -158,19 +170,7 @@ def connected_pairs(program: Program, dims: Set[Pair], tensors: Set[str], keepin
         found |= more
 
 
-def _accesses_of(s: Statement, keeping: Set[str]) -> list[_Access]:
-    """The accesses of a statement whose indices decide: all but the write of one that keeps its own."""
-    return list(_accesses(s))[1 if s.name in keeping else 0 :]
-
-
-def _pairs(access: _Access) -> Iterator[tuple[int, tuple[str, str]]]:
-    for d in range(len(access.subscripts) - 1):
-        pair = _pair(access, d)
-        if pair is not None:
-            yield d, pair
-
-
-def _contiguous_pairs(program: Program, ranges: Ranges, strides: Mapping[str, tuple[int | None, ...] | None]) -> set[Pair]:
+def _contiguous_pairs(program: Program, ranges: Ranges, strides: ByteStrides) -> set[Pair]:
     return {
         (t.name, d)
         for t in program.tensors
@@ -188,16 +188,14 @@ def _unit_dimensions(program: Program, ranges: Ranges) -> set[Pair]:
         zeros = _unit_indices(s, ranges.statements[s.name])
         guards = ranges.statements[s.name].guards
         if guards:  # they read with subscripts of their own
-            touched = {access.tensor for access in _accesses(s, guards)}
+            touched = {access.tensor for access in accesses_of(s, guards)}
             units = {(name, d) for name, d in units if name not in touched}
-        for access in _accesses(s):
+        for access in accesses_of(s):
             units -= {(access.tensor, d) for d, e in enumerate(access.subscripts) if e != int_const(0) and e not in zeros}
     return units
 
 
-def _unit_pairs(
-    program: Program, ranges: Ranges, strides: Mapping[str, tuple[int | None, ...] | None], units: Set[Pair]
-) -> set[Pair]:
+def _unit_pairs(program: Program, ranges: Ranges, strides: ByteStrides, units: Set[Pair]) -> set[Pair]:
     """Each of these dimensions with the one behind it; the last ones with those in front of them."""
     found: set[Pair] = set()
     for name, d in _contiguous_pairs(program, ranges, strides) if units else ():
@@ -229,18 +227,17 @@ def _is_contiguous(
 
 
 def _statement_pairs(
-    s: Statement, own: StatementRanges, accesses: list[_Access], dims: set[Pair], ranges: Ranges
+    s: Statement, own: StatementRanges, accesses: list[Access], dims: Set[Pair], ranges: Ranges
 ) -> set[tuple[str, str]]:
     """Pairs of indices of a statement that stand side by side wherever one of them stands."""
     if own.guards or not fills_box(own.domain, own.indices, s.indices):
         return set()
-    if any(isinstance(node, Pad) for node in walk(s.value)):
+    computed = [s.value] if s.reduction is None else [s.value, s.reduction.init]
+    if any(isinstance(node, Pad) for e in computed for node in walk(e)):
         return set()
-    loose = set(loose_indices(s.value)) | (set() if s.reduction is None else set(loose_indices(s.reduction.init)))
-    left = set(s.left_indices)
+    loose, left = {i for e in computed for i in loose_indices(e)}, set(s.left_indices)
     found: set[tuple[str, str]] = set()
-    candidates = {pair for access in accesses for d in range(len(access.subscripts) - 1) if (pair := _pair(access, d))}
-    for a, b in candidates:
+    for a, b in {pair for access in accesses for pair in access.pairs.values()}:
         if a == b or not {a, b} <= own.indices.keys():  # coordinates of an element, in the initial value
             continue
         if a in loose or b in loose or (a in left) != (b in left):
@@ -254,9 +251,8 @@ def _statement_pairs(
     return found
 
 
-def _pair(access: _Access, d: int) -> tuple[str, str] | None:
-    """The indices in subscripts ``a + constant`` and ``b`` of neighbouring dimensions."""
-    shifted, second = _shifted_index(access.subscripts[d]), access.subscripts[d + 1]
+def _pair(first: Expr, second: Expr) -> tuple[str, str] | None:
+    shifted = _shifted_index(first)
     return (shifted[0], second.name) if shifted is not None and isinstance(second, Index) else None
 
 
@@ -270,21 +266,20 @@ def _shifted_index(subscript: Expr) -> tuple[str, int] | None:
 
 
 def _is_together(
-    a: str, b: str, access: _Access, places: list[int], own: StatementRanges, dims: set[Pair], ranges: Ranges
+    a: str, b: str, access: Access, places: list[int], own: StatementRanges, dims: Set[Pair], ranges: Ranges
 ) -> bool:
     """Whether an access has both indices side by side, and over so much of the tensor that they can run as one."""
     d = places[0]
-    if len(places) != 2 or places[1] != d + 1 or _pair(access, d) != (a, b) or (access.tensor, d) not in dims:
+    if places != [d, d + 1] or access.pairs.get(d) != (a, b) or (access.tensor, d) not in dims:
         return False
     first, second = ranges.tensors[access.tensor][d : d + 2]
-    if own.indices[b] != second:
-        return False
-    if access.subscripts[d] == Index(a) and own.indices[a] == first:
-        return True
-    assert isinstance(second.extent, Const)
-    is_constant = isinstance(own.indices[a].lower, Const) and isinstance(own.indices[a].extent, Const)
-    is_shifted = access.subscripts[d] != Index(a)
-    return is_constant and int(second.extent.value) <= SHORT_ROW and (access.may_shift or not is_shifted)
+    is_whole = access.subscripts[d] == Index(a)
+    if own.indices[b] != second or (is_whole and own.indices[a] == first):
+        return own.indices[b] == second
+    known = (own.indices[a].lower, own.indices[a].extent, second.extent)
+    return (
+        all(isinstance(e, Const) for e in known) and trip_count(second.extent) <= SHORT_ROW and (is_whole or access.may_shift)
+    )
 
 
 def _mentions(subscript: Expr, index: str) -> bool:
@@ -295,110 +290,75 @@ def _mentions(subscript: Expr, index: str) -> bool:
 # -- rewriting
 
 
-def _groups(rank: int, merged: set[int]) -> tuple[tuple[int, ...], ...]:
-    groups: list[list[int]] = []
-    for d in range(rank):
-        if d and d - 1 in merged:
-            groups[-1].append(d)
-        else:
-            groups.append([d])
-    return tuple(map(tuple, groups))
+def _group(program: Program, dims: set[Pair]) -> Groups:
+    """The dimensions that are one each, of tensors that have pairs `dims` of such."""
+    groups: Groups = {}
+    for t in program.tensors:
+        found: list[tuple[int, ...]] = []
+        for d in range(t.rank):
+            found[-1:] = [(*found[-1], d)] if (t.name, d - 1) in dims else [*found[-1:], (d,)]
+        if len(found) < t.rank:
+            groups[t.name] = tuple(found)
+    return groups
 
 
-def _merge_extents(
-    shape: tuple[Expr, ...], intervals: tuple[Interval, ...], groups: tuple[tuple[int, ...], ...]
-) -> tuple[Expr, ...]:
-    return tuple(shape[g[0]] if len(g) == 1 else _merge_intervals([intervals[d] for d in g]).extent for g in groups)
-
-
-def _join_subscripts(
-    subscripts: tuple[Expr, ...], intervals: tuple[Interval, ...], groups: tuple[tuple[int, ...], ...]
+def _join(
+    subscripts: tuple[Expr, ...], intervals: tuple[Interval, ...], groups: tuple[tuple[int, ...], ...] | None
 ) -> tuple[Expr, ...]:
     """``h, w`` as ``56*h + w``, for each group of dimensions."""
-    joined = []
-    for g in groups:
-        whole = subscripts[g[0]]
-        for d in g[1:]:
-            row = intervals[d].extent
-            whole = simplify_int(row * whole + subscripts[d])
-        joined.append(whole)
-    return tuple(joined)
+    if groups is None:
+        return subscripts
+    return tuple(
+        reduce(lambda e, d: simplify_int(intervals[d].extent * e + subscripts[d]), g[1:], subscripts[g[0]]) for g in groups
+    )
 
 
-def _product(extents: list[Expr]) -> int:
-    result = 1
-    for e in extents:
-        assert isinstance(e, Const)
-        result *= int(e.value)
-    return result
+def _row(intervals: Sequence[Interval]) -> int:
+    """Elements of all dimensions but the first."""
+    return prod(trip_count(i.extent) for i in intervals[1:])
 
 
 def _merge_intervals(intervals: list[Interval]) -> Interval:
     if len(intervals) == 1:
         return intervals[0]
-    row = int_const(_product([i.extent for i in intervals[1:]]))
-    lower, extent = (simplify_int(row * e) for e in (intervals[0].lower, intervals[0].extent))
-    return Interval(lower, extent)
+    row, first = _row(intervals), intervals[0]
+    return Interval(simplify_int(row * first.lower), simplify_int(row * first.extent))
 
 
 def _merge_statement(
-    s: Statement,
-    own: StatementRanges,
-    groups: Mapping[str, tuple[tuple[int, ...], ...]],
-    zeros: Set[Pair],
-    ranges: Ranges,
+    s: Statement, own: StatementRanges, groups: Groups, ranges: Ranges
 ) -> tuple[Statement, StatementRanges, list[str]]:
-    merged: dict[str, str] = {}
     parts: dict[str, list[str]] = {}
 
-    def wide(tensor: str, group: tuple[int, ...]) -> tuple[int, ...]:
-        """The dimensions of a group whose subscripts say something; the first where none does."""
-        return tuple(d for d in group if (tensor, d) not in zeros) or group[:1]
-
-    def collect(tensor: str, subscripts: tuple[Expr, ...]) -> tuple[Expr, ...]:
+    def join(read: Read) -> Read:
+        if read.tensor not in groups:
+            return read
         result: list[Expr] = []
-        for group in groups[tensor]:
-            dims = wide(tensor, group) if len(group) > 1 else group
-            if len(dims) == 1:
-                result.append(subscripts[dims[0]])
-                continue
-            shifted = [_shifted_index(subscripts[d]) for d in dims]
+        for group in groups[read.tensor]:
+            shifted = [_shifted_index(read.subscripts[d]) for d in group]
             names = [found[0] for found in shifted if found is not None]
-            assert len(names) == len(dims)
+            if len(group) == 1 or shifted[0] is None:
+                result.append(read.subscripts[group[0]])
+                continue
             joined = ".".join(names)
-            merged.update(dict.fromkeys(names, joined))
             parts[joined] = names
-            row = _product([ranges.tensors[tensor][d].extent for d in dims[1:]])
-            shift = shifted[0][1] * row if shifted[0] is not None else 0
+            shift = shifted[0][1] * _row([ranges.tensors[read.tensor][d] for d in group])
             result.append(simplify_int(Index(joined) + shift))
-        return tuple(result)
+        return replace(read, subscripts=tuple(result))
 
-    def rule(node: Expr) -> Expr | None:
-        return Read(node.tensor, collect(node.tensor, node.subscripts), node.span) if isinstance(node, Read) else None
-
-    subscripts = collect(s.target, tuple(rewrite(e, rule) for e in s.subscripts))
-    left = index_names(*subscripts)
-    gone: dict[str, Expr] = {i: int_const(0) for i in s.left_indices if merged.get(i, i) not in left}
-    value = substitute(rewrite(s.value, rule), gone)
-    reduction = s.reduction
-    if reduction is not None:
+    new = map_statement(s, lambda e: map_reads(e, join))
+    subscripts = join(Read(s.target, new.subscripts)).subscripts
+    if not parts:
+        return s, own, []
+    if new.reduction is not None:
         # Coordinates without an index of their own are called by their dimension, which may be another one now.
-        dims = [wide(s.target, group) for group in groups[s.target]]
-        names = zip(dims, element_names(s.target, subscripts), strict=True)
-        renamed: dict[str, Expr] = {s.element_names[d[0]]: Index(new) for d, new in names if len(d) == 1}
-        # Those of dimensions that are gone are 0.
-        lost = {s.element_names[e]: int_const(0) for g, d in zip(groups[s.target], dims, strict=True) for e in g if e not in d}
-        reduction = replace(reduction, init=substitute(rewrite(reduction.init, rule), {**gone, **lost, **renamed}))
-    if not merged and not gone:
-        return replace(s, subscripts=subscripts, value=value, reduction=reduction), own, []
-    indices = tuple(dict.fromkeys(merged.get(i, i) for i in s.indices if i not in gone))
+        elements = zip(groups.get(s.target, ()), element_names(s.target, subscripts), strict=False)
+        renamed: dict[str, Expr] = {s.element_names[g[0]]: Index(name) for g, name in elements if len(g) == 1}
+        new = replace(new, reduction=replace(new.reduction, init=substitute(new.reduction.init, renamed)))
+    merged = {i: joined for joined, names in parts.items() for i in names}
+    indices = tuple(dict.fromkeys(merged.get(i, i) for i in s.indices))
     intervals = {i: _merge_intervals([own.indices[o] for o in parts.get(i, [i])]) for i in indices}
-    if not merged and not is_box(own.domain, own.indices, s.indices):
-        where = tuple(replace(c, condition=substitute(c.condition, gone)) for c in s.where if isinstance(c, Condition))
-        new = replace(s, subscripts=subscripts, indices=indices, value=value, reduction=reduction, where=where)
-        domain = project_domain(own.domain, s.indices, s.name, indices)
-        return new, StatementRanges(intervals, domain), []
-    # Where clauses say no more than the intervals here, and speak of indices that are gone.
-    new = replace(s, subscripts=subscripts, indices=indices, value=value, reduction=reduction, where=())
     domain = box_domain(s.name, indices, intervals, ranges.parameters).intersect_params(own.domain.params())
-    return new, StatementRanges(intervals, domain), sorted(set(merged.values()))
+    # Where clauses say no more than the intervals here, and speak of indices that are gone.
+    new = replace(new, subscripts=subscripts, indices=indices, where=())
+    return new, StatementRanges(intervals, domain), sorted(parts)

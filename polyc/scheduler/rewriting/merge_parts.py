@@ -8,11 +8,12 @@ loops.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from polyc.diagnostics import Remark
-from polyc.ir.expr import Call, Const, Expr, Index, Read, Select, eq, index_names, int_const, reads, substitute, walk
+from polyc.ir.expr import Call, Const, Expr, Index, Select, eq, index_names, int_const, reads, substitute, walk
 from polyc.ir.program import Program, Statement
+from polyc.ir.read_sites import own_distances
 from polyc.ir.simplify import simplify
 from polyc.poly.domains import condition_inside, map_domain, project_domain, subtract_domain, unite_domains
 from polyc.poly.isl import Set
@@ -128,58 +129,39 @@ def find_place(s: Statement, ranges: Ranges) -> Place | None:
         return None
     dims: list[tuple[str | None, Expr]] = []
     for subscript in s.subscripts:
-        found = index_names(subscript)
-        if any(isinstance(n, Read) for n in walk(subscript)) or len(found) > 1:
-            return None
-        if not found:
-            dims.append((None, subscript))
-            continue
-        (index,) = found
-        offset = simplify(subscript - Index(index))
-        if any(isinstance(n, Index) for n in walk(offset)):
+        index = next(iter(index_names(subscript)), None)
+        offset = subscript if index is None else simplify(subscript - Index(index))
+        if reads(subscript) or index_names(offset):
             return None
         dims.append((index, offset))
     used = [i for i, _ in dims if i is not None]
     return Place(tuple(dims)) if sorted(used) == sorted(s.indices) else None
 
 
-def _differences(s: Statement, d: int) -> list[int | None]:
-    """By which constant each of the statement's own reads lies behind (negative) what it writes along a dimension."""
-    found: list[int | None] = []
-    for read in dict.fromkeys(reads(s.value)):
-        if read.tensor == s.target:
-            difference = simplify(read.subscripts[d] - s.subscripts[d])
-            found.append(int(difference.value) if isinstance(difference, Const) else None)
-    return found
-
-
 def _step_dimensions(s: Statement) -> list[int]:
     """Dimensions along which the statement reads what was written before and nothing that comes after."""
     steps = []
-    for d in range(len(s.subscripts)):
-        differences = _differences(s, d)
-        known = [x for x in differences if x is not None]
-        if len(known) == len(differences) and max(known, default=1) <= 0 and min(known, default=0) < 0:
+    for d, column in enumerate(zip(*own_distances(s), strict=True)):
+        known = [x for x in column if x is not None]
+        if len(known) == len(column) and max(known) <= 0 and min(known) < 0:
             steps.append(d)
     return steps if len(steps) < len(s.subscripts) else []
 
 
 def _needs_earlier_steps(s: Statement, steps: list[int], strictly: bool = False) -> bool:
     """Whether all own elements that the statement reads, if any, are surely of earlier steps, or (if not `strictly`) behind."""
-    columns = [_differences(s, d) for d in range(len(s.subscripts))]
-    for n in range(len(columns[0])):
-        by_dimension = [column[n] for column in columns]
-        moved = [by_dimension[d] for d in steps]
+    for distance in own_distances(s):
+        moved = [distance[d] for d in steps]
         if any(x is None or x > 0 for x in moved):
             return False
-        if all(x == 0 for x in moved) and (strictly or not _lies_behind(by_dimension)):
+        if all(x == 0 for x in moved) and (strictly or not _lies_behind(distance)):
             return False
     return True
 
 
-def _lies_behind(differences: list[int | None]) -> bool:
-    """Whether the first difference that is not 0 is negative."""
-    first = next((x for x in differences if x != 0), None)
+def _lies_behind(distance: Sequence[int | None]) -> bool:
+    """Whether the first component that is not 0 is negative."""
+    first = next((x for x in distance if x != 0), None)
     return first is not None and first < 0
 
 

@@ -9,24 +9,24 @@ Else, and where the order of the source is kept, a recurrence: ``s[i, 0] = ident
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
 
 from polyc.diagnostics import Remark, UnsupportedError
-from polyc.ir.expr import Call, Const, Expr, Index, Read, Select, ge, int_const, lt, reads, substitute, walk
+from polyc.ir.expr import Call, Const, Expr, Index, Read, Select, all_hold, ge, int_const, lt, reads, substitute, walk
 from polyc.ir.program import (
     Condition,
     Monoid,
     Program,
     RangeClause,
     Statement,
-    Tensor,
     describe_monoid_recurrence,
     tuple_components,
 )
 from polyc.ir.simplify import simplify_int
-from polyc.poly.domains import box_domain, is_box, subtract_domain
-from polyc.poly.ranges import GuardedSubscript, Interval, Ranges, StatementRanges
+from polyc.poly.domains import is_box, subtract_domain
+from polyc.poly.ranges import GuardedSubscript, Interval, Ranges
+from polyc.records import replace
+from polyc.scheduler.rewriting.builder import Points, ProgramBuilder
 
 CHUNK_POINTS = 4096
 """Points of one chunk: its tree stays in the first two levels of the cache."""
@@ -45,20 +45,15 @@ def lower_monoids(program: Program, ranges: Ranges, may_reassociate: bool) -> tu
     if not groups:
         return program, ranges, []
     _refuse_recurrences(program)
+    builder = ProgramBuilder(program, ranges)
     made: dict[str, list[Statement]] = {}
     remarks: list[Remark] = []
-    tensors, own, intervals = list(program.tensors), dict(ranges.statements), dict(ranges.tensors)
     for group in groups.values():
-        writer = _Writer(group, program, ranges, may_reassociate)
-        made[writer.s.name] = writer.write()
-        made |= {s.name: [] for s in group[1:]}
-        tensors += writer.tensors
-        own |= writer.own
-        intervals |= writer.intervals
-        remarks.append(Remark("passed", "monoid", "; ".join(writer.words), writer.s.name, writer.s.span))
-    statements = tuple(n for s in program.statements for n in made.get(s.name, [s]))
-    new = replace(program, statements=statements, tensors=tuple(tensors))
-    return new, replace(ranges, statements=own, tensors=intervals), remarks
+        writer = _Writer(group, builder, may_reassociate)
+        made |= {s.name: [] for s in group} | {group[0].name: writer.write()}
+        remarks.append(Remark("passed", "monoid", "; ".join(writer.words), group[0].name, group[0].span))
+    builder.statements += [n for s in program.statements for n in made.get(s.name, [s])]
+    return (*builder.finish(), remarks)
 
 
 def _refuse_recurrences(program: Program) -> None:
@@ -81,19 +76,15 @@ def _refuse_recurrences(program: Program) -> None:
 class _Writer:
     """The statements of one group of components."""
 
-    def __init__(self, group: list[Statement], program: Program, ranges: Ranges, may_reassociate: bool) -> None:
-        self.group = group
-        self.s = group[0]
-        self.program, self.ranges, self.may_reassociate = program, ranges, may_reassociate
+    def __init__(self, group: list[Statement], builder: ProgramBuilder, may_reassociate: bool) -> None:
+        self.group, self.s = group, group[0]
+        self.builder, self.may_reassociate = builder, may_reassociate
         reduction = self.s.reduction
         assert reduction is not None
         assert reduction.monoid is not None
         self.monoid: Monoid = reduction.monoid
-        self.bounds = dict(ranges.statements[self.s.name].indices)
+        self.bounds = dict(builder.points(self.s).indices)
         self.statements: list[Statement] = []
-        self.tensors: list[Tensor] = []
-        self.own: dict[str, StatementRanges] = {}
-        self.intervals: dict[str, tuple[Interval, ...]] = {}
         self.words: list[str] = []
         self.n_stages = 0
 
@@ -107,36 +98,33 @@ class _Writer:
         for member in self.group:
             assert member.reduction is not None
             value = values[member.reduction.component]
-            final = replace(member, indices=member.left_indices, value=value, reduction=None, where=())
-            self._add(final)
-            if member.has_plain_left and len(self.program.writers()[member.target]) == 1:
-                self._add_rest(member)
+            self._rest(member)
+            points = self.builder.box({i: self.bounds[i] for i in member.left_indices})
+            self.statements.append(self.builder.change(member, points, value=value, reduction=None))
         return self.statements
 
-    def _add_rest(self, member: Statement) -> None:
+    def _rest(self, member: Statement) -> None:
         """Give the elements that no index reaches, where there are any, the initial value."""
         assert member.reduction is not None
-        names, name = member.element_names, f"{member.name}_rest"
-        whole = dict(zip(names, self.ranges.tensors[member.target], strict=True))
-        if whole == {i: self.bounds[i] for i in names}:
+        if not member.has_plain_left or len(self.builder.program.writers()[member.target]) > 1:
             return
-        reached, box = (box_domain(name, names, b, self.ranges.parameters) for b in (self.bounds, whole))
-        rest = subtract_domain(box, reached)
-        if rest.intersect_params(self.ranges.context).is_empty():
+        whole = dict(zip(member.element_names, self.builder.intervals[member.target], strict=True))
+        reached = self.builder.box({i: self.bounds[i] for i in whole})
+        if whole == reached.indices:
             return
-        self.own[name] = StatementRanges(whole, rest)
-        value = member.reduction.init
-        self.statements.append(Statement(name, member.target, member.subscripts, names, value, None, (), member.span))
+        rest = Points(whole, subtract_domain(self.builder.box(whole).domain, reached.domain))
+        if not rest.domain.intersect_params(self.builder.ranges.context).is_empty():
+            name, value = f"{member.name}_rest", member.reduction.init
+            self.statements.append(self.builder.assign(name, member.target, member.subscripts, value, rest, member))
 
     def _masked(self, values: tuple[Expr, ...]) -> tuple[Expr, ...]:
         """The values at all points of the box: the identity where a condition excludes a point."""
         s = self.s
-        own = self.ranges.statements[s.name]
+        own = self.builder.own[s.name]
         mask: Expr | None = None
         if not is_box(own.domain, own.indices, s.indices):
-            for clause in s.where:
-                for part in _conditions(clause):
-                    mask = part if mask is None else Call("and", (mask, part))
+            conditions = [part for clause in s.where for part in _conditions(clause)]
+            mask = all_hold(conditions) if conditions else None
         if mask is not None:
             values = tuple(Select(mask, v, c) for v, c in zip(values, self.monoid.identity, strict=True))
         if not own.guards:
@@ -151,7 +139,7 @@ class _Writer:
         for name, value in zip(names, values, strict=True):
             present = set(reads(value))
             mine = tuple(g for g in guards if g.read in present)
-            self._add(self._statement(name, s.indices, value), mine)
+            self._assign(name, s.indices, value, guards=mine)
         return tuple(Read(n, tuple(map(Index, s.indices))) for n in names)
 
     # -- one index -----------------------------------------------------------------------------------------------
@@ -178,7 +166,7 @@ class _Writer:
         parts = self._tree(shifted, index, (*kept, chunk), CHUNK_POINTS, along)
         names = self._new_tensors((*kept, chunk))
         for name, value in zip(names, parts, strict=True):
-            self._add(self._statement(name, (*kept, chunk), value))
+            self._assign(name, (*kept, chunk), value)
         stored = tuple(Read(name, tuple(map(Index, (*kept, chunk)))) for name in names)
         return self._tree(stored, chunk, kept, n_chunks, True)
 
@@ -206,11 +194,11 @@ class _Writer:
             names = self._new_tensors(order, {index: Interval(int_const(0), int_const(half))})
             pairs = Interval(int_const(0), int_const(n - half))
             for name, value in zip(names, self.monoid.combine(values, later(half)), strict=True):
-                self._add(self._statement(name, order, value), bounds={index: pairs})
+                self._assign(name, order, value, {index: pairs})
             if n < 2 * half:
                 alone = Interval(int_const(n - half), int_const(2 * half - n))
                 for name, value in zip(names, values, strict=True):
-                    self._add(self._statement(name, order, value), bounds={index: alone})
+                    self._assign(name, order, value, {index: alone})
             values = tuple(Read(name, tuple(map(Index, order))) for name in names)
             n = half
         if n == 1:
@@ -224,37 +212,38 @@ class _Writer:
         whole = Interval(int_const(0), simplify_int(extent + 1))
         names = self._new_tensors(order, {index: whole})
         for name, constant in zip(names, self.monoid.identity, strict=True):
-            self._add(self._statement(name, order, constant), bounds={index: Interval(int_const(0), int_const(1))})
+            self._assign(name, order, constant, {index: Interval(int_const(0), int_const(1))})
         before = simplify_int(Index(index) - 1)
         old = [Read(name, (*map(Index, kept), before)) for name in names]
         point = simplify_int(before + lower)
         new = [substitute(v, {index: point}) for v in values]
         for name, value in zip(names, self.monoid.combine(old, new), strict=True):
-            self._add(self._statement(name, order, value), bounds={index: Interval(int_const(1), extent)})
+            self._assign(name, order, value, {index: Interval(int_const(1), extent)})
         return tuple(Read(name, (*map(Index, kept), extent)) for name in names)
 
     # -- making --------------------------------------------------------------------------------------------------
     def _new_tensors(self, order: Sequence[str], bounds: dict[str, Interval] | None = None) -> list[str]:
         """A tensor for each component, over the indices in `order`."""
         self.n_stages += 1
-        base = self.program.tensor(self.s.target).base
-        names = []
-        for k, constant in enumerate(self.monoid.identity):
-            name = f"{self.s.target}.{self.s.name}.{self.n_stages}.{k}"
-            self.tensors.append(Tensor(name, constant.dtype, len(order), None, "temporary", base, self.s.span))
-            self.intervals[name] = tuple((bounds or {}).get(i) or self.bounds[i] for i in order)
-            names.append(name)
+        like, shape = self.builder.program.tensor(self.s.target), [(bounds or {}).get(i) or self.bounds[i] for i in order]
+        names = [f"{self.s.target}.{self.s.name}.{self.n_stages}.{k}" for k in range(len(self.monoid.identity))]
+        for name, constant in zip(names, self.monoid.identity, strict=True):
+            self.builder.temporary(name, shape, like, dtype=constant.dtype)
         return names
 
-    def _statement(self, target: str, order: Sequence[str], value: Expr) -> Statement:
+    def _assign(
+        self,
+        target: str,
+        order: Sequence[str],
+        value: Expr,
+        bounds: Mapping[str, Interval] | None = None,
+        guards: tuple[GuardedSubscript, ...] = (),
+    ) -> None:
+        """The value as an element of `target` for each point of the indices in `order`, some within `bounds` of their own."""
+        points = self.builder.box({i: (bounds or {}).get(i) or self.bounds[i] for i in order})
         name = f"{self.s.name}_{len(self.statements)}"
-        return Statement(name, target, tuple(map(Index, order)), tuple(order), value, None, (), self.s.span)
-
-    def _add(self, s: Statement, guards: tuple[GuardedSubscript, ...] = (), bounds: dict[str, Interval] | None = None) -> None:
-        indices = {i: (bounds or {}).get(i) or self.bounds[i] for i in s.indices}
-        domain = box_domain(s.name, s.indices, indices, self.ranges.parameters)
-        self.own[s.name] = StatementRanges(indices, domain, guards)
-        self.statements.append(s)
+        element = tuple(map(Index, order))
+        self.statements.append(self.builder.assign(name, target, element, value, points, self.s, guards=guards))
 
 
 def _conditions(clause: object) -> list[Expr]:

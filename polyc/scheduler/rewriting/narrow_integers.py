@@ -9,7 +9,8 @@ bits are enough: a vector has twice the lanes, and products and quotients by num
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import field
 from math import prod
 
 from polyc.diagnostics import Remark
@@ -24,15 +25,18 @@ from polyc.ir.expr import (
     children,
     identity_of,
     reads,
-    rewrite,
     type_of,
     with_children,
 )
-from polyc.ir.program import Program, Statement
+from polyc.ir.facts import COMPARISONS
+from polyc.ir.program import Program, Statement, all_reads
 from polyc.ir.types import I16, U16, DType
 from polyc.poly.domains import is_box
 from polyc.poly.ranges import Ranges
-from polyc.scheduler.rewriting.rules.blocks import all_reads, has_own_elements
+from polyc.records import dataclass, replace
+from polyc.scheduler.rewriting.peepholes import rewrite_value
+from polyc.scheduler.rewriting.reindexing import map_reads
+from polyc.scheduler.rewriting.rules.blocks import has_own_elements
 
 MOST_TERMS = 64
 """Terms of a sum that is narrowed: longer ones run along rows, in words of bytes or in registers of 32 bits."""
@@ -41,7 +45,6 @@ Bounds = tuple[int, int]
 """The least and the greatest value."""
 
 _ARITHMETIC = frozenset(("add", "sub", "mul", "neg", "abs", "max", "min", "floordiv", "mod"))
-_COMPARISONS = frozenset(("lt", "le", "gt", "ge", "eq", "ne"))
 
 
 @dataclass(slots=True)
@@ -54,75 +57,69 @@ class _Narrowing:
     def find_bounds(self, expr: Expr) -> Bounds | None:
         """Bounds of an integer expression that holds only operators that `convert` knows; None where it may wrap around."""
         match expr:
-            case Const(value=value, dtype=dtype) if dtype.is_integer:
+            case Const(value, dtype) if dtype.is_integer:
                 return int(value), int(value)
-            case Read(tensor=tensor):
-                return self.bounds.get(tensor, _limits(self.types[tensor]))
-            case Pad(read=read, value=value):
+            case Read(tensor):
+                return self.bounds.get(tensor, self.types[tensor].limits if self.types[tensor].is_integer else None)
+            case Pad(read, value):
                 return _union(self.find_bounds(read), self.find_bounds(value) if expr.mode == "value" else (0, 0))
-            case Cast(value=value, dtype=dtype) if dtype.is_integer:
+            case Cast(value, dtype) if dtype.is_integer:
                 source = type_of(value, self.types)
                 inner = self.find_bounds(value) if source.is_integer else None
                 return inner if inner is not None and _fits(inner, dtype) else None
-            case Select(then=then, other=other):
+            case Select(_, then, other):
                 return _union(self.find_bounds(then), self.find_bounds(other))
-            case Call(op=op, args=args) if op in _ARITHMETIC:
+            case Call(op, args) if op in _ARITHMETIC:
                 known = [b for a in args if (b := self.find_bounds(a)) is not None]
                 found = _apply(op, known) if len(known) == len(args) else None
                 return found if found is not None and _fits(found, type_of(expr, self.types)) else None
         return None
 
-    def fits(self, expr: Expr, dtype: DType) -> bool:
-        """Whether every value that `convert` computes is one of `dtype`."""
+    def convert(self, expr: Expr, dtype: DType) -> Expr | None:
+        """`expr` computed in `dtype`; None where a value on the way is none of that type."""
         found = self.find_bounds(expr)
         if found is None or not _fits(found, dtype):
-            return False
+            return None
         match expr:
-            case Cast(value=value):
-                return type_of(value, self.types).bits <= dtype.bits or self.fits(value, dtype)
-            case Read() | Pad():
-                return False
-            case Select(then=then, other=other):
-                return self.fits(then, dtype) and self.fits(other, dtype)
-            case _:
-                return all(self.fits(child, dtype) for child in children(expr))
-
-    def convert(self, expr: Expr, dtype: DType) -> Expr:
-        """`expr` computed in `dtype`, which it fits."""
-        match expr:
-            case Const(value=value):
+            case Const(value):
                 return Const(value, dtype, expr.span)
-            case Cast(value=value):
+            case Read() | Pad():
+                return None
+            case Cast(value):
                 source = type_of(value, self.types)
                 if source.bits > dtype.bits:
                     return self.convert(value, dtype)
                 return value if source == dtype else Cast(value, dtype, expr.span)
-            case Select(condition=condition, then=then, other=other):
-                return Select(self.visit(condition), self.convert(then, dtype), self.convert(other, dtype), expr.span)
-            case _:
-                return with_children(expr, tuple(self.convert(child, dtype) for child in children(expr)))
+        values = children(expr)
+        first = [self.narrow(expr.condition)] if isinstance(expr, Select) else []
+        new = first + [new for e in values[len(first) :] if (new := self.convert(e, dtype)) is not None]
+        return with_children(expr, tuple(new)) if len(new) == len(values) else None
 
-    def choose(self, *exprs: Expr) -> DType | None:
-        """The type of 16 bits that integer expressions with arithmetic in them can all be computed in."""
+    def choose(self, *exprs: Expr) -> tuple[Expr, ...]:
+        """Integer expressions with arithmetic in them, computed in a type of 16 bits where one is enough for all of them."""
         if not any(isinstance(e, (Call, Select)) for e in exprs):
-            return None
+            return ()
         if any(not (t := type_of(e, self.types)).is_integer or t.bits <= U16.bits for e in exprs):
-            return None
+            return ()
         if all(isinstance(n, Const) or not reads(n) for n in exprs):
-            return None
-        return next((dtype for dtype in (U16, I16) if all(self.fits(e, dtype) for e in exprs)), None)
+            return ()
+        for dtype in (U16, I16):
+            new = [e for e in (self.convert(e, dtype) for e in exprs) if e is not None]
+            if len(new) == len(exprs):
+                return tuple(new)
+        return ()
 
-    def visit(self, expr: Expr) -> Expr:
+    def narrow(self, expr: Expr) -> Expr:
         """`expr` with what is converted or compared computed in 16 bits where that is enough."""
+        return rewrite_value(expr, self._narrowed)
+
+    def _narrowed(self, expr: Expr, _: Callable[[Expr], Expr]) -> Expr | None:
         match expr:
-            case Cast(value=value, dtype=dtype) if not isinstance(value, Read) and (found := self.choose(value)) is not None:
-                return Cast(self.convert(value, found), dtype, expr.span)
-            case Call(op=op, args=args) if op in _COMPARISONS and (found := self.choose(*args)) is not None:
-                return Call(op, tuple(self.convert(a, found) for a in args), expr.span)
-            case Read() | Pad():
-                return expr
-        new = tuple(map(self.visit, children(expr)))
-        return expr if all(a is b for a, b in zip(new, children(expr), strict=True)) else with_children(expr, new)
+            case Cast(value, dtype) if not isinstance(value, Read) and (found := self.choose(value)):
+                return Cast(found[0], dtype, expr.span)
+            case Call(op, args) if op in COMPARISONS and (found := self.choose(*args)):
+                return Call(op, found, expr.span)
+        return expr if isinstance(expr, Pad) else None
 
 
 def narrow_integers(program: Program, ranges: Ranges) -> tuple[Program, Ranges, list[Remark]]:
@@ -138,14 +135,18 @@ def narrow_integers(program: Program, ranges: Ranges) -> tuple[Program, Ranges, 
         statements[s.name], bounds = narrow
         wide, found = state.types[s.target], type_of(statements[s.name].value, state.types)
         state.types[s.target], state.bounds[s.target] = found, bounds
+
+        def widen(read: Read, wide: DType = wide) -> Expr:
+            return Cast(read, wide, read.span)
+
         for r in program.statements:
             if r.name != s.name:
-                statements[r.name] = replace(statements[r.name], value=_widen_reads(statements[r.name].value, s.target, wide))
+                statements[r.name] = replace(statements[r.name], value=map_reads(statements[r.name].value, widen, s.target))
         remarks.append(
             Remark("passed", "narrow", f"{s.target} is computed in {found}: {bounds[0]} to {bounds[1]}", s.name, s.span)
         )
     for name, s in statements.items():
-        value = state.visit(s.value)
+        value = state.narrow(s.value)
         if value != s.value:
             statements[name] = replace(s, value=value)
             remarks.append(Remark("passed", "narrow", f"values of {s.target} are computed in 16 bits", name, s.span))
@@ -180,7 +181,7 @@ def _narrow_temporary(s: Statement, program: Program, ranges: Ranges, state: _Na
     dtype = None if found is None else next((d for d in (U16, I16) if _fits(found, d)), None)
     if dtype is None or found is None:
         return None
-    value = state.convert(s.value, dtype) if state.fits(s.value, dtype) else Cast(s.value, dtype, s.span)
+    value = state.convert(s.value, dtype) or Cast(s.value, dtype, s.span)
     reduction = s.reduction if start is None or s.reduction is None else replace(s.reduction, init=identity_of(start, dtype))
     return replace(s, value=value, reduction=reduction), found
 
@@ -210,20 +211,8 @@ def _stands_inside(expr: Expr, tensor: str) -> bool:
             return any(_stands_inside(child, tensor) for child in children(expr))
 
 
-def _widen_reads(expr: Expr, tensor: str, wide: DType) -> Expr:
-    return rewrite(expr, lambda n: Cast(n, wide, n.span) if isinstance(n, Read) and n.tensor == tensor else None)
-
-
-def _limits(dtype: DType) -> Bounds | None:
-    """All values of an integer type."""
-    if not dtype.is_integer:
-        return None
-    return (-(1 << (dtype.bits - 1)), (1 << (dtype.bits - 1)) - 1) if dtype.is_signed else (0, (1 << dtype.bits) - 1)
-
-
 def _fits(bounds: Bounds, dtype: DType) -> bool:
-    limits = _limits(dtype)
-    return limits is not None and limits[0] <= bounds[0] and bounds[1] <= limits[1]
+    return dtype.is_integer and dtype.limits[0] <= bounds[0] and bounds[1] <= dtype.limits[1]
 
 
 def _union(a: Bounds | None, b: Bounds | None) -> Bounds | None:

@@ -5,8 +5,9 @@ Rules that look at single indices come before indices are merged, those that loo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import field
+from functools import partial
 from typing import Any
 
 from polyc.config import Options
@@ -19,46 +20,37 @@ from polyc.passes import Level, Pass, always
 from polyc.poly.ranges import Ranges
 from polyc.records import dataclass, replace
 from polyc.scheduler.rewriting.band_parts import part_bands
-from polyc.scheduler.rewriting.conversions import hoist_conversions
+from polyc.scheduler.rewriting.builder import StatementRule, change_statements
 from polyc.scheduler.rewriting.inline import inline_producers
 from polyc.scheduler.rewriting.invariant_dimensions import drop_invariant_dimensions
-from polyc.scheduler.rewriting.merge_indices import Groups, merge_indices
+from polyc.scheduler.rewriting.merge_indices import ByteStrides, Groups, merge_indices
 from polyc.scheduler.rewriting.merge_parts import merge_parts
 from polyc.scheduler.rewriting.monoids import lower_monoids
 from polyc.scheduler.rewriting.narrow_integers import narrow_integers
 from polyc.scheduler.rewriting.overlap.overlap import overlap_tiles
+from polyc.scheduler.rewriting.peepholes import PEEPHOLES, assign_single_value
 from polyc.scheduler.rewriting.positions import block_positions
+from polyc.scheduler.rewriting.precompute import hoist_conversions, store_operands, store_repeated_functions
 from polyc.scheduler.rewriting.private_tables import split_tables
 from polyc.scheduler.rewriting.recurrence_ends import forward_ends
-from polyc.scheduler.rewriting.repeated_functions import store_repeated_functions
 from polyc.scheduler.rewriting.rules.batched_recurrences import batch_recurrences
 from polyc.scheduler.rewriting.rules.borders import write_borders
-from polyc.scheduler.rewriting.rules.bounded_exponentials import bound_exponentials
 from polyc.scheduler.rewriting.rules.byte_words import pack_byte_words
-from polyc.scheduler.rewriting.rules.contraction_order import order_contractions
 from polyc.scheduler.rewriting.rules.diagonals import walk_diagonals
-from polyc.scheduler.rewriting.rules.factors import factor_sums
-from polyc.scheduler.rewriting.rules.gathered_windows import gather_windows
+from polyc.scheduler.rewriting.rules.gathered_windows import gather_windows, separate_phases
 from polyc.scheduler.rewriting.rules.intervals import block_intervals
-from polyc.scheduler.rewriting.rules.logistic_forms import use_logistic_forms
 from polyc.scheduler.rewriting.rules.minimal_filtering import filter_minimally, has_symbolic_filter
 from polyc.scheduler.rewriting.rules.moments import block_moments
-from polyc.scheduler.rewriting.rules.phases import separate_phases
-from polyc.scheduler.rewriting.rules.product_sums import separate_products
-from polyc.scheduler.rewriting.rules.reciprocals import multiply_by_reciprocals
+from polyc.scheduler.rewriting.rules.products import factor_sums, order_products, separate_products
 from polyc.scheduler.rewriting.rules.recurrences import block_recurrences
-from polyc.scheduler.rewriting.rules.roots import multiply_by_roots
 from polyc.scheduler.rewriting.rules.running_sums import run_sums
 from polyc.scheduler.rewriting.rules.shared_rows import share_rows
 from polyc.scheduler.rewriting.rules.shifted_exponentials import block_exponentials
 from polyc.scheduler.rewriting.rules.turned_results import turn_results
-from polyc.scheduler.rewriting.rules.weighted_sums import collect_weights
 from polyc.scheduler.rewriting.rules.windows import separate_windows
 from polyc.scheduler.rewriting.short_indices import write_out_short_indices
 from polyc.scheduler.rewriting.short_recurrences import write_out_steps
-from polyc.scheduler.rewriting.single_values import assign_single_values
 from polyc.scheduler.rewriting.split import split_reductions
-from polyc.scheduler.rewriting.stored_operands import store_operands
 from polyc.scheduler.rewriting.unit_indices import drop_unit_indices
 from polyc.scheduler.rewriting.whole_pairs import move_pairs
 from polyc.target import Target
@@ -75,7 +67,7 @@ class State:
 
     program: Program
     ranges: Ranges = field(compare=False)
-    strides: Mapping[str, tuple[int | None, ...] | None] = field(compare=False)
+    strides: ByteStrides = field(compare=False)
     """Known byte strides, by argument and result."""
     groups: Groups = field(default_factory=dict, compare=False)
     """By argument or result, which of the caller's dimensions each dimension stands for."""
@@ -117,6 +109,15 @@ def _rewriting(
         return replace(state, program=program, ranges=ranges)
 
     return Pass(name, run, why, lambda ctx: not ctx.as_written and when(ctx))
+
+
+def _rule(name: str, rule: StatementRule, why: str, when: When = always) -> Pass[State, ProgramContext]:
+    """A rule for one statement at a time as an optional pass."""
+    return _rewriting(name, partial(change_statements, name, rule), why, when)
+
+
+def _peephole(name: str, when: When = always) -> Pass[State, ProgramContext]:
+    return _rule(name, PEEPHOLES[name].change, PEEPHOLES[name].why, when)
 
 
 def _algebra(ctx: ProgramContext) -> bool:
@@ -184,13 +185,9 @@ def _as_written(name: str, run: Callable[[State, ProgramContext], State], why: s
     return Pass(name, run, why, lambda ctx: not ctx.as_written and when(ctx))
 
 
-def _without_remarks(rewrite: Callable[[Program, Ranges], Program]) -> Callable[[Program, Ranges], Found]:
-    return lambda program, ranges: (rewrite(program, ranges), ranges, [])
-
-
 _SUMS: tuple[Pass[State, ProgramContext], ...] = (
-    _rewriting("logistic", use_logistic_forms, "hyperbolic tangents that 1 is added to are logistic functions", _algebra),
-    _rewriting("weighted-sums", collect_weights, "values of equal weight are added before they are multiplied", _algebra),
+    _peephole("logistic", _algebra),
+    _peephole("weighted-sums", _algebra),
     _rewriting(
         "online-softmax",
         block_exponentials,
@@ -199,17 +196,13 @@ _SUMS: tuple[Pass[State, ProgramContext], ...] = (
         _target,
     ),
     _rewriting("single-pass-moments", block_moments, "mean and squared deviations of long rows in one pass", _algebra, _target),
-    _rewriting("factor-sums", factor_sums, "distributivity: factors that do not change along a sum leave it", _algebra),
-    _rewriting(
-        "reciprocals", multiply_by_reciprocals, "many quotients by one divisor are products with its reciprocal", _algebra
-    ),
-    _rewriting(
-        "root-reciprocals", multiply_by_roots, "quotients by one square root are products with its reciprocal", _algebra
-    ),
+    _rule("factor-sums", factor_sums, "distributivity: factors that do not change along a sum leave it", _algebra),
+    _peephole("reciprocals", _algebra),
+    _peephole("root-reciprocals", _algebra),
     _rewriting(
         "share-rows", share_rows, "fusion by blocks of rows: reductions share the rows that they read", _tiled_algebra, _target
     ),
-    _rewriting("separate-products", separate_products, "loop fission: each product of a sum is a contraction", _tiled_algebra),
+    _rule("separate-products", separate_products, "loop fission: each product of a sum is a contraction", _tiled_algebra),
     _rewriting(
         FILTERING,
         filter_minimally,
@@ -232,7 +225,7 @@ _PASSES: tuple[Pass[State, ProgramContext], ...] = (
     _rewriting("merge-parts", merge_parts, "statements that write parts of a tensor alike become one"),
     _rewriting("split-bands", part_bands, "domain splitting: what lies beside a band is a statement of its own"),
     _rewriting("block-positions", block_positions, "arg-reductions go by blocks", _algebra),
-    _rewriting("single-values", _without_remarks(assign_single_values), "reductions over one point are assignments"),
+    _rule("single-values", assign_single_value, "reductions over one point are assignments"),
     _rewriting(
         "short-indices",
         write_out_short_indices,
@@ -252,16 +245,16 @@ _PASSES: tuple[Pass[State, ProgramContext], ...] = (
     # Indices, before they are merged.
     _as_written("move-pairs", _move_pairs, "complex numbers that are only moved are one element"),
     _rewriting("borders", write_borders, "padded operands of sums are stored with their borders"),
-    _rewriting(
+    _rule(
         "separate-phases",
         separate_phases,
         "polyphase decomposition: statements of remainders have domains of their own",
         _vectors,
     ),
-    _rewriting("separate-windows", separate_windows, "windows are combined along one dimension at a time", _algebra),
-    _rewriting("order-contractions", order_contractions, "products of several operands are summed a few at a time", _algebra),
-    _rewriting("gather-windows", gather_windows, "scatter to gather: each result sums what is added to it", _algebra),
-    _rewriting("byte-words", pack_byte_words, "dot products of bytes, four at a time", _vectors),
+    _rule("separate-windows", separate_windows, "windows are combined along one dimension at a time", _algebra),
+    _rule("order-contractions", order_products, "products of several operands are summed a few at a time", _algebra),
+    _rule("gather-windows", gather_windows, "scatter to gather: each result sums what is added to it", _algebra),
+    _rule("byte-words", pack_byte_words, "dot products of bytes, four at a time", _vectors),
     _rewriting(
         "skew-diagonals",
         walk_diagonals,
@@ -275,12 +268,7 @@ _PASSES: tuple[Pass[State, ProgramContext], ...] = (
         "reduction indices of extent one are gone",
     ),
     _as_written("merge", _merge_indices, "dimension collapsing: dimensions that are dense together become one"),
-    _rewriting(
-        "bounded-exponentials",
-        _without_remarks(bound_exponentials),
-        "exponentials of values under their maximum need no test for overflow",
-        lambda ctx: not ctx.target.has_masks,
-    ),
+    _peephole("bounded-exponentials", lambda ctx: not ctx.target.has_masks),
     # Whole sums.
     *_SUMS,
     _as_written(

@@ -24,12 +24,9 @@ from polyc.ir.expr import (
     Pad,
     Read,
     Select,
-    ceil_div,
     eq,
-    ge,
     identity_of,
     int_const,
-    lt,
     maximum,
     minimum,
     ne,
@@ -37,12 +34,13 @@ from polyc.ir.expr import (
     substitute,
     walk,
 )
-from polyc.ir.program import Program, Reduction, Statement, Tensor
+from polyc.ir.program import Program, Reduction, Statement
 from polyc.ir.simplify import simplify_int
 from polyc.ir.types import I32, I64, DType
-from polyc.poly.domains import box_domain, is_box, map_domain, project_domain
-from polyc.poly.ranges import Interval, Ranges, StatementRanges, estimate_extent
+from polyc.poly.domains import is_box
+from polyc.poly.ranges import Ranges, estimate_extent
 from polyc.records import dataclass, replace
+from polyc.scheduler.rewriting.builder import ProgramBuilder, Split
 from polyc.scheduler.rewriting.rules.blocks import writes_whole
 
 SUMMING_UP = 40
@@ -73,6 +71,8 @@ class _Pair:
 
 def block_positions(program: Program, ranges: Ranges) -> tuple[Program, Ranges, list[Remark]]:
     """Narrow the positions of extremes, and compute those of few long rows in blocks."""
+    builder = ProgramBuilder(program, ranges)
+    made: dict[str, list[Statement]] = {}
     remarks: list[Remark] = []
     for place in program.statements:
         pair = _find_pair(program, place, ranges)
@@ -81,18 +81,20 @@ def block_positions(program: Program, ranges: Ranges) -> tuple[Program, Ranges, 
         extents = ranges.statements[place.name].indices
         extent, has_few = extents[pair.index].extent, _count_results(place, ranges) < FEW_RESULTS
         length = estimate_extent(extent, ranges.typical)
-        if length is None or length >= 1 << 31:
+        if length is None or length >= 1 << 31 or pair.best.name in made:
             continue
         size = _block_size(length, has_few)
         if length >= MINIMUM_BLOCKS * size and _runs_along(program, pair) and _is_alone(program, pair):
-            program, ranges = _block(program, ranges, pair, size)
-            remarks.append(
-                Remark("passed", "block-positions", f"blocks of {size} points of {pair.index}", place.name, place.span)
-            )
+            made[pair.best.name], made[place.name] = _block(pair, size, builder)
+            message = f"blocks of {size} points of {pair.index}"
         elif isinstance(extent, Const) and pair.dtype.itemsize < program.tensor(place.target).dtype.itemsize:
-            program, ranges = _narrow(program, ranges, pair)
-            remarks.append(Remark("passed", "block-positions", f"{pair.index} is compared in 32 bits", place.name, place.span))
-    return program, ranges, remarks
+            made[place.name] = _narrow(pair, builder)
+            message = f"{pair.index} is compared in 32 bits"
+        else:
+            continue
+        remarks.append(Remark("passed", "block-positions", message, place.name, place.span))
+    builder.statements += [n for s in program.statements for n in made.get(s.name, [s])]
+    return (*builder.finish(), remarks) if remarks else (program, ranges, remarks)
 
 
 def _find_pair(program: Program, place: Statement, ranges: Ranges) -> _Pair | None:
@@ -170,34 +172,18 @@ def _is_alone(program: Program, pair: _Pair) -> bool:
     return all(sum(s.target == target for s in program.statements) == 1 for target in (pair.best.target, pair.place.target))
 
 
-def _narrow(program: Program, ranges: Ranges, pair: _Pair) -> tuple[Program, Ranges]:
+def _narrow(pair: _Pair, builder: ProgramBuilder) -> list[Statement]:
     """Positions from the lower bound on in 32 bits, and converted in a statement of their own."""
-    place, index = pair.place, pair.index
-    own = ranges.statements[place.name]
-    target = program.tensor(place.target)
-    narrow = Tensor(f"{place.target}.i32.{place.name}", I32, target.rank, None, "temporary", target.base, place.span)
-    lower = own.indices[index].lower
+    place, index, target = pair.place, pair.index, builder.program.tensor(pair.place.target)
+    points = builder.points(place)
+    lower, left = points.indices[index].lower, {i: points.indices[i] for i in place.left_indices}
     assert isinstance(place.value, Select)
-    offset = simplify_int(Index(index) - lower)
-    first = replace(
-        place,
-        name=f"{place.name}_i32",
-        target=narrow.name,
-        value=replace(place.value, then=Cast(offset, I32), other=_NONE),
-        reduction=Reduction("min", _NONE),
-    )
-    read = Read(narrow.name, place.subscripts)
-    found = _wide(lower, read, target.dtype)
-    value = Select(eq(read, _NONE), identity_of("min", target.dtype), found)
-    second = Statement(place.name, place.target, place.subscripts, place.left_indices, value, None, (), place.span)
-    kept = {i: own.indices[i] for i in place.left_indices}
-    domain = box_domain(place.name, place.left_indices, kept, ranges.parameters)  # also where there is nothing to choose from
-    added = {
-        first.name: StatementRanges(own.indices, own.domain.set_tuple_name(first.name)),
-        place.name: StatementRanges(kept, domain),
-    }
-    left = tuple(own.indices[i] for i in place.left_indices)
-    return _replace(program, ranges, {place.name: (first, second)}, (narrow,), added, {narrow.name: left})
+    value = replace(place.value, then=Cast(simplify_int(Index(index) - lower), I32), other=_NONE)
+    first = builder.define(place, "i32", tuple(left), value, (index,), Reduction("min", _NONE), dtype=I32)
+    read = Read(first.target, place.subscripts)
+    result = Select(eq(read, _NONE), identity_of("min", target.dtype), _wide(lower, read, target.dtype))
+    # Also where there is nothing to choose from.
+    return [first, builder.change(place, builder.box(left), value=result, reduction=None)]
 
 
 def _wide(base: Expr, offset: Expr, dtype: DType) -> Expr:
@@ -207,95 +193,46 @@ def _wide(base: Expr, offset: Expr, dtype: DType) -> Expr:
     return wide if base == int_const(0) else start + wide
 
 
-def _block(program: Program, ranges: Ranges, pair: _Pair, size: int) -> tuple[Program, Ranges]:
-    best, place, index = pair.best, pair.place, pair.index
-    own = ranges.statements[place.name]
-    interval, left = own.indices[index], place.left_indices
-    extent = interval.extent
-    block, inner = f"{index}.block", f"{index}.in"
-    target, element = program.tensor(place.target), (*left, block)
-
-    def tensor(name: str, dtype: DType, rank: int) -> Tensor:
-        return Tensor(f"{place.target}.{name}.{place.name}", dtype, rank, None, "temporary", target.base, place.span)
-
-    values, chosen = tensor("values", pair.dtype, len(element)), tensor("block", I32, len(left))
-    base, offset = tensor("base", I64, len(left)), tensor("offset", I32, len(left))
-
-    def statement(suffix: str, target: str, names: tuple[str, ...], over: tuple[str, ...], value: Expr, op: str) -> Statement:
-        reduction = Reduction(op, identity_of(op, pair.dtype if target == values.name else I32)) if op else None
-        return Statement(
-            f"{place.name}_{suffix}", target, tuple(map(Index, names)), (*names, *over), value, reduction, (), place.span
-        )
-
-    point = simplify_int(Index(block) * size + interval.lower)
-    point = simplify_int(point + Index(inner))
-    assert best.reduction is not None
-    op = best.reduction.op
-    found = Read(best.target, place.subscripts)
-    value = Read(values.name, tuple(map(Index, element)))
-    part = statement("values", values.name, element, (inner,), substitute(best.value, {index: point}), op)
-    n_blocks = simplify_int(ceil_div(extent, size))
+def _block(pair: _Pair, size: int, builder: ProgramBuilder) -> tuple[list[Statement], list[Statement]]:
+    """What stands in the place of the extreme, and of its position."""
+    best, place, target = pair.best, pair.place, builder.program.tensor(pair.place.target)
+    left, own = place.left_indices, builder.points(place).indices
+    interval, rows = own[pair.index], {i: own[i] for i in left}
+    split, smallest = Split(pair.index, size, interval, len(left)), Reduction("min", _NONE)
+    part, whole = builder.rfactor(best, split, "values")
+    points, value, found = builder.points(part), Read(part.target, part.subscripts), Read(best.target, place.subscripts)
+    n_blocks = split.blocks.extent
     if not isinstance(n_blocks, Const) or n_blocks.value > MOST_BLOCKS:
-        whole = replace(best, indices=element, value=value, where=())
-        in_block = Select(_is_extreme(value, found, pair.dtype), Cast(Index(block), I32), _NONE)
-        first = statement("block", chosen.name, left, (block,), in_block, "min")
+        in_block = Select(_is_extreme(value, found, pair.dtype), Cast(Index(split.block), I32), _NONE)
+        first = builder.define(place, "block", left, in_block, (split.block,), smallest, points, I32)
     else:
-        parts = [Read(values.name, (*place.subscripts, int_const(c))) for c in range(int(n_blocks.value))]
+        assert part.reduction is not None
+        op = part.reduction.op
+        parts = [Read(part.target, (*place.subscripts, int_const(c))) for c in range(int(n_blocks.value))]
         total = reduce(lambda a, b: Call(op, (a, b)), parts[1:], cast(Expr, parts[0]))
-        whole = replace(best, indices=left, value=total, reduction=None, where=())
+        whole = builder.change(best, points.project(left), value=total, reduction=None)
         # no nested selections: branches on data would be mispredicted
         nowhere = Const(n_blocks.value, I32)
-        places: list[Expr] = [
-            Select(_is_extreme(part, found, pair.dtype), Const(c, I32), nowhere) for c, part in enumerate(parts)
-        ]
-        where = minimum(*places)
-        first = statement("block", chosen.name, left, (), where, "")
-    start: Expr = Cast(Read(chosen.name, place.subscripts), I64) * size
-    moved_back = simplify_int(extent - size)
-    start = minimum(start, moved_back if isinstance(extent, Const) else maximum(moved_back, 0))
-    begin = statement("base", base.name, left, (), simplify_int(start + interval.lower), "")
-    origin = Read(base.name, place.subscripts)
-    again = substitute(best.value, {index: origin + Index(inner)})
-    in_row = Select(_is_extreme(again, found, pair.dtype), Cast(Index(inner), I32), _NONE)
-    search = statement("offset", offset.name, left, (inner,), in_row, "min")
-    place_in_row = Read(offset.name, place.subscripts)
-    sum = origin + Cast(place_in_row, I64)
+        places: list[Expr] = [Select(_is_extreme(p, found, pair.dtype), Const(c, I32), nowhere) for c, p in enumerate(parts)]
+        first = builder.define(place, "block", left, minimum(*places), over=points, dtype=I32)
+    start: Expr = Cast(Read(first.target, place.subscripts), I64) * size
+    moved_back = simplify_int(interval.extent - size)
+    start = minimum(start, moved_back if isinstance(interval.extent, Const) else maximum(moved_back, 0))
+    # Where a row begins, and the result, are there also where there is nothing to choose from.
+    begin = builder.define(place, "base", left, simplify_int(start + interval.lower), over=rows, dtype=I64)
+    origin = Read(begin.target, place.subscripts)
+    again = substitute(best.value, {pair.index: origin + Index(split.inner)})
+    in_row = Select(_is_extreme(again, found, pair.dtype), Cast(Index(split.inner), I32), _NONE)
+    search = builder.define(place, "offset", left, in_row, (split.inner,), smallest, points, I32)
+    offset = Read(search.target, place.subscripts)
+    sum = origin + Cast(offset, I64)
     result: Expr = sum if target.dtype == I64 else Cast(sum, target.dtype)
-    if not isinstance(extent, Const):  # there may be nothing to choose from
-        result = Select(eq(place_in_row, _NONE), identity_of("min", target.dtype), result)
-    last = Statement(place.name, place.target, place.subscripts, left, result, None, (), place.span)
-
-    points: list[Expr] = [point if i == index else Index(i) for i in place.indices]
-    bounds = [ge(Index(inner), 0), lt(Index(inner), size)]
-    blocks, inside = Interval(int_const(0), n_blocks), Interval(int_const(0), int_const(size))
-    kept = {i: own.indices[i] for i in left}
-    domain = map_domain(own.domain, part.name, part.indices, points, bounds)
-    added = {part.name: StatementRanges({**kept, block: blocks, inner: inside}, domain)}
-    for s in (whole, first, begin, search, last):
-        intervals = {n: {block: blocks, inner: inside}.get(n) or kept[n] for n in s.indices}
-        own_domain = project_domain(domain, part.indices, s.name, s.indices)
-        if s in (begin, last):  # also where there is nothing to choose from
-            own_domain = box_domain(s.name, left, kept, ranges.parameters)
-        added[s.name] = StatementRanges(intervals, own_domain)
-    made = {best.name: (part, whole), place.name: (first, begin, search, last)}
-    rows = tuple(kept[i] for i in left)
-    sizes = {values.name: (*rows, blocks), chosen.name: rows, base.name: rows, offset.name: rows}
-    return _replace(program, ranges, made, (values, chosen, base, offset), added, sizes)
+    if not isinstance(interval.extent, Const):  # there may be nothing to choose from
+        result = Select(eq(offset, _NONE), identity_of("min", target.dtype), result)
+    last = builder.change(place, builder.box(rows), value=result, reduction=None)
+    return [part, whole], [first, begin, search, last]
 
 
 def _is_extreme(value: Expr, best: Read, dtype: DType) -> Expr:
     same = eq(value, best)
     return Call("or", (same, ne(value, value))) if dtype.is_float else same
-
-
-def _replace(
-    program: Program,
-    ranges: Ranges,
-    made: dict[str, tuple[Statement, ...]],
-    tensors: tuple[Tensor, ...],
-    added: dict[str, StatementRanges],
-    intervals: dict[str, tuple[Interval, ...]],
-) -> tuple[Program, Ranges]:
-    statements = tuple(n for s in program.statements for n in made.get(s.name, (s,)))
-    new = replace(program, statements=statements, tensors=(*program.tensors, *tensors))
-    return new, replace(ranges, statements={**ranges.statements, **added}, tensors={**ranges.tensors, **intervals})

@@ -7,16 +7,16 @@ tables are combined in their order, so the result is the same at any number of t
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterable
 from math import prod
 
 from polyc.diagnostics import Remark
-from polyc.ir.expr import Const, Expr, Index, Read, ge, identity_of, int_const, lt, reads, substitute
-from polyc.ir.program import Program, Reduction, Statement, Tensor
-from polyc.ir.simplify import simplify_int
-from polyc.poly.domains import box_domain, map_domain
-from polyc.poly.ranges import GuardedSubscript, Interval, Ranges, StatementRanges
-from polyc.records import dataclass, replace
+from polyc.ir.expr import Const, Expr, Index, Read, identity_of, int_const, reads, substitute
+from polyc.ir.program import Program, Statement
+from polyc.ir.text import format_expr
+from polyc.poly.ranges import GuardedSubscript, Interval, Ranges
+from polyc.records import replace
+from polyc.scheduler.rewriting.builder import Change, ProgramBuilder, Split, change_statements
 from polyc.target import Target
 
 MINIMUM_POINTS = 1 << 18
@@ -34,41 +34,22 @@ APART, LARGE = 128, 1024
 """Bytes between tables, so that no pair of cache lines lies in both, and size from which a shared line hardly matters."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Cut:
-    index: str
-    parts: int
-    size: int
-    spread: int
-    """Tables for which there is room in each part: the first is used, the others keep small ones apart."""
-
-
 def split_tables(program: Program, ranges: Ranges, target: Target) -> tuple[Program, Ranges, list[Remark]]:
     """Private tables for the statements that gain by them."""
-    statements: list[Statement] = []
-    tensors = list(program.tensors)
-    own, intervals = dict(ranges.statements), dict(ranges.tensors)
-    remarks: list[Remark] = []
-    for s in program.statements:
-        cut = _find_cut(s, program, ranges, target)
-        if cut is None:
-            statements.append(s)
-            continue
-        part, whole, tensor, added = _split(s, cut, program, ranges)
-        statements += [part, whole]
-        tensors.append(tensor)
-        own.update(added)
-        gap = Interval(int_const(0), int_const(cut.spread))
-        intervals[tensor.name] = (Interval(int_const(0), int_const(cut.parts)), gap, *ranges.tensors[s.target])
-        message = f"{cut.parts} tables for parts of {cut.size} values of {cut.index}, which are added up"
-        remarks.append(Remark("passed", "private-tables", message, s.name, s.span))
-    if not remarks:
-        return program, ranges, remarks
-    new = replace(program, statements=tuple(statements), tensors=tuple(tensors))
-    return new, replace(ranges, statements=own, tensors=intervals), remarks
+
+    def change(s: Statement, builder: ProgramBuilder) -> Change | None:
+        split = _find_split(s, program, ranges, target)
+        if split is None:
+            return None
+        message = (
+            f"{format_expr(split.blocks.extent)} tables for parts of {split.size} values of {split.index}, which are added up"
+        )
+        return _write_tables(s, split, builder), message
+
+    return change_statements("private-tables", change, program, ranges)
 
 
-def _find_cut(s: Statement, program: Program, ranges: Ranges, target: Target) -> _Cut | None:
+def _find_split(s: Statement, program: Program, ranges: Ranges, target: Target) -> Split | None:
     by_data = [e for e in s.subscripts if reads(e)]
     tensor, own = program.tensor(s.target), ranges.statements[s.name]
     if s.reduction is None or s.reduction.op == "combine" or not by_data or target.cores < 2:
@@ -95,53 +76,40 @@ def _find_cut(s: Statement, program: Program, ranges: Ranges, target: Target) ->
     elements = prod(int(t.extent.value) for t in table if isinstance(t.extent, Const))
     if size * (parts - 1) >= trips[longest] or prod(trips.values()) < SHARE * parts * elements:
         return None
-    size_in_bytes = max(1, elements) * tensor.dtype.itemsize
-    return _Cut(longest, parts, size, 1 if size_in_bytes >= LARGE else -(-(size_in_bytes + APART) // size_in_bytes))
+    return Split(longest, size, own.indices[longest])
 
 
-def _split(
-    s: Statement, cut: _Cut, program: Program, ranges: Ranges
-) -> tuple[Statement, Statement, Tensor, dict[str, StatementRanges]]:
+def _write_tables(s: Statement, split: Split, builder: ProgramBuilder) -> tuple[Statement, Statement]:
+    """A table for each part, and their combination."""
     assert s.reduction is not None
-    own, target = ranges.statements[s.name], program.tensor(s.target)
-    chunk, inner = f"{cut.index}.chunk", f"{cut.index}.in"
-    name = program.free_name(f"{s.target}.part.{s.name}")
-    tensor = Tensor(name, target.dtype, len(s.subscripts) + 2, None, "temporary", f"{target.base}.part", s.span)
-    inside: Expr = Index(chunk) * cut.size + Index(inner)
-    point = simplify_int(inside + own.indices[cut.index].lower)
+    like, box, place = builder.tensor(s.target), builder.intervals[s.target], {split.index: split.point}
+    size = like.dtype.itemsize * max(1, prod(int(i.extent.value) for i in box if isinstance(i.extent, Const)))
+    # Tables for which there is room in each part: the first is used, the others keep small ones apart.
+    spread = 1 if size >= LARGE else -(-(size + APART) // size)
+    gap = Interval(int_const(0), int_const(spread))
+    table = builder.add_temporary(s, "part", (split.blocks, gap, *box))
+
+    def of_part(subscripts: Iterable[Expr]) -> tuple[Expr, ...]:
+        return (Index(split.block), int_const(0), *subscripts)
 
     def move(expr: Expr) -> Expr:
-        return substitute(expr, {cut.index: point})
+        moved = substitute(expr, place)
+        if isinstance(moved, Read) and expr == Read(s.target, s.subscripts):
+            return Read(table, of_part(moved.subscripts), moved.span)
+        return moved
 
-    subscripts = (Index(chunk), int_const(0), *map(move, s.subscripts))
-    others = [i for i in s.indices if i != cut.index]
-    indices = (chunk, inner, *others)
-    start = Reduction(s.reduction.op, identity_of(s.reduction.op, target.dtype))
-    part = Statement(program.free_name(f"{s.name}_part"), name, subscripts, indices, move(s.value), start, (), s.span)
-    values = [point if i == cut.index else Index(i) for i in s.indices]
-    bounds = [ge(Index(inner), 0), lt(Index(inner), cut.size)]
-    chunks = Interval(int_const(0), int_const(cut.parts))
-    part_ranges = StatementRanges(
-        {chunk: chunks, inner: Interval(int_const(0), int_const(cut.size)), **{i: own.indices[i] for i in others}},
-        map_domain(own.domain, part.name, indices, values, bounds),
-        tuple(_move_guard(g, s, part, move, target.base) for g in own.guards),
-    )
-    elements = s.element_names
-    whole_indices = (*elements, chunk)
-    value = Read(name, (Index(chunk), int_const(0), *map(Index, elements)))
-    whole = replace(s, subscripts=tuple(map(Index, elements)), indices=whole_indices, value=value, where=())
-    whole_intervals = {**dict(zip(elements, ranges.tensors[s.target], strict=True)), chunk: chunks}
-    domain = box_domain(s.name, whole_indices, whole_intervals, ranges.parameters)
-    return part, whole, tensor, {part.name: part_ranges, s.name: StatementRanges(whole_intervals, domain)}
+    def move_guard(guard: GuardedSubscript) -> GuardedSubscript:
+        moved = guard.map(move)
+        if moved.read.tensor != table:
+            return moved
+        return replace(moved, dimension=guard.dimension + 2, shown=(like.base, guard.dimension))
 
-
-def _move_guard(
-    guard: GuardedSubscript, s: Statement, part: Statement, move: Callable[[Expr], Expr], base: str
-) -> GuardedSubscript:
-    condition = None if guard.condition is None else move(guard.condition)
-    if guard.read == Read(s.target, s.subscripts):
-        written = Read(part.target, part.subscripts, guard.read.span)
-        return GuardedSubscript(written, guard.dimension + 2, condition, (base, guard.dimension))
-    read = move(guard.read)
-    assert isinstance(read, Read)
-    return replace(guard, read=read, condition=condition)
+    order = (split.block, *split.inside((split.index,), split.index), *(i for i in s.indices if i != split.index))
+    points = builder.points(s).split(split, split.index, order)
+    start = replace(s.reduction, init=identity_of(s.reduction.op, like.dtype))
+    subscripts = of_part(map(move, s.subscripts))
+    guards = tuple(map(move_guard, builder.own[s.name].guards))
+    part = builder.assign(builder.free_name(f"{s.name}_part"), table, subscripts, move(s.value), points, s, start, guards)
+    elements = tuple(map(Index, s.element_names))
+    whole = builder.box(dict(zip(s.element_names, box, strict=True)) | {split.block: split.blocks})
+    return part, builder.change(s, whole, subscripts=elements, value=Read(table, of_part(elements)))

@@ -12,10 +12,24 @@ from collections.abc import Collection, Mapping
 from math import inf, prod
 
 from polyc.diagnostics import Remark
-from polyc.ir.expr import Const, Expr, Index, Read, Select, eq, index_names, int_const, reads, rewrite, substitute, walk
+from polyc.ir.expr import (
+    Const,
+    Expr,
+    Index,
+    Read,
+    Select,
+    all_hold,
+    eq,
+    index_names,
+    int_const,
+    reads,
+    rewrite,
+    substitute,
+    walk,
+)
 from polyc.ir.program import Program, Statement
 from polyc.ir.read_sites import ReadSite, collect_reads
-from polyc.ir.simplify import simplify
+from polyc.ir.simplify import constant_of, simplify
 from polyc.poly import isl
 from polyc.poly.domains import (
     box_domain,
@@ -34,7 +48,11 @@ from polyc.poly.ranges import Interval, Ranges
 from polyc.records import dataclass, replace
 from polyc.scheduler.accesses import trip_count
 from polyc.scheduler.loops.time_tiling import MINIMUM_STEPS
+from polyc.scheduler.rewriting.builder import Points, ProgramBuilder
 from polyc.scheduler.rewriting.merge_parts import Place, find_place
+from polyc.scheduler.rewriting.reindexing import simplify_subscripts
+from polyc.scheduler.rewriting.rules.blocks import replace_node
+from polyc.scheduler.rewriting.rules.recurrence_blocks import condition_set
 from polyc.scheduler.rewriting.unit_indices import drop_unit_indices
 from polyc.target import Target
 
@@ -124,11 +142,11 @@ def _move_step(
     if inside.is_empty():
         return None
     values = {i: simplify(sub - offset) for (i, offset), sub in zip(place.dims, read.subscripts, strict=True) if i}
-    value = rewrite(substitute(step.value, values), _simplify_subscripts)
+    value = simplify_subscripts(substitute(step.value, values))
     condition = condition_inside(inside, domain, reader.indices)
     if not isinstance(condition, Const):  # there are points, so that a constant is true
         value = Select(condition, value, read)
-    new = replace(reader, value=rewrite(reader.value, lambda node: value if node == read else None), where=())
+    new = replace(reader, value=replace_node(reader.value, read, value), where=())
     if sum(1 for _ in walk(new.value)) > MAX_NODES:
         return None
     gone = written.intersect_range(elements).domain()
@@ -139,27 +157,22 @@ def _move_step(
         return None  # tiles of time find the last step in the cache
     if live.n_basic_set() > max(1, before.n_basic_set()) or has_divs(live):
         return None
-    statements = tuple(new if s is reader else s for s in program.statements)
-    program, ranges = _narrow(step, live, replace(program, statements=statements), ranges)
-    return program, ranges, new
+    builder = ProgramBuilder(program, ranges)
+    builder.statements += [new if s is reader else s for s in program.statements if s is not step or not live.is_empty()]
+    builder.set_points(step.name, _confine(Points(builder.points(step).indices, live)))
+    return *builder.finish(), new
 
 
-def _narrow(step: Statement, live: Set, program: Program, ranges: Ranges) -> tuple[Program, Ranges]:
-    """The program with `live` as the domain of a statement, and without it where that is empty."""
-    own = dict(ranges.statements)
-    if live.is_empty():
-        del own[step.name]
-        statements = tuple(s for s in program.statements if s.name != step.name)
-        return replace(program, statements=statements), replace(ranges, statements=own)
-    intervals = dict(own[step.name].indices)
-    for i, interval in own[step.name].indices.items():
-        if not isinstance(interval.extent, Const):
-            continue
-        shorter = Interval(interval.lower, int_const(int(interval.extent.value) - 1))
-        if live.is_subset(box_domain(step.name, step.indices, intervals | {i: shorter}, parameter_names(live))):
-            intervals[i] = shorter
-    own[step.name] = replace(own[step.name], indices=intervals, domain=live)
-    return program, replace(ranges, statements=own)
+def _confine(points: Points) -> Points:
+    """The points with intervals of one value less where that is enough."""
+    intervals = dict(points.indices)
+    for i, interval in points.indices.items():
+        extent = constant_of(interval.extent)
+        if extent:
+            shorter = intervals | {i: Interval(interval.lower, int_const(extent - 1))}
+            box = box_domain(str(points.domain.get_tuple_name()), tuple(shorter), shorter, parameter_names(points.domain))
+            intervals = shorter if points.domain.is_subset(box) else intervals
+    return Points(intervals, points.domain)
 
 
 def _bytes_per_point(step: Statement, program: Program) -> int:
@@ -207,15 +220,13 @@ def _forward_starts(
         if refused is None:
             break
         starts.remove(refused)
-    gone = {x.statement.name for x in starts}
-    if not gone:
+    if not starts:
         return program, ranges, []
-    statements = tuple(changed[q.name] for q in program.statements if q.name not in gone)
-    own = {name: r for name, r in ranges.statements.items() if name not in gone}
-    program, ranges = replace(program, statements=statements), replace(ranges, statements=own)
-    for tensor in dict.fromkeys(x.statement.target for x in starts):
-        program, ranges = _shorten(tensor, program, ranges)
-    return program, ranges, [x.statement for x in starts]
+    builder, gone = ProgramBuilder(program, ranges), {x.statement.name for x in starts}
+    builder.statements += [changed[q.name] for q in program.statements if q.name not in gone]
+    for tensor in {x.statement.target for x in starts}:
+        builder.intervals[tensor] = _needed_extents(tensor, builder)
+    return *builder.finish(), [x.statement for x in starts]
 
 
 def _find_start(s: Statement, program: Program, ranges: Ranges, shared: Collection[str]) -> _Start | None:
@@ -296,13 +307,9 @@ def _needs_own_step(q: Statement, start: _Start, made: Collection[str]) -> bool:
 def _steps_of(read: Read, q: Statement, start: _Start, domain: Set) -> Set | None:
     """The points of a statement at which what it reads is of the step that `start` makes; None where that is not affine."""
     affine = isl.Affine(domain.get_space(), {i: n for n, i in enumerate(q.indices)})
-    try:
-        for (index, at), subscript in zip(start.dims, read.subscripts, strict=True):
-            if index is None:
-                domain = domain.intersect(affine.condition(eq(subscript, at)))
-    except isl.NotAffine:
-        return None
-    return domain
+    fixed = [eq(sub, at) for (index, at), sub in zip(start.dims, read.subscripts, strict=True) if index is None]
+    holds = condition_set(affine, all_hold(fixed))
+    return None if holds is None else domain.intersect(holds)
 
 
 def _may_stand(site: ReadSite, steps: Set, q: Statement, start: _Start, ranges: Ranges) -> bool:
@@ -338,28 +345,24 @@ def _substitute_reads(value: Expr, found: Mapping[Read, _Start]) -> Expr:
         values = {
             i: simplify(sub - offset) for (i, offset), sub in zip(start.dims, node.subscripts, strict=True) if i is not None
         }
-        return rewrite(substitute(start.statement.value, values), _simplify_subscripts)
+        return simplify_subscripts(substitute(start.statement.value, values))
 
     return rewrite(value, rule)
 
 
-def _shorten(tensor: str, program: Program, ranges: Ranges) -> tuple[Program, Ranges]:
-    """The program without a tensor that nothing makes any more, or with the extents that the only statement that makes it
-    needs."""
-    writers = program.writers().get(tensor, [])
-    if not writers:
-        tensors = {name: box for name, box in ranges.tensors.items() if name != tensor}
-        return replace(program, tensors=tuple(t for t in program.tensors if t.name != tensor)), replace(ranges, tensors=tensors)
-    place = find_place(writers[0], ranges) if len(writers) == 1 else None
+def _needed_extents(tensor: str, builder: ProgramBuilder) -> tuple[Interval, ...]:
+    """The extents of a tensor that the only statement that makes it needs."""
+    box, writers = builder.intervals[tensor], [s for s in builder.statements if s.target == tensor]
+    place = find_place(writers[0], builder.ranges) if len(writers) == 1 else None
     if place is None:
-        return program, ranges
-    own, box = ranges.statements[writers[0].name], []
-    for (index, offset), interval in zip(place.dims, ranges.tensors[tensor], strict=True):
-        made = own.indices[index] if index is not None else Interval(int_const(0), int_const(1))
-        if isinstance(made.extent, Const) and isinstance(interval.extent, Const):
-            interval = Interval(simplify(made.lower + offset), made.extent)
-        box.append(interval)
-    return program, replace(ranges, tensors={**ranges.tensors, tensor: tuple(box)})
+        return box
+    needed = []
+    for (index, offset), interval in zip(place.dims, box, strict=True):
+        one = Interval(int_const(0), int_const(1))
+        made = one if index is None else builder.own[writers[0].name].indices[index]
+        is_known = isinstance(made.extent, Const) and isinstance(interval.extent, Const)
+        needed.append(Interval(simplify(made.lower + offset), made.extent) if is_known else interval)
+    return tuple(needed)
 
 
 # -- sets
@@ -387,7 +390,3 @@ def _is_apart(site: ReadSite, q: Statement, ranges: Ranges, elements: Set) -> bo
 
 def _count_elements(s: Statement, ranges: Ranges) -> float:
     return float(prod(trip_count(i.extent) for i in ranges.statements[s.name].indices.values()))
-
-
-def _simplify_subscripts(node: Expr) -> Expr | None:
-    return replace(node, subscripts=tuple(map(simplify, node.subscripts))) if isinstance(node, Read) else None

@@ -11,7 +11,7 @@ its own, which can be computed where it is read.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field
 from itertools import product
 from math import prod
 
@@ -23,6 +23,7 @@ from polyc.ir.expr import (
     Index,
     Pad,
     Read,
+    evaluate,
     identity_of,
     index_names,
     int_const,
@@ -32,12 +33,14 @@ from polyc.ir.expr import (
     substitute,
     walk,
 )
-from polyc.ir.program import Program, Statement, Tensor
+from polyc.ir.program import Program, Statement, all_reads
 from polyc.ir.simplify import simplify, simplify_value
-from polyc.poly.domains import is_box, map_domain
+from polyc.poly.domains import is_box
 from polyc.poly.ranges import Interval, Ranges, StatementRanges
+from polyc.records import dataclass, replace
 from polyc.scheduler.accesses import trip_count
-from polyc.scheduler.rewriting.rules.blocks import Edit, all_reads, has_own_elements, start_edit, writes_whole
+from polyc.scheduler.rewriting.builder import ProgramBuilder
+from polyc.scheduler.rewriting.rules.blocks import has_own_elements, writes_whole
 from polyc.scheduler.rewriting.rules.shared_rows import share_rows
 from polyc.target import Target
 
@@ -105,7 +108,7 @@ class Plan:
         if not isinstance(places.lower, Const) or not 1 <= trip_count(places.extent) <= self.most_places:
             return False
         for s in self.program.statements:
-            accesses = _accesses(s, tensor)
+            accesses = [access.subscripts for access in _accesses(s) if access.tensor == tensor]
             is_padded = not self.is_recurrent and any(isinstance(n, Pad) and n.read.tensor == tensor for n in walk(s.value))
             own = self.ranges.statements[s.name]
             if any(g.read.tensor == tensor for g in own.guards):
@@ -131,10 +134,10 @@ class Plan:
             is_new = False
             for s in self.program.statements:
                 mine = self.indices.get(s.name, set())
-                for tensor, subscripts in _all_accesses(s):
-                    for d, e in enumerate(subscripts):
+                for access in _accesses(s):
+                    for d, e in enumerate(access.subscripts):
                         if mentions(e, *mine):
-                            is_new |= self.spread(tensor, d)
+                            is_new |= self.spread(access.tensor, d)
 
     def is_small(self) -> bool:
         """Whether no statement is written out as too many, and no sum keeps a loop that its order would be changed for."""
@@ -177,13 +180,13 @@ def write_out_short_indices(
 
 def write_out(plan: Plan, target: Target) -> tuple[Program, Ranges]:
     """The program of a plan with all written out that it says."""
-    edit = start_edit(plan.program, plan.ranges)
+    builder = ProgramBuilder(plan.program, plan.ranges)
     for tensor, dimensions in plan.dimensions.items():
-        _take_apart(edit, tensor, dimensions)
+        _take_apart(builder, tensor, dimensions)
     for s in plan.program.statements:
         mine = plan.indices.get(s.name, set())
-        edit.statements += _write_out(s, mine, plan, edit, target) if mine else [_redirect(s, plan)]
-    return edit.finish()
+        builder.statements += _write_out(s, mine, plan, builder, target) if mine else [_redirect(s, plan)]
+    return builder.finish()
 
 
 def _find_seeds(s: Statement, written: set[str], program: Program, ranges: Ranges) -> set[str]:
@@ -232,49 +235,34 @@ def _has_points(s: Statement, seeds: set[str], ranges: Ranges) -> bool:
     return any(i not in seeds and trip_count(own[i].extent) >= MINIMUM_POINTS for i in s.left_indices)
 
 
-def _all_accesses(s: Statement) -> Iterator[tuple[str, tuple[Expr, ...]]]:
-    yield s.target, s.subscripts
-    for read in all_reads(s):
-        yield read.tensor, read.subscripts
-
-
-def _accesses(s: Statement, tensor: str) -> list[tuple[Expr, ...]]:
-    return [subscripts for name, subscripts in _all_accesses(s) if name == tensor]
+def _accesses(s: Statement) -> list[Read]:
+    """What a statement writes, as if it were read, and what it reads."""
+    return [Read(s.target, s.subscripts), *all_reads(s)]
 
 
 def _stays_inside(subscript: Expr, inside: list[str], own: StatementRanges, places: Interval) -> bool:
     """Whether a subscript is a number, and one of `places`, at all values of the indices `inside` of it."""
-    first, n_places = _number(places.lower), trip_count(places.extent)
     for at in _values(inside, own):
         place = simplify(substitute(subscript, {i: int_const(v) for i, v in at.items()}))
-        if not isinstance(place, Const) or not first <= place.value < first + n_places:
+        if not isinstance(place, Const) or place.value not in places.values:
             return False
     return True
 
 
-def _take_apart(edit: Edit, tensor: str, dimensions: set[int]) -> None:
+def _take_apart(builder: ProgramBuilder, tensor: str, dimensions: set[int]) -> None:
     """A tensor for each place along `dimensions`."""
-    like, own = edit.program.tensor(tensor), edit.intervals[tensor]
-    kept = tuple(i for d, i in enumerate(own) if d not in dimensions)
-    starts = [(int(_number(own[d].lower)), int(_number(own[d].extent))) for d in sorted(dimensions)]
-    for place in product(*(range(lower, lower + extent) for lower, extent in starts)):
-        name = _part_name(tensor, place)
-        edit.tensors.append(Tensor(name, like.dtype, len(kept), None, "temporary", like.base, like.span))
-        edit.intervals[name] = kept
+    like, own = builder.tensor(tensor), builder.intervals[tensor]
+    for place in product(*(own[d].values for d in sorted(dimensions))):
+        builder.temporary(_part_name(tensor, place), (i for d, i in enumerate(own) if d not in dimensions), like)
 
 
 def _part_name(tensor: str, place: tuple[int, ...]) -> str:
     return f"{tensor}.at{'_'.join(map(str, place))}"
 
 
-def _number(expr: Expr) -> int:
-    assert isinstance(expr, Const)
-    return int(expr.value)
-
-
-def _write_out(s: Statement, indices: set[str], plan: Plan, edit: Edit, target: Target) -> list[Statement]:
+def _write_out(s: Statement, indices: set[str], plan: Plan, builder: ProgramBuilder, target: Target) -> list[Statement]:
     """The statements in the place of `s`, one for each combination of values of those `indices` that stand on the left."""
-    own = edit.ranges.statements[s.name]
+    own = builder.ranges.statements[s.name]
     left = [i for i in s.left_indices if i in indices]
     summed = [i for i in s.reduction_indices if i in indices]
     kept = tuple(i for i in s.indices if i not in indices)
@@ -283,34 +271,28 @@ def _write_out(s: Statement, indices: set[str], plan: Plan, edit: Edit, target: 
     for at in _values(left, own):
         terms = [_place(s.value, {**at, **more}, plan) for more in _values(summed, own)]
         name = f"{s.name}.at{'_'.join(map(str, at.values()))}" if at else s.name
-        value = terms[0] if s.reduction is None else _combine(s, terms, is_whole, edit.program, target)
-        (element,) = [_place(Read(s.target, s.subscripts), at, plan)]
-        assert isinstance(element, Read)
-        values = [int_const(at[i]) if i in at else Index(i) for i in s.indices if i not in summed]
+        value = terms[0] if s.reduction is None else _combine(s, terms, is_whole, builder.program, target)
+        element = _element(s, at, plan)
         # A box: the values of the indices that are summed up make no difference.
-        whole = [int_const(_number(own.indices[i].lower)) if i in summed else None for i in s.indices]
-        rest = iter(values)
-        domain = map_domain(own.domain, name, kept, [w if w is not None else next(rest) for w in whole], [])
-        edit.own[name] = StatementRanges({i: own.indices[i] for i in kept}, domain)
+        values = {i: own.indices[i].lower for i in summed} | {i: int_const(n) for i, n in at.items()}
+        points = builder.points(s).move(kept, {}, values)
         reduction = None if is_whole else s.reduction
-        made.append(Statement(name, element.tensor, element.subscripts, kept, value, reduction, (), s.span))
+        made.append(builder.assign(name, element.tensor, element.subscripts, value, points, s, reduction))
     return made
 
 
 def _redirect(s: Statement, plan: Plan) -> Statement:
     """A statement that stays, with single components of the tensors that are taken apart as tensors of their own."""
-    if not any(tensor in plan.dimensions for tensor, _ in _all_accesses(s)):
+    if not any(access.tensor in plan.dimensions for access in _accesses(s)):
         return s
-    element = _place(Read(s.target, s.subscripts), {}, plan)
-    assert isinstance(element, Read)
+    element = _element(s, {}, plan)
     reduction = s.reduction and replace(s.reduction, init=_place(s.reduction.init, {}, plan))
     value = _place(s.value, {}, plan)
     return replace(s, target=element.tensor, subscripts=element.subscripts, value=value, reduction=reduction)
 
 
 def _values(indices: list[str], own: StatementRanges) -> Iterator[dict[str, int]]:
-    intervals = [own.indices[i] for i in indices]
-    for place in product(*(range(_number(v.lower), _number(v.lower) + _number(v.extent)) for v in intervals)):
+    for place in product(*(own.indices[i].values for i in indices)):
         yield dict(zip(indices, place, strict=True))
 
 
@@ -324,10 +306,17 @@ def _place(expr: Expr, at: Values, plan: Plan) -> Expr:
         apart = plan.dimensions.get(node.tensor, set())
         if not apart:
             return Read(node.tensor, subscripts, node.span)
-        name = _part_name(node.tensor, tuple(_number(subscripts[d]) for d in sorted(apart)))
+        name = _part_name(node.tensor, tuple(evaluate(subscripts[d], {}) for d in sorted(apart)))
         return Read(name, tuple(e for d, e in enumerate(subscripts) if d not in apart), node.span)
 
     return simplify_value(rewrite(substitute(expr, {i: int_const(v) for i, v in at.items()}), rule))
+
+
+def _element(s: Statement, at: Values, plan: Plan) -> Read:
+    """What a statement writes at values of indices."""
+    element = _place(Read(s.target, s.subscripts), at, plan)
+    assert isinstance(element, Read)
+    return element
 
 
 def _combine(s: Statement, terms: list[Expr], is_whole: bool, program: Program, target: Target) -> Expr:

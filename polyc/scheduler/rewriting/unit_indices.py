@@ -6,14 +6,12 @@ indices stand alone and can be merged, vectorised and packed.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
-
-from polyc.ir.expr import Const, Expr, Read, rewrite, substitute
-from polyc.ir.program import Program, Statement
+from polyc.ir.expr import Expr, int_const, substitute
+from polyc.ir.program import Program
 from polyc.ir.simplify import simplify
-from polyc.poly.domains import project_domain
-from polyc.poly.ranges import GuardedSubscript, Ranges, StatementRanges
+from polyc.poly.ranges import Ranges
+from polyc.records import replace
+from polyc.scheduler.rewriting.reindexing import map_reads, without_indices
 
 
 def drop_unit_indices(program: Program, ranges: Ranges) -> tuple[Program, Ranges]:
@@ -21,37 +19,16 @@ def drop_unit_indices(program: Program, ranges: Ranges) -> tuple[Program, Ranges
     own = dict(ranges.statements)
     statements = []
     for s in program.statements:
-        new, own[s.name] = _drop(s, own[s.name])
+        intervals = own[s.name].indices
+        units = {i: intervals[i].lower for i in s.reduction_indices if intervals[i].extent == int_const(1)}
+
+        def canonical(expr: Expr, units: dict[str, Expr] = units) -> Expr:
+            fixed = substitute(expr, units)
+            return map_reads(fixed, lambda read: replace(read, subscripts=tuple(map(simplify, read.subscripts))))
+
+        new = replace(s, value=canonical(s.value))
+        own[s.name] = replace(own[s.name], guards=tuple(g.map(canonical) for g in own[s.name].guards))
+        if units:
+            new, own[s.name] = without_indices(new, own[s.name], units)
         statements.append(new)
     return replace(program, statements=tuple(statements)), replace(ranges, statements=own)
-
-
-def _drop(s: Statement, own: StatementRanges) -> tuple[Statement, StatementRanges]:
-    units: dict[str, Expr] = {}
-    for i in s.reduction_indices:
-        extent = own.indices[i].extent
-        if isinstance(extent, Const) and extent.value == 1:
-            units[i] = own.indices[i].lower
-
-    def canonical(expr: Expr) -> Expr:
-        def rule(node: Expr) -> Expr | None:
-            if isinstance(node, Read):
-                return Read(node.tensor, tuple(map(simplify, node.subscripts)), node.span)
-            return None
-
-        return rewrite(substitute(expr, units), rule)
-
-    value = canonical(s.value)
-    if not units and value == s.value:
-        return s, own
-    kept = tuple(i for i in s.indices if i not in units)
-    guards = tuple(_canonical_guard(g, canonical) for g in own.guards)
-    domain = project_domain(own.domain, s.indices, s.name, kept) if units else own.domain
-    new_own = StatementRanges({i: own.indices[i] for i in kept}, domain, guards)
-    return replace(s, indices=kept, value=value), new_own
-
-
-def _canonical_guard(guard: GuardedSubscript, canonical: Callable[[Expr], Expr]) -> GuardedSubscript:
-    read = canonical(guard.read)
-    assert isinstance(read, Read)
-    return replace(guard, read=read, condition=None if guard.condition is None else canonical(guard.condition))

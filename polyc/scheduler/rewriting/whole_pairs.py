@@ -9,27 +9,26 @@ element that there is, and stays as it is.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Mapping
 
 from polyc.diagnostics import Remark
 from polyc.ir.expr import Expr, Read, int_const, reads
-from polyc.ir.program import Condition, Exists, Program, Statement
+from polyc.ir.program import Program, Statement, statement_reads
 from polyc.ir.types import F32, PAIR
 from polyc.poly.ranges import Interval, Ranges, StatementRanges
-from polyc.scheduler.rewriting.merge_indices import Groups
+from polyc.records import replace
+from polyc.scheduler.rewriting.merge_indices import ByteStrides, Groups
+from polyc.scheduler.rewriting.reindexing import relayout
 
-_Strides = Mapping[str, tuple[int | None, ...] | None]
 
-
-def move_pairs(program: Program, ranges: Ranges, strides: _Strides) -> tuple[Program, Ranges, Groups, list[Remark]]:
+def move_pairs(program: Program, ranges: Ranges, strides: ByteStrides) -> tuple[Program, Ranges, Groups, list[Remark]]:
     """The program with arrays of pairs that are only copied as arrays of whole elements; `strides`: of arguments, in bytes."""
-    kept = {r.version for r in program.returns if r.initial is not None}
+    initial = {r.version for r in program.returns if r.initial is not None}
     two = Interval(int_const(0), int_const(2))
     found = {
         t.name
         for t in program.tensors
-        if t.dtype == F32 and t.role in ("input", "output") and t.name not in kept
+        if t.dtype == F32 and t.role in ("input", "output") and t.name not in initial
         if (ranges.tensors.get(t.name) or (None,))[-1] == two
         if (strides.get(t.name) or (None,))[-1] == F32.itemsize
     }
@@ -46,26 +45,15 @@ def move_pairs(program: Program, ranges: Ranges, strides: _Strides) -> tuple[Pro
         found -= used
     if not found or not pairs:
         return program, ranges, {}, []
-    second = set(pairs.values())
-    statements, own = [], dict(ranges.statements)
-    for s in program.statements:
-        if s.name in second:
-            del own[s.name]
-        elif s.name in pairs:
-            assert isinstance(s.value, Read)
-            value = replace(s.value, subscripts=s.value.subscripts[:-1])
-            statements.append(replace(s, subscripts=s.subscripts[:-1], value=value))
-        else:
-            statements.append(s)
-    tensors = tuple(
-        replace(t, dtype=PAIR, rank=t.rank - 1, shape=None if t.shape is None else t.shape[:-1]) if t.name in found else t
-        for t in program.tensors
-    )
-    intervals = {name: i[:-1] if name in found else i for name, i in ranges.tensors.items()}
-    groups: Groups = {t.name: tuple((d,) for d in range(t.rank - 1)) for t in program.tensors if t.name in found}
+    gone = set(pairs.values())
     remarks = [Remark("passed", "move-pairs", "complex numbers are moved as they are", n, by_name[n].span) for n in pairs]
-    program = replace(program, statements=tuple(statements), tensors=tensors)
-    return program, replace(ranges, statements=own, tensors=intervals), groups, remarks
+    program = replace(program, statements=tuple(s for s in program.statements if s.name not in gone))
+    ranges = replace(ranges, statements={n: own for n, own in ranges.statements.items() if n not in gone})
+    kept = {t.name: range(t.rank - 1) for t in program.tensors if t.name in found}
+    program, ranges = relayout(program, ranges, kept)
+    tensors = tuple(replace(t, dtype=PAIR) if t.name in found else t for t in program.tensors)
+    groups: Groups = {name: tuple((d,) for d in dims) for name, dims in kept.items()}
+    return replace(program, tensors=tensors), ranges, groups, remarks
 
 
 def _other_part(s: Statement, found: set[str], by_name: Mapping[str, Statement], ranges: Ranges) -> Statement | None:
@@ -101,10 +89,6 @@ def _is_copy(s: Statement, part: Expr, found: set[str]) -> bool:
     return s.subscripts[-1] == s.value.subscripts[-1] == part
 
 
-def _touched(s: Statement) -> Iterator[str]:
+def _touched(s: Statement) -> set[str]:
     """All tensors that a statement has to do with."""
-    yield s.target
-    conditions = [c.condition if isinstance(c, Condition) else c.value for c in s.where if isinstance(c, (Condition, Exists))]
-    initial = () if s.reduction is None else (s.reduction.init,)
-    for expr in (s.value, *s.subscripts, *conditions, *initial):
-        yield from (r.tensor for r in reads(expr))
+    return {s.target, *(r.tensor for r in statement_reads(s))}

@@ -7,19 +7,21 @@ After:  ``R.tile[t, v, x] = f(X)`` at ``y = 32*t + v`` for ``v in 0:34``, and
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection
 
 from polyc.diagnostics import CompileBudgetError
 from polyc.ir.expr import Call, Expr, Index, Pad, Read, Select, ceil_div, ge, int_const, lt, rewrite, substitute
-from polyc.ir.program import Program, Reduction, Statement, Tensor
+from polyc.ir.program import Program, Reduction, Statement
 from polyc.ir.read_sites import collect_reads
 from polyc.ir.simplify import simplify
 from polyc.poly import isl
-from polyc.poly.domains import box_domain, map_domain, project_domain, reads_within
+from polyc.poly.domains import reads_within
 from polyc.poly.extraction import place_inside
-from polyc.poly.ranges import Interval, Ranges, StatementRanges
+from polyc.poly.ranges import Interval, Ranges
 from polyc.records import dataclass, replace
+from polyc.scheduler.rewriting.builder import Points, ProgramBuilder, points_of
 from polyc.scheduler.rewriting.overlap.overlap_boxes import Box, Boxes, Root, form_expr, tile_name
+from polyc.scheduler.rewriting.rules.recurrence_blocks import condition_set
 
 QUOTA = 2_000_000
 """isl operations for the proof that a tile computes all that it reads."""
@@ -43,125 +45,85 @@ def store_apart(program: Program, ranges: Ranges, s: Statement) -> tuple[Program
     """Before: ``Y[e] += f``.  After: ``Y.sum[e] += f ; Y[e] = Y.sum[e]``; the store is returned too.
 
     A tile of the result is then written where it belongs when it is complete."""
-    assert s.reduction is not None
-    target = program.tensor(s.target)
-    tensor = Tensor(f"{s.target}.sum", target.dtype, target.rank, None, "temporary", f"{target.base}.sum", s.span)
-    total = replace(s, target=tensor.name)
-    left = s.left_indices
-    store = Statement(f"{s.name}_store", s.target, s.subscripts, left, Read(tensor.name, s.subscripts), None, (), s.span)
-    own = ranges.statements[s.name]
-    intervals = {i: own.indices[i] for i in left}
+    builder = ProgramBuilder(program, ranges)
+    total = builder.add_temporary(s, "sum", ranges.tensors[s.target])
     # Elements that no point reduces into have their initial value: the store runs over the whole box.
-    domain = box_domain(store.name, left, intervals, ranges.parameters).intersect_params(ranges.context)
-    statements = tuple(x for st in program.statements for x in ((total, store) if st is s else (st,)))
-    new = replace(program, statements=statements, tensors=(*program.tensors, tensor))
-    new_ranges = replace(
-        ranges,
-        statements={**ranges.statements, store.name: StatementRanges(intervals, domain)},
-        tensors={**ranges.tensors, tensor.name: ranges.tensors[s.target]},
-    )
-    return new, new_ranges, store
+    box = builder.box({i: builder.own[s.name].indices[i] for i in s.left_indices})
+    points = Points(box.indices, box.domain.intersect_params(ranges.context))
+    store = builder.assign(f"{s.name}_store", s.target, s.subscripts, Read(total, s.subscripts), points, s)
+    return *builder.replace([s], [replace(s, target=total), store]), store
 
 
 def tile_cluster(program: Program, ranges: Ranges, cluster: Cluster) -> tuple[Program, Ranges] | None:
     """The program with the consumer of a cluster in tiles, and its producers computed for each tile.
 
     None where not all that a tile reads is proved to be computed for it."""
-    maker = _Maker(program, ranges, cluster)
-    made: dict[str, Statement] = {}
-    own = dict(ranges.statements)
-    for s in cluster.statements:
-        made[s.name], own[s.name] = maker.tile_statement(s)
-    tensors = {name: i for name, i in ranges.tensors.items() if name not in cluster.boxes}
-    tensors |= {maker.names[name]: maker.intervals(name) for name in cluster.boxes}
-    new = replace(
-        program,
-        statements=tuple(made.get(s.name, s) for s in program.statements),
-        tensors=tuple(maker.tile_tensor(t) if t.name in cluster.boxes else t for t in program.tensors),
-    )
-    new_ranges = replace(ranges, statements=own, tensors=tensors)
+    maker = _Maker(ProgramBuilder(program, ranges), cluster)
+    made = {s.name: maker.tile_statement(s) for s in cluster.statements}
+    maker.builder.statements += [made.get(s.name, s) for s in program.statements]
     try:
         with isl.operation_quota(QUOTA, "the proof of overlapping tiles"):
-            return (new, new_ranges) if maker.is_covered(made, own) else None
+            return maker.builder.finish() if maker.is_covered(made.values()) else None
     except CompileBudgetError:
         return None
 
 
 class _Maker:
-    def __init__(self, program: Program, ranges: Ranges, cluster: Cluster) -> None:
-        self.program, self.ranges, self.cluster = program, ranges, cluster
-        self.names = {name: f"{name}.tile" for name in cluster.boxes}
+    def __init__(self, builder: ProgramBuilder, cluster: Cluster) -> None:
+        self.builder, self.ranges, self.cluster = builder, builder.ranges, cluster
         first = cluster.roots[0]
-        root = ranges.statements[first.statement.name].indices
+        root = builder.own[first.statement.name].indices
         self.roots = {root.statement.name: root for root in cluster.roots}
         self.tiles: dict[str, Interval] = {}
         self.conditions: list[Expr] = []
         for i, size in cluster.sizes.items():
             extent = root[i].extent
-            count = simplify(ceil_div(extent, size))
             t = Index(tile_name(i))
-            self.tiles[t.name] = Interval(int_const(0), count)
-            start = size * t
-            self.conditions += [ge(t, 0), lt(start, extent)]
+            self.tiles[t.name] = Interval(int_const(0), simplify(ceil_div(extent, size)))
+            self.conditions += [ge(t, 0), lt(size * t, extent)]
+        self.names = {t: builder.temporary(f"{t}.tile", self._shape(t), builder.tensor(t)) for t in cluster.boxes}
+        tiles = {t: builder.tensor(name) for t, name in self.names.items()}
+        builder.tensors = [tiles.get(t.name, t) for t in builder.program.tensors]
 
-    # -- tensors
-    def intervals(self, name: str) -> tuple[Interval, ...]:
+    def _shape(self, name: str) -> tuple[Interval, ...]:
         """Of the dimensions of a tile of tensor `name`: numbers of the tile, then its own that are more than a point."""
         own = zip(self.cluster.boxes[name], self.ranges.tensors[name], strict=True)
         places = (i if box is None else Interval(int_const(0), int_const(box.extent)) for box, i in own if not _is_point(box))
         return (*self.tiles.values(), *places)
 
-    def tile_tensor(self, t: Tensor) -> Tensor:
-        return replace(t, name=self.names[t.name], rank=len(self.intervals(t.name)), shape=None)
-
     # -- statements
-    def tile_statement(self, s: Statement) -> tuple[Statement, StatementRanges]:
-        own = self.ranges.statements[s.name]
+    def tile_statement(self, s: Statement) -> Statement:
         boxes = self._index_boxes(s)
         inner = {i: f"{i}.in" for i in boxes}
         while set(inner.values()) & set(s.indices):
             inner = {i: f"{name}_" for i, name in inner.items()}
         values: dict[str, Expr] = {}
-        conditions, intervals = list(self.conditions), dict(self.tiles)
-        for i in s.indices:
-            box = boxes.get(i)
-            if box is None:
-                intervals[i] = own.indices[i]
-                continue
+        conditions, new = list(self.conditions), dict(self.tiles)
+        for i, box in boxes.items():
             place = form_expr(box.lower)
             if not _is_point(box):
                 local = Index(inner[i])
                 conditions += [ge(local, 0), lt(local, box.extent)]
-                intervals[local.name] = Interval(int_const(0), int_const(box.extent))
+                new[local.name] = Interval(int_const(0), int_const(box.extent))
                 place = place + local
             values[i] = simplify(place)
-        indices = tuple(intervals)
-        domain = map_domain(own.domain, s.name, indices, [values.get(i, Index(i)) for i in s.indices], conditions)
-        value = self._redirect(substitute(self._expand_pads(s, s.value), values))
-        reduction = s.reduction
-        region = None
-        if reduction is not None:
-            reduction = Reduction(reduction.op, self._redirect(substitute(reduction.init, values)))
-            region = self._region(s, inner, values, conditions)
-        if s.name in self.roots:
-            target, subscripts = s.target, tuple(simplify(substitute(e, values)) for e in s.subscripts)
-        else:
-            target = self.names[s.target]
-            pairs = zip(s.subscripts, self.cluster.boxes[s.target], strict=True)
-            named = [(e, box) for e, box in pairs if isinstance(e, Index) and not _is_point(box)]
-            places = [e if box is None else Index(inner[e.name]) for e, box in named]
-            subscripts = (*map(Index, self.tiles), *places)
-        new = Statement(s.name, target, subscripts, indices, value, reduction, (), s.span)
-        return new, StatementRanges(intervals, domain, (), region)
+        order = (*self.tiles, *(inner.get(i, i) for i in s.indices if not _is_point(boxes.get(i))))
+        points = self.builder.points(s).move(order, new, values, conditions)
 
-    def _region(self, s: Statement, inner: Mapping[str, str], values: Mapping[str, Expr], conditions: list[Expr]) -> isl.Set:
-        """The elements of a tile that are elements of the whole tensor."""
-        own = self.ranges.statements[s.name].indices
-        box = box_domain(s.name, s.left_indices, own, self.ranges.parameters)
-        pairs = zip(s.subscripts, self.cluster.boxes[s.target], strict=True)
-        kept = [inner.get(e.name, e.name) for e, b in pairs if isinstance(e, Index) and not _is_point(b)]
-        places = [values.get(i, Index(i)) for i in s.left_indices]
-        return map_domain(box, f"init_{s.name}", (*self.tiles, *kept), places, conditions)
+        def change(expr: Expr) -> Expr:
+            return self._redirect(substitute(expr, values))
+
+        reduction, region = s.reduction, None
+        target, subscripts = s.target, tuple(simplify(substitute(e, values)) for e in s.subscripts)
+        if s.name not in self.roots:
+            pairs = zip(s.subscripts, self.cluster.boxes[s.target], strict=True)
+            kept = [inner.get(e.name, e.name) for e, box in pairs if isinstance(e, Index) and not _is_point(box)]
+            target, subscripts = self.names[s.target], tuple(map(Index, (*self.tiles, *kept)))
+            if reduction is not None:  # the elements of a tile that are elements of the whole tensor
+                region = self.builder.elements(s).move((*self.tiles, *kept), new, values, conditions)
+                reduction = Reduction(reduction.op, change(reduction.init))
+        value = change(self._expand_pads(s, s.value))
+        return self.builder.assign(s.name, target, subscripts, value, points, s, reduction, (), region)
 
     def _index_boxes(self, s: Statement) -> dict[str, Box]:
         """Where each index runs inside a tile, for those that the tile confines."""
@@ -173,8 +135,7 @@ class _Maker:
 
     def _expand_pads(self, s: Statement, value: Expr) -> Expr:
         """``pad(R[…], v)`` of a tensor of the cluster, which is no whole tensor any more → ``inside ? R[…] : v``."""
-        own = self.ranges.statements[s.name]
-        affine = isl.Affine(own.domain.get_space(), {i: n for n, i in enumerate(s.indices)})
+        points = points_of(s, self.ranges.statements[s.name])
 
         def rule(node: Expr) -> Expr | None:
             if not isinstance(node, Pad) or node.read.tensor not in self.names:
@@ -187,12 +148,9 @@ class _Maker:
                     moved = place_inside(place, whole.extent, node.mode)
                     inside.append(simplify(moved + whole.lower))
                 for test in (ge(place, 0), lt(place, whole.extent)):
-                    try:
-                        if own.domain.is_subset(affine.condition(test)):
-                            continue
-                    except isl.NotAffine:
-                        pass
-                    condition = test if condition is None else Call("and", (condition, test))
+                    holds = condition_set(points.affine, test)
+                    if holds is None or not points.domain.is_subset(holds):
+                        condition = test if condition is None else Call("and", (condition, test))
             if condition is None:
                 return node.read
             other = node.value if node.mode == "value" else Read(node.read.tensor, tuple(inside), node.read.span)
@@ -213,22 +171,22 @@ class _Maker:
         return rewrite(value, rule)
 
     # -- the proof
-    def is_covered(self, made: Mapping[str, Statement], own: Mapping[str, StatementRanges]) -> bool:
-        """Whether every element that is read of a tile is one that the tile computes."""
-        written = {s.target: self._written(s, own[s.name]) for s in made.values() if s.target in self.names.values()}
-        for s in made.values():
+    def is_covered(self, made: Collection[Statement]) -> bool:
+        """Whether every element that is read of a tile is one that the tile computes: of a reduction, or gives its initial
+        value."""
+        written: dict[str, isl.Set] = {}
+        for s in made:
+            own = self.builder.own[s.name]
+            if s.name not in self.roots:
+                whole = self.builder.points(s).project(s.element_names).domain if own.region is None else own.region
+                written[s.target] = whole.set_tuple_name(s.target)
+        for s in made:
+            domain = self.builder.own[s.name].domain.intersect_params(self.ranges.context)
             for site in collect_reads(s):
                 name = site.read.tensor
-                domain = own[s.name].domain.intersect_params(self.ranges.context)
                 if name in written and not reads_within(site, domain, s.indices, written[name]):
                     return False
         return True
-
-    def _written(self, s: Statement, own: StatementRanges) -> isl.Set:
-        left = [e.name for e in s.subscripts if isinstance(e, Index)]
-        if own.region is not None:  # what no point reduces into has its initial value
-            return own.region.set_tuple_name(s.target)
-        return project_domain(own.domain, s.indices, s.target, left)
 
 
 def _is_point(box: Box | None) -> bool:

@@ -10,17 +10,16 @@ instead: elements of F' with neighbouring t are neighbours in memory, and the te
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import prod
 
 from polyc.diagnostics import Remark
-from polyc.ir.expr import Expr, Index, Pad, Read, ge, int_const, lt, reads, rewrite, substitute, walk
-from polyc.ir.graphs import find_components
-from polyc.ir.program import Program, Statement, Tensor
-from polyc.poly import isl
-from polyc.poly.domains import box_domain, map_domain
-from polyc.poly.ranges import Interval, Ranges, StatementRanges, estimate_extent
-from polyc.records import dataclass, replace
-from polyc.scheduler.rewriting.rules.blocks import Cut, Edit, all_reads, make_cut, start_edit
+from polyc.ir.expr import Expr, Index, Pad, Read, reads, walk
+from polyc.ir.program import Program, Statement, all_reads, map_statement
+from polyc.poly.ranges import Ranges, estimate_extent
+from polyc.records import dataclass
+from polyc.scheduler.rewriting.builder import ProgramBuilder, Split, find_recurrences
+from polyc.scheduler.rewriting.reindexing import map_reads
 from polyc.target import Target
 
 MOST_ROWS = 80
@@ -44,21 +43,16 @@ class _Batch:
     def targets(self) -> set[str]:
         return {s.target for s in self.members}
 
-    def cut(self, s: Statement, ranges: Ranges) -> Cut:
+    def split(self, s: Statement, ranges: Ranges) -> Split:
         index = self.indices[s.name]
-        return make_cut(index, self.lanes, ranges.statements[s.name].indices[index], 0)
+        return Split(index, self.lanes, ranges.statements[s.name].indices[index], is_innermost=True)
 
 
 def batch_recurrences(program: Program, ranges: Ranges, target: Target) -> tuple[Program, Ranges, list[Remark]]:
     """Every recurrence through sums that runs apart for each value of its first index, where these are many and it is small."""
     remarks: list[Remark] = []
-    writers = program.writers()
-    by_name = {s.name: s for s in program.statements}
-    edges = [(w.name, s.name) for s in program.statements for r in all_reads(s) for w in writers.get(r.tensor, ())]
-    for names in find_components([s.name for s in program.statements], edges):
-        if len(names) == 1 and (names[0], names[0]) not in edges:
-            continue
-        batch = _find_batch(tuple(by_name[n] for n in names), program, ranges, target)
+    for members in find_recurrences(program):
+        batch = _find_batch(tuple(members), program, ranges, target)
         if batch is None:
             continue
         program, ranges = _rewrite(batch, program, ranges)
@@ -120,25 +114,29 @@ def _is_small(tensor: str, ranges: Ranges, room: int) -> bool:
 
 
 def _rewrite(batch: _Batch, program: Program, ranges: Ranges) -> tuple[Program, Ranges]:
-    edit = start_edit(program, ranges)
-    targets = batch.targets
+    builder = ProgramBuilder(program, ranges)
     names = {s.name for s in batch.members}
     outside = {r.tensor for s in program.statements if s.name not in names for r in all_reads(s)}
     copied = _find_copied(batch, program, ranges)
-    first = batch.members[0]
-    edit.statements += [_copy(t, batch.indices[first.name], batch.cut(first, ranges), first, edit) for t in copied]
+    in_lanes, first = batch.targets | copied, batch.members[0]
+    for t in copied:
+        builder.statements += _copy(t, batch.split(first, ranges), first, builder)
     for s in program.statements:
         if s.name not in names:
-            edit.statements.append(s)
+            builder.statements.append(s)
             continue
-        cut = batch.cut(s, ranges)
-        part = _over_lanes(s, cut, targets | copied, edit)
-        edit.statements.append(part)
+        split = batch.split(s, ranges)
+
+        def read_lanes(read: Read, split: Split = split) -> Expr:
+            if read.tensor not in in_lanes:
+                return read
+            return Read(f"{read.tensor}.lanes", split.element(read.subscripts, split.index), read.span)
+
+        part = builder.block(map_statement(s, lambda e: map_reads(e, read_lanes)), split, suffix="lanes")
+        builder.statements.append(part)
         if s.target in outside or program.tensor(s.target).role != "temporary":
-            edit.statements.append(_put_back(s, part, batch.indices[s.name], cut, edit))
-        else:
-            del edit.own[s.name]
-    return edit.finish()
+            builder.statements.append(builder.restore(s, part, split))
+    return builder.finish()
 
 
 def _find_copied(batch: _Batch, program: Program, ranges: Ranges) -> set[str]:
@@ -158,66 +156,10 @@ def _find_copied(batch: _Batch, program: Program, ranges: Ranges) -> set[str]:
     return {t for t in found - others if ranges.tensors[t][0] == problems}
 
 
-def _copy(tensor: str, index: str, cut: Cut, s: Statement, edit: Edit) -> Statement:
+def _copy(tensor: str, split: Split, s: Statement, builder: ProgramBuilder) -> Sequence[Statement]:
     """An input with the problems of a block innermost."""
-    rest = tuple(f"{index}.dim{d}" for d in range(1, len(edit.intervals[tensor])))
-    left = (cut.block, *rest, cut.inner)
-    lanes = Interval(int_const(0), int_const(cut.size))
-    intervals = dict(zip(left, (cut.blocks, *edit.intervals[tensor][1:], lanes), strict=True))
-    like, target, name = edit.program.tensor(tensor), f"{tensor}.lanes", f"{s.name}_lanes_{tensor}"
-    edit.tensors.append(Tensor(target, like.dtype, len(left), None, "temporary", like.base, like.span))
-    edit.intervals[target] = tuple(intervals.values())
-    before = (index, *rest)
-    box = dict(zip(before, edit.intervals[tensor], strict=True))
-    whole = box_domain(name, before, box, edit.ranges.parameters)
-    edit.own[name] = StatementRanges(intervals, _map_lanes(whole, name, before, left, index, cut))
-    value = Read(tensor, (cut.point, *map(Index, rest)))
-    return Statement(name, target, tuple(map(Index, left)), left, value, None, (), s.span)
-
-
-def _over_lanes(s: Statement, cut: Cut, targets: set[str], edit: Edit) -> Statement:
-    """The statement over blocks of problems, with those of a block innermost."""
-    index = s.element_names[0]
-    place: dict[str, Expr] = {index: cut.point}
-
-    def rule(node: Expr) -> Expr | None:
-        if isinstance(node, Read) and node.tensor in targets:
-            rest = tuple(substitute(e, place) for e in node.subscripts[1:])
-            return Read(f"{node.tensor}.lanes", (Index(cut.block), *rest, Index(cut.inner)), node.span)
-        return None
-
-    def moved(expr: Expr) -> Expr:
-        return substitute(rewrite(expr, rule), place)
-
-    name, target, own = f"{s.name}_lanes", f"{s.target}.lanes", edit.own[s.name]
-    left = (cut.block, *s.element_names[1:], cut.inner)
-    indices = (*left, *s.reduction_indices)
-    lanes = Interval(int_const(0), int_const(cut.size))
-    intervals = {i: own.indices[i] for i in indices if i in own.indices} | {cut.block: cut.blocks, cut.inner: lanes}
-    if target not in edit.intervals:
-        like = edit.program.tensor(s.target)
-        edit.tensors.append(Tensor(target, like.dtype, len(left), None, "temporary", like.base, like.span))
-        edit.intervals[target] = (cut.blocks, *edit.intervals[s.target][1:], lanes)
-    domain = _map_lanes(own.domain, name, s.indices, indices, index, cut)
-    region = None
-    if s.reduction is not None:
-        box = dict(zip(s.element_names, edit.ranges.tensors[s.target], strict=True))
-        whole = own.region or box_domain(f"init_{s.name}", s.element_names, box, edit.ranges.parameters)
-        region = _map_lanes(whole, f"init_{name}", s.element_names, left, index, cut)
-    edit.own[name] = StatementRanges(intervals, domain, (), region)
-    reduction = s.reduction and replace(s.reduction, init=moved(s.reduction.init))
-    return Statement(name, target, tuple(map(Index, left)), indices, moved(s.value), reduction, (), s.span)
-
-
-def _map_lanes(whole: isl.Set, name: str, before: tuple[str, ...], after: tuple[str, ...], index: str, cut: Cut) -> isl.Set:
-    bounds = [ge(Index(cut.inner), 0), lt(Index(cut.inner), cut.size)]
-    return map_domain(whole, name, after, [cut.point if i == index else Index(i) for i in before], bounds)
-
-
-def _put_back(s: Statement, part: Statement, index: str, cut: Cut, edit: Edit) -> Statement:
-    """What the lanes have made, in its place."""
-    left, own = part.left_indices, edit.own[part.name]
-    domain = own.domain if own.region is None else own.region
-    edit.own[s.name] = StatementRanges({i: own.indices[i] for i in left}, domain.set_tuple_name(s.name))
-    element = tuple(substitute(e, {index: cut.point}) for e in s.subscripts)
-    return Statement(s.name, s.target, element, left, Read(part.target, part.subscripts), None, (), s.span)
+    box = builder.intervals[tensor]
+    names = (split.index, *(f"{split.index}.dim{d}" for d in range(1, len(box))))
+    points = builder.box(dict(zip(names, box, strict=True))).split(split, split.index, split.left(names, split.index))
+    value, called = Read(tensor, (split.point, *map(Index, names[1:]))), (f"{tensor}.lanes", f"{s.name}_lanes_{tensor}")
+    return builder.materialise(value, points, called, builder.program.tensor(tensor), s)[1]

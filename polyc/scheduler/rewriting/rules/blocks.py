@@ -9,10 +9,9 @@ after   ``O.block[c, i, t] = f(X[i, c*B + t])``     over blocks c of B values, `
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from functools import lru_cache
 
-from polyc.diagnostics import Remark
 from polyc.ir.expr import (
     Call,
     Cast,
@@ -21,12 +20,8 @@ from polyc.ir.expr import (
     Index,
     Pad,
     Read,
-    ceil_div,
     evaluate,
-    ge,
-    identity_of,
     int_const,
-    lt,
     mentions,
     reads,
     rewrite,
@@ -34,188 +29,16 @@ from polyc.ir.expr import (
     walk,
 )
 from polyc.ir.linear import index_coefficients
-from polyc.ir.program import Program, Reduction, Statement, Tensor
-from polyc.ir.simplify import simplify, simplify_int
-from polyc.poly.domains import map_domain, project_domain
-from polyc.poly.ranges import Interval, Ranges, StatementRanges
-from polyc.records import dataclass, replace
+from polyc.ir.program import Program, Statement, all_reads
+from polyc.ir.simplify import simplify
+from polyc.poly.domains import is_box, project_domain
+from polyc.poly.ranges import Interval, Ranges
+from polyc.scheduler.rewriting.builder import Change as Change
+from polyc.scheduler.rewriting.builder import ProgramBuilder, Split
+from polyc.scheduler.rewriting.builder import change_statements as change_statements
 
-
-@dataclass(frozen=True, slots=True)
-class Cut:
-    """Blocks of `size` values of an index that runs over `interval`; `block` and `inner` are the indices that take its place.
-
-    In the tensors of blocks `block` is dimension number `position`."""
-
-    block: str
-    inner: str
-    size: int
-    interval: Interval
-    position: int
-
-    def with_block(self, indices: Sequence[str]) -> tuple[str, ...]:
-        """Left indices with `block` at its place."""
-        return (*indices[: self.position], self.block, *indices[self.position :])
-
-    def element(self, subscripts: Sequence[Expr], index: str) -> tuple[Expr, ...]:
-        """Subscripts of a tensor of blocks, from those of the whole tensor, at the point of `index` there."""
-        inside = [Index(self.inner) if e == Index(index) else e for e in subscripts]
-        return (*inside[: self.position], Index(self.block), *inside[self.position :])
-
-    @property
-    def blocks(self) -> Interval:
-        count = ceil_div(self.interval.extent, self.size)
-        return Interval(int_const(0), simplify_int(count))
-
-    @property
-    def point(self) -> Expr:
-        """The value of the index in terms of `block` and `inner`."""
-        inside = Index(self.block) * self.size + Index(self.inner)
-        return simplify_int(inside + self.interval.lower)
-
-
-def make_cut(index: str, size: int, interval: Interval, position: int) -> Cut:
-    return Cut(f"{index}.block", f"{index}.in", size, interval, position)
-
-
-@dataclass(slots=True)
-class Edit:
-    """A program being rewritten: statements in order, with the ranges and tensors that are added."""
-
-    program: Program
-    ranges: Ranges
-    statements: list[Statement]
-    tensors: list[Tensor]
-    own: dict[str, StatementRanges]
-    intervals: dict[str, tuple[Interval, ...]]
-
-    def finish(self) -> tuple[Program, Ranges]:
-        """The rewritten program, each statement behind those it reads, without temporaries that nothing writes any more."""
-        self.statements = _sort(self.statements)
-        written = {s.target for s in self.statements}
-        tensors = tuple(t for t in self.tensors if t.role != "temporary" or t.name in written)
-        names, kept = {t.name for t in tensors}, {s.name for s in self.statements}
-        program = replace(self.program, statements=tuple(self.statements), tensors=tensors)
-        own = {n: r for n, r in self.own.items() if n in kept}
-        return program, replace(self.ranges, statements=own, tensors={n: i for n, i in self.intervals.items() if n in names})
-
-    def add_tensor(self, name: str, like: Tensor, intervals: tuple[Interval, ...]) -> None:
-        self.tensors.append(Tensor(name, like.dtype, len(intervals), None, "temporary", f"{like.base}.block", like.span))
-        self.intervals[name] = intervals
-
-    def cut(self, s: Statement, index: str, cut: Cut, target: str, value: Expr) -> Statement:
-        """`s` over blocks of `index`, into a new tensor of that name, its indices those of the left side and the block.
-
-        `value` is over the indices of `s`, and over those of the cut where it reads what has been cut already."""
-        name, own = f"{s.name}_block", self.own[s.name]
-        left = cut.with_block([cut.inner if i == index else i for i in s.element_names])
-        indices = (*left, *(cut.inner if i == index else i for i in s.reduction_indices))
-        place: dict[str, Expr] = {index: cut.point}
-        bounds = [ge(Index(cut.inner), 0), lt(Index(cut.inner), cut.size)]
-        values = [place.get(i, Index(i)) for i in s.indices]
-        intervals = {i: own.indices[i] for i in s.indices if i != index}
-        intervals |= {cut.block: cut.blocks, cut.inner: Interval(int_const(0), int_const(cut.size))}
-        like = self.program.tensor(s.target)
-        self.add_tensor(target, like, tuple(intervals[i] for i in left))
-        reduction = s.reduction and Reduction(s.reduction.op, identity_of(s.reduction.op, like.dtype))
-        new = Statement(name, target, tuple(map(Index, left)), indices, substitute(value, place), reduction, (), s.span)
-        domain = map_domain(own.domain, name, indices, values, bounds)
-        self.own[name] = StatementRanges({i: intervals[i] for i in indices}, domain)
-        return new
-
-    def lead(self, s: Statement, part: Statement, cut: Cut, shift: Callable[[Expr], Expr]) -> tuple[list[Statement], Statement]:
-        """The reduction `part` of the blocks of `s` with the shift of each, made of its result; and `s`, which joins them."""
-        result = Read(part.target, part.subscripts)
-        shifts = self.for_blocks(f"{s.name}_shift", f"{s.target}.shift", part, shift(result))
-        return [part, shifts], self.combine(s, part, cut, result)
-
-    def combine(self, s: Statement, part: Statement, cut: Cut, value: Expr) -> Statement:
-        """`s` as the reduction of `value`, over its left indices and the block, where `part` has points."""
-        indices = (*s.left_indices, cut.block)
-        own = self.own[part.name]
-        domain = project_domain(own.domain, part.indices, s.name, indices)
-        self.own[s.name] = StatementRanges({i: own.indices[i] for i in indices}, domain)
-        return replace(s, indices=indices, value=value, where=())
-
-    def for_blocks(self, name: str, target: str, part: Statement, value: Expr) -> Statement:
-        """An assignment to a new tensor with one element for each that `part` has."""
-        own, element = self.own[part.name], tuple(e.name for e in part.subscripts if isinstance(e, Index))
-        self.add_tensor(target, self.program.tensor(part_base(part)), tuple(own.indices[i] for i in element))
-        self.own[name] = StatementRanges(
-            {i: own.indices[i] for i in element}, project_domain(own.domain, part.indices, name, element)
-        )
-        return Statement(name, target, part.subscripts, element, value, None, (), part.span)
-
-
-Rule = Callable[[Statement, Program, Ranges], tuple[Program, Ranges, str] | None]
-"""The rewritten program and what was done, for a reduction whose result others need as the shift of what they sum."""
-
-
-def rewrite_leaders(program: Program, ranges: Ranges, rule: Rule, name: str) -> tuple[Program, Ranges, list[Remark]]:
-    """Apply `rule` to each statement that is still there; the remarks are of the pass `name`."""
-    remarks: list[Remark] = []
-    for leader in program.statements:
-        found = rule(leader, program, ranges) if leader in program.statements else None
-        if found is not None:
-            program, ranges, message = found
-            remarks.append(Remark("passed", name, message, leader.name, leader.span))
-    return program, ranges, remarks
-
-
-def _sort(statements: list[Statement]) -> list[Statement]:
-    """Writers before readers, otherwise in the order given."""
-    writers: dict[str, list[Statement]] = {}
-    for s in statements:
-        writers.setdefault(s.target, []).append(s)
-    sources = {s.name: [w for r in all_reads(s) for w in writers.get(r.tensor, [])] for s in statements}
-    seen: set[str] = set()
-    result: list[Statement] = []
-    for root in statements:
-        stack = [(root, False)]
-        while stack:
-            s, is_ready = stack.pop()
-            if is_ready:
-                result.append(s)
-            elif s.name not in seen:
-                seen.add(s.name)
-                stack.append((s, True))
-                stack += [(w, False) for w in reversed(sources[s.name]) if w.name not in seen]
-    return result
-
-
-def part_base(part: Statement) -> str:
-    """The tensor that a statement wrote before it was cut."""
-    return part.target.removesuffix(".block")
-
-
-def start_edit(program: Program, ranges: Ranges) -> Edit:
-    return Edit(program, ranges, [], list(program.tensors), dict(ranges.statements), dict(ranges.tensors))
-
-
-Change = tuple[Sequence[Statement], str]
-"""What stands in the place of a statement, and a remark about it."""
-
-
-def change_statements(
-    rule: str, change: Callable[[Statement, Edit], Change | None], program: Program, ranges: Ranges
-) -> tuple[Program, Ranges, list[Remark]]:
-    """`program` with what `change` makes of its statements, one at a time; None keeps a statement."""
-    remarks: list[Remark] = []
-    edit = start_edit(program, ranges)
-    for s in program.statements:
-        made = change(s, edit)
-        if made is None:
-            edit.statements.append(s)
-        else:
-            edit.statements += made[0]
-            remarks.append(Remark("passed", rule, made[1], s.name, s.span))
-    return (*edit.finish(), remarks) if remarks else (program, ranges, remarks)
-
-
-def all_reads(s: Statement) -> list[Read]:
-    """Reads of the value, the left side and the initial value."""
-    own = [*s.subscripts, s.value] + ([] if s.reduction is None else [s.reduction.init])
-    return [read for expr in own for read in reads(expr)]
+Edit = ProgramBuilder
+start_edit = ProgramBuilder
 
 
 def is_simple(s: Statement, ranges: Ranges) -> bool:
@@ -224,6 +47,14 @@ def is_simple(s: Statement, ranges: Ranges) -> bool:
     if not s.has_plain_left or ranges.statements[s.name].guards or any(r.tensor == s.target for r in reads(s.value)):
         return False
     return s.reduction is None or writes_whole(s, ranges)
+
+
+def is_whole_box(s: Statement, program: Program, ranges: Ranges) -> bool:
+    """Whether a statement that can be cut runs over a box, and alone writes its target."""
+    own = ranges.statements[s.name]
+    if own.region is not None or not is_simple(s, ranges) or len(program.writers()[s.target]) != 1:
+        return False
+    return is_box(own.domain, own.indices, s.indices)
 
 
 def writes_whole(s: Statement, ranges: Ranges) -> bool:
@@ -332,15 +163,15 @@ def _reads_at(s: Statement, tensor: str, dimension: int, inside: Mapping[str, st
     return all(r.subscripts[dimension] == Index(inside[s.name]) for r in mine)
 
 
-def redirect(expr: Expr, chain: Mapping[str, int], index: str, cut: Cut) -> Expr:
-    """Reads of tensors in `chain` at the point of `index`, in the blocks of `cut`; those of other points stay."""
+def redirect(expr: Expr, chain: Mapping[str, int], index: str, split: Split) -> Expr:
+    """Reads of tensors in `chain` at the point of `index`, in the blocks of `split`; those of other points stay."""
 
     def rule(node: Expr) -> Expr | None:
         if not isinstance(node, Read) or node.tensor not in chain or node.subscripts[chain[node.tensor]] != Index(index):
             return None
         if sum(n == Index(index) for e in node.subscripts for n in walk(e)) > 1:
             return None
-        return Read(f"{node.tensor}.block", cut.element(node.subscripts, index), node.span)
+        return Read(f"{node.tensor}.block", split.element(node.subscripts, index), node.span)
 
     return rewrite(expr, rule)
 

@@ -13,7 +13,6 @@ Subscripts that wrap by a remainder of their own, ``x[(h-1) % H]``, are taken fo
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from math import prod
 
 from polyc.diagnostics import Remark
@@ -25,21 +24,20 @@ from polyc.ir.expr import (
     Pad,
     PadMode,
     Read,
-    Size,
     children,
     identity_of,
     int_const,
     reads,
-    rewrite,
     walk,
     with_children,
 )
+from polyc.ir.facts import range_of
 from polyc.ir.linear import index_coefficients
-from polyc.ir.program import Program, Statement, Tensor
-from polyc.ir.simplify import simplify
-from polyc.poly.domains import box_domain
+from polyc.ir.program import Program, Statement
+from polyc.ir.simplify import constant_of, simplify
 from polyc.poly.ranges import Interval, Ranges, StatementRanges
-from polyc.scheduler.rewriting.rules.blocks import Edit, start_edit
+from polyc.records import dataclass, replace
+from polyc.scheduler.rewriting.builder import ProgramBuilder
 
 MINIMUM_USES = 2
 """Elements of a window from which on a copy pays."""
@@ -73,14 +71,15 @@ def write_borders(program: Program, ranges: Ranges) -> tuple[Program, Ranges, li
     values = [_redirect(s, groups, program, ranges) for s in program.statements]
     if all(value is s.value for value, s in zip(values, program.statements, strict=True)):
         return program, ranges, []
-    edit = start_edit(program, ranges)
+    builder = ProgramBuilder(program, ranges)
     remarks: list[Remark] = []
     for g in groups.values():
-        edit.statements.append(_write_copy(g, edit))
+        copy = _write_copy(g, builder)
+        builder.statements.append(copy)
         message = f"{g.tensor} is copied with its borders ({g.mode}), for windows of {g.uses} elements"
-        remarks.append(Remark("passed", "borders", message, edit.statements[-1].name, edit.statements[-1].span))
-    edit.statements += [replace(s, value=value) for value, s in zip(values, program.statements, strict=True)]
-    return (*edit.finish(), remarks)
+        remarks.append(Remark("passed", "borders", message, copy.name, copy.span))
+    builder.statements += [replace(s, value=value) for value, s in zip(values, program.statements, strict=True)]
+    return (*builder.finish(), remarks)
 
 
 def _find_groups(program: Program, ranges: Ranges) -> dict[tuple[str, PadMode], _Group]:
@@ -143,28 +142,15 @@ def _bounds(read: Read, own: StatementRanges) -> list[Bounds] | None:
 
 
 def _subscript_bounds(subscript: Expr, own: StatementRanges) -> Bounds | None:
-    steps = index_coefficients(subscript)
-    if steps is None or reads(subscript) or any(isinstance(n, Size) for n in walk(subscript)):
+    if index_coefficients(subscript) is None or reads(subscript):
         return None
-    ends = {i: _ends(own.indices[i]) for i in steps}
-    low = {i: (e[0] if steps[i] > 0 else e[1]) for i, e in ends.items() if e is not None}
-    high = {i: (e[1] if steps[i] > 0 else e[0]) for i, e in ends.items() if e is not None}
-    if len(low) != len(steps):
-        return None
-    first, last = _value(subscript, low), _value(subscript, high)
+    first, last = range_of(simplify(subscript), {i: _ends(x) for i, x in own.indices.items()})
     return None if first is None or last is None else (first, last)
 
 
-def _ends(interval: Interval) -> Bounds | None:
-    lower, extent = interval.lower, interval.extent
-    if not isinstance(lower, Const) or not isinstance(extent, Const) or int(extent.value) < 1:
-        return None
-    return int(lower.value), int(lower.value) + int(extent.value) - 1
-
-
-def _value(subscript: Expr, at: Mapping[str, int]) -> int | None:
-    value = simplify(rewrite(subscript, lambda node: int_const(at[node.name]) if isinstance(node, Index) else None))
-    return int(value.value) if isinstance(value, Const) else None
+def _ends(interval: Interval) -> Bounds | tuple[None, None]:
+    lower, extent = constant_of(interval.lower), constant_of(interval.extent)
+    return (None, None) if lower is None or extent is None or extent < 1 else (lower, lower + extent - 1)
 
 
 def _zero(program: Program, read: Read) -> Expr:
@@ -179,8 +165,7 @@ def _windows(s: Statement, read: Read, own: StatementRanges) -> int:
         steps = index_coefficients(subscript) or {}
         moved = [i for i in steps if i in s.reduction_indices]
         if len(steps) > len(moved):
-            ends = [_ends(own.indices[i]) for i in moved]
-            times *= prod(e[1] - e[0] + 1 for e in ends if e is not None)
+            times *= prod(n for i in moved if (n := constant_of(own.indices[i].extent)) is not None)
     return times
 
 
@@ -191,17 +176,13 @@ def _pays(g: _Group, ranges: Ranges) -> bool:
     return prod(b - a + 1 for a, b in g.bounds) <= LARGEST * prod(int(e.value) for e in extents if isinstance(e, Const))
 
 
-def _write_copy(g: _Group, edit: Edit) -> Statement:
-    name = f"{g.first.name}_{g.copy.replace('.', '_')}"
-    indices = tuple(f"{g.tensor}.d{d}" for d in range(len(g.bounds)))
-    intervals = {i: Interval(int_const(0), int_const(b - a + 1)) for i, (a, b) in zip(indices, g.bounds, strict=True)}
-    like = edit.program.tensor(g.tensor)
-    subscripts = tuple(_moved(Index(i), a) for i, (a, _) in zip(indices, g.bounds, strict=True))
-    value = Pad(Read(g.tensor, subscripts), g.value, mode=g.mode)
-    edit.tensors.append(Tensor(g.copy, like.dtype, len(indices), None, "temporary", g.copy, like.span))
-    edit.intervals[g.copy] = tuple(intervals.values())
-    edit.own[name] = StatementRanges(intervals, box_domain(name, indices, intervals, edit.ranges.parameters))
-    return Statement(name, g.copy, tuple(map(Index, indices)), indices, value, None, (), g.first.span)
+def _write_copy(g: _Group, builder: ProgramBuilder) -> Statement:
+    firsts, like = [a for a, _ in g.bounds], builder.program.tensor(g.tensor)
+    box = {f"{g.tensor}.d{d}": Interval(int_const(0), int_const(b - a + 1)) for d, (a, b) in enumerate(g.bounds)}
+    subscripts = tuple(_moved(Index(i), a) for i, a in zip(box, firsts, strict=True))
+    value, name = Pad(Read(g.tensor, subscripts), g.value, mode=g.mode), f"{g.first.name}_{g.copy.replace('.', '_')}"
+    _, (copy,) = builder.materialise(value, builder.box(box), (g.copy, name), like, g.first, g.copy)
+    return copy
 
 
 def _moved(subscript: Expr, by: int) -> Expr:

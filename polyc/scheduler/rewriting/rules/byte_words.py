@@ -12,16 +12,15 @@ from __future__ import annotations
 from functools import reduce
 from math import prod
 
-from polyc.diagnostics import Remark
-from polyc.ir.expr import Call, Cast, Const, Expr, Index, Pad, Read, Select, identity_of, int_const, lt
-from polyc.ir.linear import index_coefficients
-from polyc.ir.program import Program, Reduction, Statement, Tensor
+from polyc.ir.expr import Call, Cast, Const, Expr, Index, Pad, Read, Select, children, identity_of, int_const, lt
+from polyc.ir.program import Program, Reduction, Statement
 from polyc.ir.types import I8, I32, U8, DType
-from polyc.poly.domains import box_domain, is_box
-from polyc.poly.ranges import Interval, Ranges, StatementRanges, estimate_extent
+from polyc.poly.ranges import Interval, Ranges
 from polyc.records import dataclass, replace
 from polyc.scheduler.accesses import UNKNOWN_EXTENT
-from polyc.scheduler.rewriting.rules.blocks import Change, Edit, change_statements, is_simple
+from polyc.scheduler.rewriting.builder import Change, ProgramBuilder
+from polyc.scheduler.rewriting.rules.blocks import is_whole_box
+from polyc.scheduler.rewriting.rules.operands import Operand, find_operands
 
 BYTES = 4
 """Bytes of a word."""
@@ -40,23 +39,18 @@ MINIMUM_USES = 8
 
 
 @dataclass(frozen=True, slots=True)
-class _Operand:
-    """A read of bytes, perhaps with zeros around the tensor; dimension `dimension` has the index that words lie along."""
+class _Bytes:
+    """Bytes that are read, perhaps with zeros around the tensor; words lie along a dimension."""
 
-    read: Read
-    is_padded: bool
+    operand: Operand
     dimension: int
     dtype: DType
-
-    @property
-    def indices(self) -> set[str]:
-        return {i for e in self.read.subscripts for i in index_coefficients(e) or ()}
 
 
 @dataclass(frozen=True, slots=True)
 class _Product:
-    unsigned: _Operand
-    signed: _Operand
+    unsigned: _Bytes
+    signed: _Bytes
     index: str
     extent: int
 
@@ -69,112 +63,87 @@ class _Product:
         return f"{self.index}.word"
 
 
-def pack_byte_words(program: Program, ranges: Ranges) -> tuple[Program, Ranges, list[Remark]]:
-    """Sums of products of bytes by instructions that add four products."""
-
-    def change(s: Statement, edit: Edit) -> Change | None:
-        product = _find_product(s, program, ranges)
-        if product is None:
-            return None
-        operands = f"{product.unsigned.read.tensor} and {product.signed.read.tensor}"
-        return _split(s, product, edit), f"bytes of {operands} are multiplied four at a time"
-
-    return change_statements("byte-words", change, program, ranges)
+def pack_byte_words(s: Statement, builder: ProgramBuilder) -> Change | None:
+    """A sum of products of bytes by instructions that add four products."""
+    product = _find_product(s, builder.program, builder.ranges)
+    if product is None:
+        return None
+    operands = f"{product.unsigned.operand.read.tensor} and {product.signed.operand.read.tensor}"
+    return _split(s, product, builder), f"bytes of {operands} are multiplied four at a time"
 
 
 def _find_product(s: Statement, program: Program, ranges: Ranges) -> _Product | None:
-    own = ranges.statements[s.name]
-    if s.reduction is None or s.reduction.op != "add" or program.tensor(s.target).dtype != I32 or not is_simple(s, ranges):
+    if s.reduction is None or s.reduction.op != "add" or program.tensor(s.target).dtype != I32:
         return None
-    if len(program.writers()[s.target]) != 1 or not isinstance(s.value, Call) or s.value.op != "mul":
+    factors = find_operands(s.value)
+    if not factors or not all(_is_bytes(f) for f in children(s.value)) or not is_whole_box(s, program, ranges):
         return None
     summed = s.reduction_indices
-    extents = {i: estimate_extent(own.indices[i].extent, ranges.typical) for i in s.indices}
-    trips = {i: UNKNOWN_EXTENT if n is None else n for i, n in extents.items()}
+    trips = {i: UNKNOWN_EXTENT if n is None else n for i, n in ranges.trips(s.name).items()}
     for index in sorted(summed, key=lambda i: trips[i], reverse=True):
-        interval = own.indices[index]
+        interval = ranges.statements[s.name].indices[index]
         if not isinstance(interval.extent, Const) or interval.lower != int_const(0) or trips[index] < BYTES:
             continue
-        found = [_find_operand(a, index, program) for a in s.value.args]
-        operands = [o for o in found if o is not None]
-        if len(operands) != 2 or not set(summed) <= operands[0].indices & operands[1].indices:
+        found = ((o, o.dimension_of(index), program.tensor(o.read.tensor).dtype) for o in factors)
+        operands = [_Bytes(o, d, dtype) for o, d, dtype in found if d is not None and dtype in (I8, U8)]
+        if len(operands) != 2 or not set(summed) <= factors[0].indices & factors[1].indices:
             continue
-        uses = [prod(trips[i] for i in s.left_indices if i not in o.indices) for o in operands]
+        uses = [prod(trips[i] for i in s.left_indices if i not in o.indices) for o in factors]
         if prod(trips[i] for i in summed) < MINIMUM_TERMS or min(uses) < MINIMUM_USES:
             continue
-        if not is_box(own.domain, own.indices, s.indices):
-            return None
         a, b = operands
         # Unsigned bytes first; of two signed ones the padded one is moved, whose borders move with it.
-        swap = (a.dtype == I8 and b.dtype == U8) or (a.dtype == b.dtype and (a.dtype == I8) == b.is_padded)
+        swap = (a.dtype == I8 and b.dtype == U8) or (a.dtype == b.dtype and (a.dtype == I8) == (b.operand.pad is not None))
         unsigned, signed = (b, a) if swap else (a, b)
         return _Product(unsigned, signed, index, trips[index])
     return None
 
 
-def _find_operand(expr: Expr, index: str, program: Program) -> _Operand | None:
-    """A converted read of bytes in which `index` stands alone in one subscript and nowhere else."""
-    if not isinstance(expr, Cast) or expr.dtype != I32:
-        return None
-    inner = expr.value
-    read = inner.read if isinstance(inner, Pad) else inner
-    if isinstance(inner, Pad) and (inner.mode != "value" or not isinstance(inner.value, Const) or inner.value.value != 0):
-        return None
-    if not isinstance(read, Read) or program.tensor(read.tensor).dtype not in (I8, U8):
-        return None
-    steps = [index_coefficients(e) for e in read.subscripts]
-    places = [d for d, step in enumerate(steps) if step is None or index in step]
-    if len(places) != 1 or read.subscripts[places[0]] != Index(index):
-        return None
-    return _Operand(read, isinstance(inner, Pad), places[0], program.tensor(read.tensor).dtype)
+def _is_bytes(factor: Expr) -> bool:
+    """Whether a factor is converted to 32 bits, from a tensor with nothing but zeros around it."""
+    if not isinstance(factor, Cast) or factor.dtype != I32:
+        return False
+    pad = factor.value
+    return not isinstance(pad, Pad) or (pad.mode == "value" and isinstance(pad.value, Const) and pad.value.value == 0)
 
 
-def _split(s: Statement, p: _Product, edit: Edit) -> list[Statement]:
+def _split(s: Statement, p: _Product, builder: ProgramBuilder) -> list[Statement]:
     """Words of both operands, the sum of their products, and what moved bytes have added to it."""
     assert s.reduction is not None
-    own = edit.ranges.statements[s.name]
-    intervals = own.indices | {p.word: Interval(int_const(0), int_const(p.words))}
+    intervals = builder.own[s.name].indices | {p.word: Interval(int_const(0), int_const(p.words))}
     left, summed = s.element_names, tuple(p.word if i == p.index else i for i in s.reduction_indices)
-    unsigned, store_unsigned = _store_words(s, p, p.unsigned, MIDDLE if p.unsigned.dtype == I8 else 0, "unsigned", edit)
-    signed, store_signed = _store_words(s, p, p.signed, -MIDDLE if p.signed.dtype == U8 else 0, "signed", edit)
-    value = Call("dot4u8s8", (unsigned, signed))
-    statements = [store_unsigned, store_signed]
-    ones = Const(ONES, I32)
-    corrections: list[tuple[_Operand, Call]] = []
-    if p.unsigned.dtype == I8:
-        corrections.append((p.signed, Call("dot4u8s8", (ones, signed))))
-    if p.signed.dtype == U8:
-        corrections.append((p.unsigned, Call("dot4u8s8", (unsigned, ones))))
-    if not corrections:
-        edit.own[s.name] = _box(s.name, (*left, *summed), intervals, edit)
-        return [*statements, replace(s, indices=(*left, *summed), value=value, where=())]
-    zero = Reduction("add", identity_of("add", I32))
+    unsigned, store_unsigned = _store_words(s, p, p.unsigned, MIDDLE if p.unsigned.dtype == I8 else 0, "unsigned", builder)
+    signed, store_signed = _store_words(s, p, p.signed, -MIDDLE if p.signed.dtype == U8 else 0, "signed", builder)
+    value, zero = Call("dot4u8s8", (unsigned, signed)), Reduction("add", identity_of("add", I32))
     # (a + 128) b = a b + 128 b, and a (b - 128) = a b - 128 a; only one of them happens to two bytes of one kind.
-    ((operand, of_one),) = corrections
-    factor = -MIDDLE if operand is p.signed else MIDDLE
-    total = _sum(s, f"{s.name}_words", f"{s.target}.words", left, summed, value, zero, intervals, edit)
-    kept = tuple(i for i in left if i in operand.indices)
-    moved = _sum(s, f"{s.name}_moved", f"{s.target}.moved", kept, summed, of_one, zero, intervals, edit)
-    parts = Const(factor, I32) * Read(moved.target, moved.subscripts)
-    result: Expr = Read(total.target, total.subscripts) + parts
+    if p.unsigned.dtype == U8 and p.signed.dtype == I8:
+        builder.set_ranges(s.name, (*left, *summed), intervals)
+        return [store_unsigned, store_signed, replace(s, indices=(*left, *summed), value=value, where=())]
+    is_moved = p.unsigned.dtype == I8
+    operand, factor, ones = p.signed if is_moved else p.unsigned, -MIDDLE if is_moved else MIDDLE, Const(ONES, I32)
+    of_one = Call("dot4u8s8", (ones, signed) if is_moved else (unsigned, ones))
+    total = builder.define(s, "words", left, value, summed, zero, intervals)
+    moved = builder.define(s, "moved", [i for i in left if i in operand.operand.indices], of_one, summed, zero, intervals)
+    result = Read(total.target, total.subscripts) + Const(factor, I32) * Read(moved.target, moved.subscripts)
     if s.reduction.init != zero.init:
         result = s.reduction.init + result
-    edit.own[s.name] = _box(s.name, left, intervals, edit)
-    return [*statements, total, moved, replace(s, indices=left, value=result, reduction=None, where=())]
+    builder.set_ranges(s.name, left, intervals)
+    return [store_unsigned, store_signed, total, moved, replace(s, indices=left, value=result, reduction=None, where=())]
 
 
-def _store_words(s: Statement, p: _Product, o: _Operand, moved: int, kind: str, edit: Edit) -> tuple[Expr, Statement]:
+def _store_words(
+    s: Statement, p: _Product, o: _Bytes, moved: int, kind: str, builder: ProgramBuilder
+) -> tuple[Expr, Statement]:
     """The words of an operand, and how `s` reads them; bytes behind the last one are 0."""
-    name, tensor = f"{s.name}_{kind}", f"{s.target}.{kind}"
-    indices = tuple(p.word if d == o.dimension else f"{p.word}.d{d}" for d in range(len(o.read.subscripts)))
-    dims = edit.ranges.tensors[o.read.tensor]
-    words = Interval(int_const(0), int_const(p.words))
-    intervals = {i: words if d == o.dimension else dims[d] for d, i in enumerate(indices)}
+    indices = tuple(p.word if d == o.dimension else f"{p.word}.d{d}" for d in range(len(o.operand.read.subscripts)))
+    dims = builder.ranges.tensors[o.operand.read.tensor]
+    n_words = Interval(int_const(0), int_const(p.words))
+    intervals = {i: n_words if d == o.dimension else dims[d] for d, i in enumerate(indices)}
 
     def byte(n: int) -> Expr:
         position = BYTES * Index(p.word) + n
         subscripts = tuple(position if d == o.dimension else Index(i) for d, i in enumerate(indices))
-        value: Expr = Cast(Read(o.read.tensor, subscripts), I32)
+        value: Expr = Cast(Read(o.operand.read.tensor, subscripts), I32)
         if moved:
             value = value + Const(moved, I32)
         if n < BYTES - 1 or moved or o.dtype == I8:
@@ -183,35 +152,11 @@ def _store_words(s: Statement, p: _Product, o: _Operand, moved: int, kind: str, 
             value = Select(lt(position, p.extent), value, Const(0, I32))
         return value if n == 0 else value * Const(1 << 8 * n, I32)
 
-    value = reduce(lambda a, b: Call("bitor", (a, b)), (byte(n) for n in range(BYTES)))
-    edit.tensors.append(Tensor(tensor, I32, len(indices), None, "temporary", tensor, s.span))
-    edit.intervals[tensor] = tuple(intervals.values())
-    edit.own[name] = _box(name, indices, intervals, edit)
-    at = tuple(Index(p.word) if d == o.dimension else e for d, e in enumerate(o.read.subscripts))
-    read: Expr = Read(tensor, at)
-    if o.is_padded:
+    words = builder.define(
+        s, kind, indices, reduce(lambda a, b: Call("bitor", (a, b)), map(byte, range(BYTES))), over=intervals
+    )
+    read = Read(words.target, tuple(Index(p.word) if d == o.dimension else e for d, e in enumerate(o.operand.read.subscripts)))
+    if o.operand.pad is not None:
         border = (moved & 255) * ONES
-        read = Pad(Read(tensor, at), Const(border - (border >> 31 << 32), I32))
-    return read, Statement(name, tensor, tuple(map(Index, indices)), indices, value, None, (), s.span)
-
-
-def _sum(
-    s: Statement,
-    name: str,
-    target: str,
-    left: tuple[str, ...],
-    summed: tuple[str, ...],
-    value: Expr,
-    start: Reduction,
-    intervals: dict[str, Interval],
-    edit: Edit,
-) -> Statement:
-    edit.tensors.append(Tensor(target, I32, len(left), None, "temporary", target, s.span))
-    edit.intervals[target] = tuple(intervals[i] for i in left)
-    edit.own[name] = _box(name, (*left, *summed), intervals, edit)
-    return Statement(name, target, tuple(map(Index, left)), (*left, *summed), value, start, (), s.span)
-
-
-def _box(name: str, indices: tuple[str, ...], intervals: dict[str, Interval], edit: Edit) -> StatementRanges:
-    own = {i: intervals[i] for i in indices}
-    return StatementRanges(own, box_domain(name, indices, own, edit.ranges.parameters))
+        return Pad(read, Const(border - (border >> 31 << 32), I32)), words
+    return read, words

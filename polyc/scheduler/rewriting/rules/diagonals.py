@@ -14,16 +14,15 @@ from collections.abc import Collection, Mapping, Sequence
 from math import prod
 
 from polyc.diagnostics import Remark
-from polyc.ir.expr import Call, Const, Expr, Index, Pad, Read, int_const, reads, rewrite, substitute, walk
-from polyc.ir.graphs import find_components
+from polyc.ir.expr import Call, Const, Expr, Index, Pad, Read, int_const, reads, substitute, walk
 from polyc.ir.linear import index_coefficients
-from polyc.ir.program import Program, Statement
+from polyc.ir.program import Program, Statement, all_reads, map_statement, statement_expressions
 from polyc.ir.scans import find_scan
 from polyc.ir.simplify import simplify
-from polyc.poly.domains import box_domain, map_domain
-from polyc.poly.ranges import GuardedSubscript, Interval, Ranges, StatementRanges
+from polyc.poly.ranges import Interval, Ranges
 from polyc.records import dataclass, replace
-from polyc.scheduler.rewriting.rules.blocks import Edit, all_reads, start_edit
+from polyc.scheduler.rewriting.builder import Points, ProgramBuilder, find_recurrences
+from polyc.scheduler.rewriting.reindexing import change_expressions, map_reads
 from polyc.target import Target
 
 MINIMUM_LENGTH = 32
@@ -69,13 +68,10 @@ class _Table:
 
 def walk_diagonals(program: Program, ranges: Ranges, target: Target) -> tuple[Program, Ranges, list[Remark]]:
     """Tables whose recurrences run along both of their last dimensions, stored and computed by diagonals."""
-    writers = program.writers()
-    by_name = {s.name: s for s in program.statements}
-    edges = {(w.name, s.name) for s in program.statements for r in all_reads(s) for w in writers.get(r.tensor, ())}
     remarks: list[Remark] = []
-    for names in find_components([s.name for s in program.statements], sorted(edges)):
+    for found in find_recurrences(program):
         # statements of fewer indices are the edges that the recurrence begins with
-        members = [by_name[n] for n in names if len(by_name[n].indices) >= program.tensor(by_name[n].target).rank]
+        members = [s for s in found if len(s.indices) >= program.tensor(s.target).rank]
         apart = _keep_results_apart({s.target for s in members}, program, ranges, target)
         if apart is None:
             continue
@@ -85,12 +81,13 @@ def walk_diagonals(program: Program, ranges: Ranges, target: Target) -> tuple[Pr
         if not tables:
             continue
         program, ranges = apart
-        edit = start_edit(program, ranges)
+        builder = ProgramBuilder(program, ranges)
         turned = {s.name for s in program.statements if s in members or not _touches_edges(s, tables)}
-        edit.statements += [_rewrite(s, s.name in turned, tables, edit) for s in program.statements]
+        builder.statements += [_rewrite(s, s.name in turned, tables, builder) for s in program.statements]
         for table in tables.values():
-            _store_by_diagonals(table, edit)
-        program, ranges = edit.finish()
+            builder.intervals[table.tensor] = (*ranges.tensors[table.tensor][:-2], table.diagonals, table.kept)
+        builder.tensors = [replace(t, shape=None) if t.name in tables else t for t in builder.tensors]
+        program, ranges = builder.finish()
         shown = ", ".join(program.tensor(t).base for t in tables)
         message = f"{shown}: computed by diagonals, as rows and columns both carry values from element to element"
         remarks.append(Remark("passed", "skew-diagonals", message, members[0].name, members[0].span))
@@ -108,28 +105,22 @@ def _keep_results_apart(targets: set[str], program: Program, ranges: Ranges, tar
         return None
     if target.lanes(4) < FEWEST_LANES or any(not _is_near(t, program, ranges, target) for t in results):
         return None
-    edit = start_edit(program, ranges)
-    tables = {t: program.free_name(f"{t}.table") for t in sorted(results)}
+    builder = ProgramBuilder(program, ranges)
+    tables = {t: builder.free_name(f"{t}.table") for t in sorted(results)}
 
-    def rename(node: Expr) -> Expr | None:
-        if isinstance(node, Read) and node.tensor in tables:
-            return replace(node, tensor=tables[node.tensor], subscripts=tuple(rewrite(e, rename) for e in node.subscripts))
-        return None
+    def rename(read: Read) -> Read:
+        return replace(read, tensor=tables.get(read.tensor, read.tensor))
 
     for s in program.statements:
-        reduction = s.reduction and replace(s.reduction, init=rewrite(s.reduction.init, rename))
-        value = rewrite(s.value, rename)
-        edit.statements.append(replace(s, target=tables.get(s.target, s.target), value=value, reduction=reduction))
+        new = replace(map_statement(s, lambda e: map_reads(e, rename)), subscripts=s.subscripts)
+        builder.statements.append(replace(new, target=tables.get(s.target, s.target)))
     for result, table in tables.items():
-        own, name = program.tensor(result), program.free_name(f"{result}_copy")
-        intervals = {f"{result}.d{d}": i for d, i in enumerate(ranges.tensors[result])}
-        element = tuple(map(Index, intervals))
-        edit.tensors.append(replace(own, name=table, shape=None, role="temporary"))
-        edit.intervals[table] = tuple(intervals.values())
-        domain = box_domain(name, tuple(intervals), intervals, ranges.parameters)
-        edit.own[name] = StatementRanges(intervals, domain)
-        edit.statements.append(Statement(name, result, element, tuple(intervals), Read(table, element), None, (), own.span))
-    return edit.finish()
+        own, name = program.tensor(result), builder.free_name(f"{result}_copy")
+        box = builder.box({f"{result}.d{d}": i for d, i in enumerate(ranges.tensors[result])})
+        element = tuple(map(Index, box.indices))
+        builder.temporary(table, box.indices.values(), own)
+        builder.statements.append(builder.assign(name, result, element, Read(table, element), box, own))
+    return builder.finish()
 
 
 def _is_near(result: str, program: Program, ranges: Ranges, target: Target) -> bool:
@@ -241,11 +232,7 @@ def _follows(s: Statement, tables: Mapping[str, _Table], program: Program, range
 
 
 def _is_padded(s: Statement, tables: Collection[str]) -> bool:
-    return any(isinstance(n, Pad) and n.read.tensor in tables for e in _expressions(s) for n in walk(e))
-
-
-def _expressions(s: Statement) -> tuple[Expr, ...]:
-    return (*s.subscripts, s.value, *([] if s.reduction is None else [s.reduction.init]))
+    return any(isinstance(n, Pad) and n.read.tensor in tables for e in statement_expressions(s) for n in walk(e))
 
 
 def _is_small(table: _Table, program: Program, ranges: Ranges) -> bool:
@@ -257,41 +244,29 @@ def _is_small(table: _Table, program: Program, ranges: Ranges) -> bool:
     return prod(new) <= GROWTH * prod(old) and prod(new) * program.tensor(table.tensor).dtype.itemsize <= LARGEST
 
 
-def _rewrite(s: Statement, is_turned: bool, tables: Mapping[str, _Table], edit: Edit) -> Statement:
+def _rewrite(s: Statement, is_turned: bool, tables: Mapping[str, _Table], builder: ProgramBuilder) -> Statement:
     """`s` over tables by diagonals; if `is_turned`, it runs along them."""
-    indices: tuple[str, ...] = s.indices
-    place: dict[str, Expr] = {}
+    points, place = builder.points(s), dict[str, Expr]()
     if is_turned:
         element = s.subscripts if s.target in tables else next(r.subscripts for r in reads(s.value) if r.tensor in tables)
-        indices, place = _turn(s, element, next(iter(tables.values())), edit)
+        points, place = _turn(s, element, next(iter(tables.values())), points)
+        s = replace(s, indices=tuple(points.indices), where=())
 
-    def move(node: Expr) -> Expr | None:
-        if not isinstance(node, Read):
-            return None
-        subscripts = tuple(map(simplify, node.subscripts))
-        return replace(node, subscripts=tables[node.tensor].move(subscripts) if node.tensor in tables else subscripts)
+    def move(read: Read) -> Read:
+        subscripts = tuple(map(simplify, read.subscripts))
+        return replace(read, subscripts=tables[read.tensor].move(subscripts) if read.tensor in tables else subscripts)
 
-    def change(expr: Expr) -> Expr:
-        return rewrite(substitute(expr, place), move)
-
-    def change_guard(g: GuardedSubscript) -> GuardedSubscript:
-        read = change(g.read)
-        assert isinstance(read, Read)
-        return replace(g, read=read, condition=g.condition and change(g.condition))
-
-    own = edit.own[s.name]
-    edit.own[s.name] = replace(own, guards=tuple(map(change_guard, own.guards)))
-    subscripts = tuple(change(e) for e in s.subscripts)
+    own = builder.own[s.name]
+    new, own = change_expressions(s, own, lambda e: map_reads(substitute(e, place), move))
+    builder.set_points(s.name, points, own.guards)
     if s.target in tables:
-        subscripts = tuple(map(simplify, tables[s.target].move(subscripts)))
-    reduction = s.reduction and replace(s.reduction, init=change(s.reduction.init))
-    where = () if is_turned else s.where
-    return replace(s, subscripts=subscripts, indices=indices, value=change(s.value), reduction=reduction, where=where)
+        new = replace(new, subscripts=tuple(map(simplify, tables[s.target].move(new.subscripts))))
+    return new
 
 
-def _turn(s: Statement, element: Sequence[Expr], table: _Table, edit: Edit) -> tuple[tuple[str, ...], dict[str, Expr]]:
-    """The indices of a statement that touches `element` along diagonals, and in terms of them the one that goes."""
-    own, (*_, x, y) = edit.own[s.name], element
+def _turn(s: Statement, element: Sequence[Expr], table: _Table, own: Points) -> tuple[Points, dict[str, Expr]]:
+    """The points of a statement that touches `element` along diagonals, and in terms of them the index that goes."""
+    *_, x, y = element
     (first,), (second,) = (tuple(index_coefficients(e) or ()) for e in (x, y))
     kept, gone = (first, second) if table.keeps_first else (second, first)
     diagonal = f"{first}.{second}"
@@ -300,19 +275,8 @@ def _turn(s: Statement, element: Sequence[Expr], table: _Table, edit: Edit) -> t
     place: dict[str, Expr] = {gone: simplify(Index(diagonal) - Index(kept) - at_zero)}
     lower = own.indices[first].lower + own.indices[second].lower + at_zero
     extent = own.indices[first].extent + own.indices[second].extent - 1
-    intervals = own.indices | {diagonal: Interval(simplify(lower), simplify(extent))}
-    left = [i for i in s.indices if i not in (first, second)]
-    indices = (*left, diagonal, kept) if s.reduction is None else (*s.left_indices, *_without(s, gone, diagonal))
-    domain = map_domain(own.domain, s.name, indices, [place.get(i, Index(i)) for i in s.indices], [])
-    edit.own[s.name] = StatementRanges({i: intervals[i] for i in indices}, domain, own.guards)
-    return indices, place
-
-
-def _without(s: Statement, gone: str, diagonal: str) -> list[str]:
-    """The indices that a reduction runs over, with the diagonal in the place of one of them."""
-    return [diagonal if i == gone else i for i in s.reduction_indices]
-
-
-def _store_by_diagonals(table: _Table, edit: Edit) -> None:
-    edit.intervals[table.tensor] = (*edit.ranges.tensors[table.tensor][:-2], table.diagonals, table.kept)
-    edit.tensors = [replace(t, shape=None) if t.name == table.tensor else t for t in edit.tensors]
+    if s.reduction is None:
+        order = [*(i for i in s.indices if i not in (first, second)), diagonal, kept]
+    else:
+        order = [*s.left_indices, *(diagonal if i == gone else i for i in s.reduction_indices)]
+    return own.move(order, {diagonal: Interval(simplify(lower), simplify(extent))}, place), place

@@ -11,15 +11,16 @@ Gaussian elimination and its relatives are written this way ("right-looking").  
 from __future__ import annotations
 
 from polyc.diagnostics import Remark
-from polyc.ir.expr import Call, Const, Expr, Index, Pad, Read, Select, identity_of, int_const, rewrite, substitute, walk
+from polyc.ir.expr import Call, Const, Expr, Index, Pad, Read, Select, identity_of, int_const, substitute, walk
 from polyc.ir.program import Program, Reduction, Statement
 from polyc.ir.read_sites import collect_reads
 from polyc.ir.simplify import simplify
 from polyc.poly import isl
 from polyc.poly.domains import points_up_to, project_domain, reads_within, shift_domain
-from polyc.poly.ranges import Interval, Ranges, StatementRanges
+from polyc.poly.ranges import Interval, Ranges
 from polyc.records import dataclass, replace
-from polyc.scheduler.rewriting.rules.blocks import start_edit
+from polyc.scheduler.rewriting.builder import Points, ProgramBuilder, points_of
+from polyc.scheduler.rewriting.reindexing import map_reads, simplify_subscripts
 
 
 def sum_final_values(program: Program, ranges: Ranges) -> tuple[Program, Ranges, list[Remark]]:
@@ -49,7 +50,7 @@ class _Steps:
     step: str
     terms: Expr
     """What a step adds."""
-    domain: isl.Set  # the points of `update` where it adds something
+    domain: isl.Set  # the `Points` of `update` where it adds something
     starts: tuple[Statement, ...]
 
 
@@ -64,7 +65,7 @@ def _count_from_former(tensor: str, program: Program, ranges: Ranges) -> tuple[P
         later: dict[str, Expr] = {step: Index(step) + 1}
 
         def counted(expr: Expr, later: dict[str, Expr] = later) -> Expr:
-            return rewrite(substitute(expr, later), _simplify_subscripts)
+            return simplify_subscripts(substitute(expr, later))
 
         subscripts = tuple(simplify(substitute(e, later)) for e in s.subscripts)
         new = replace(s, subscripts=subscripts, value=counted(s.value), where=())
@@ -81,10 +82,6 @@ def _moved(s: Statement, read: Read) -> str | None:
     """The index that alone is the subscript in which a read of a former step differs from what is written."""
     (moved,) = (a for a, b in zip(s.subscripts, read.subscripts, strict=True) if a != b)
     return moved.name if isinstance(moved, Index) else None
-
-
-def _simplify_subscripts(node: Expr) -> Expr | None:
-    return replace(node, subscripts=tuple(map(simplify, node.subscripts))) if isinstance(node, Read) else None
 
 
 def _find(tensor: str, program: Program, ranges: Ranges) -> _Steps | None:
@@ -106,8 +103,8 @@ def _find(tensor: str, program: Program, ranges: Ranges) -> _Steps | None:
         return None
     if any(isinstance(n, Pad) and n.read.tensor == tensor for s in program.statements for n in walk(s.value)):
         return None
-    domain, value = own.domain, update.value
-    affine = isl.Affine(domain.get_space(), {i: n for n, i in enumerate(update.indices)})
+    points = points_of(update, own)
+    domain, affine, value = points.domain, points.affine, update.value
     former = Read(tensor, tuple(Index(step) if e == d else sub for e, sub in enumerate(update.subscripts)))
     while isinstance(value, Select) and former in (value.then, value.other):
         try:
@@ -173,36 +170,29 @@ def _reads_final_values(found: _Steps, program: Program, ranges: Ranges) -> bool
 
 def _write(found: _Steps, program: Program, ranges: Ranges) -> tuple[Program, Ranges]:
     s, d = found.update, found.dimension
-    like = program.tensor(s.target)
-    edit = start_edit(program, ranges)
+    like, builder = program.tensor(s.target), ProgramBuilder(program, ranges)
     others = tuple(e.name for e in s.subscripts if isinstance(e, Index))
-    box = tuple(interval for n, interval in enumerate(ranges.tensors[s.target]) if n != d)
-    sum_name, last = f"{s.target}.sum", f"{s.target}.last"
-    for name in (sum_name, last):
-        edit.tensors.append(replace(like, name=name, rank=len(others), shape=None))
-        edit.intervals[name] = box
+    box = [interval for n, interval in enumerate(ranges.tensors[s.target]) if n != d]
+    sum_name, last = (builder.temporary(f"{s.target}.{suffix}", box, like) for suffix in ("sum", "last"))
 
-    def at_last(expr: Expr) -> Expr:
-        def rule(node: Expr) -> Expr | None:
-            if isinstance(node, Read) and node.tensor == s.target:
-                return Read(last, tuple(e for n, e in enumerate(node.subscripts) if n != d), node.span)
-            return None
-
-        return rewrite(expr, rule)
+    def at_last(read: Read) -> Read:
+        return Read(last, _without_dimension(read.subscripts, d), read.span) if read.tensor == s.target else read
 
     for old in program.statements:
+        value = map_reads(old.value if old is not s else found.terms, at_last)
         if old is s:
-            indices = (*others, found.step)
-            own = ranges.statements[s.name]
-            domain = project_domain(found.domain, s.indices, s.name, indices)
-            edit.own[s.name] = StatementRanges({i: own.indices[i] for i in indices}, domain)
+            points = Points(builder.points(s).indices, found.domain).project((*others, found.step))
             reduction = Reduction("add", identity_of("add", like.dtype))
-            left = tuple(map(Index, others))
-            edit.statements.append(Statement(s.name, sum_name, left, indices, at_last(found.terms), reduction, (), s.span))
+            changes = {"target": sum_name, "subscripts": tuple(map(Index, others)), "reduction": reduction}
+            builder.statements.append(builder.change(s, points, value=value, **changes))
         elif old in found.starts:
-            left_of = tuple(e for n, e in enumerate(old.subscripts) if n != d)
-            value = at_last(old.value) + Read(sum_name, left_of)
-            edit.statements.append(replace(old, target=last, subscripts=left_of, value=value, where=()))
+            left = _without_dimension(old.subscripts, d)
+            value = value + Read(sum_name, left)
+            builder.statements.append(replace(old, target=last, subscripts=left, value=value, where=()))
         else:
-            edit.statements.append(replace(old, value=at_last(old.value)))
-    return edit.finish()
+            builder.statements.append(replace(old, value=value))
+    return builder.finish()
+
+
+def _without_dimension(subscripts: tuple[Expr, ...], d: int) -> tuple[Expr, ...]:
+    return subscripts[:d] + subscripts[d + 1 :]

@@ -15,15 +15,17 @@ from collections.abc import Iterable, Mapping
 from itertools import product
 from math import prod
 
-from polyc.diagnostics import Remark
-from polyc.ir.expr import Call, Cast, Const, Expr, Index, Pad, Read, identity_of, int_const, rewrite, substitute, walk
+from polyc.ir.expr import Call, Const, Expr, Index, Pad, Read, identity_of, int_const, reads, substitute, walk
 from polyc.ir.linear import index_coefficients
-from polyc.ir.program import Program, Reduction, Statement, Tensor
+from polyc.ir.program import Program, Statement
 from polyc.ir.simplify import linear_form, simplify
-from polyc.poly.domains import box_domain, is_box
-from polyc.poly.ranges import Interval, Ranges, StatementRanges
+from polyc.poly.domains import is_box
+from polyc.poly.ranges import Interval, Ranges
 from polyc.records import dataclass, replace
-from polyc.scheduler.rewriting.rules.blocks import Change, Edit, change_statements, writes_whole
+from polyc.scheduler.rewriting.builder import Change, ProgramBuilder
+from polyc.scheduler.rewriting.reindexing import map_reads
+from polyc.scheduler.rewriting.rules.blocks import has_own_elements, writes_whole
+from polyc.scheduler.rewriting.rules.operands import find_operand, find_operands
 
 MINIMUM_TERMS, LONGEST = 8, 1.75
 """Products of one position in the window that are summed in registers, from which on this always pays; with fewer it does
@@ -110,24 +112,20 @@ class _Window:
         return simplify(scaled + phase + self.offset)
 
 
-def gather_windows(program: Program, ranges: Ranges) -> tuple[Program, Ranges, list[Remark]]:
-    """Contractions into overlapping windows, with the windows on their right side."""
-
-    def change(s: Statement, edit: Edit) -> Change | None:
-        windows = find_windows(s, program, ranges)
-        if not windows:
-            return None
-        choices = list(product(*(w.choices for w in windows.values())))
-        made: list[Statement] = []
-        for n, chosen in enumerate(choices):
-            part = f"{n}" if len(choices) > 1 else ""
-            made += _gather(s, dict(zip(windows, chosen, strict=True)), part, edit)
-        return made, f"every element of {s.target} sums up its windows, instead of windows being added to it"
-
-    return change_statements("gather-windows", change, program, ranges)
+def gather_windows(s: Statement, builder: ProgramBuilder) -> Change | None:
+    """A contraction into overlapping windows, with the windows on its right side."""
+    windows = _find_windows(s, builder.program, builder.ranges)
+    if not windows:
+        return None
+    choices = list(product(*(w.choices for w in windows.values())))
+    made: list[Statement] = []
+    for n, chosen in enumerate(choices):
+        part = f"{n}" if len(choices) > 1 else ""
+        made += _gather(s, dict(zip(windows, chosen, strict=True)), part, builder)
+    return made, f"every element of {s.target} sums up its windows, instead of windows being added to it"
 
 
-def find_windows(s: Statement, program: Program, ranges: Ranges) -> dict[int, _Window]:
+def _find_windows(s: Statement, program: Program, ranges: Ranges) -> dict[int, _Window]:
     """The window of each dimension of the left side that has one; none where the statement stays."""
     own, dtype = ranges.statements[s.name], program.tensor(s.target).dtype
     if s.has_plain_left or s.reduction is None or s.reduction.op != "add" or own.guards or own.region is not None:
@@ -164,7 +162,7 @@ def _find_window(subscript: Expr, intervals: Mapping[str, Interval], trips: Mapp
     steps = index_coefficients(subscript) or {}
     if len(steps) != 2 or any(intervals[i].lower != int_const(0) for i in steps):
         return None
-    offset = int(_constant_of(subscript, steps))
+    offset = form.get(1, 0)
     for outer, inner in (sorted(steps, key=lambda i: (trips[i], i), reverse=True), sorted(steps, key=lambda i: (trips[i], i))):
         stride, step = steps[outer], steps[inner]
         window = _Window(outer, inner, stride, step, offset, trips[outer], trips[inner])
@@ -175,59 +173,37 @@ def _find_window(subscript: Expr, intervals: Mapping[str, Interval], trips: Mapp
     return None
 
 
-def _constant_of(subscript: Expr, indices: Mapping[str, int]) -> int:
-    value = simplify(substitute(subscript, {i: int_const(0) for i in indices}))
-    assert isinstance(value, Const)
-    return int(value.value)
-
-
 def _is_contraction(
     s: Statement, windows: Mapping[int, _Window], program: Program, ranges: Ranges, trips: Mapping[str, int]
 ) -> bool:
     """Whether one operand holds the positions, each all of a dimension, the other none, and enough is summed beside windows."""
-    match s.value:
-        case Call(op="mul", args=(a, b)):
-            operands = [_read_of(a), _read_of(b)]
-        case _:
-            return False
-    if any(r is None or r.tensor == s.target for r in operands):
+    operands = find_operands(s.value)
+    if not operands or any(o.pad is not None or o.read.tensor == s.target for o in operands):
         return False
-    named = [{i for e in r.subscripts for i in index_coefficients(e) or ()} for r in operands if r is not None]
-    summed = set(s.reduction_indices)
     growth = prod(w.places / w.positions for w in windows.values())
-    if prod(trips[i] for i in summed & named[0] & named[1]) < MINIMUM_TERMS and growth > LONGEST:
+    summed = operands[0].indices & operands[1].indices & set(s.reduction_indices)
+    if prod(trips[i] for i in summed) < MINIMUM_TERMS and growth > LONGEST:
         return False
     outer = {w.outer for w in windows.values()}
-    holders = [n for n, names in enumerate(named) if names & outer]
+    holders = [o for o in operands if o.indices & outer]
     if len(holders) != 1:
         return False
-    read = operands[holders[0]]
-    assert read is not None
     for i in outer:
-        dims = [d for d, e in enumerate(read.subscripts) if i in (index_coefficients(e) or ())]
-        if len(dims) != 1 or read.subscripts[dims[0]] != Index(i):
-            return False
-        whole = ranges.tensors[read.tensor][dims[0]]
-        if whole.lower != int_const(0) or whole.extent != int_const(trips[i]):
+        d, whole = holders[0].dimension_of(i), Interval(int_const(0), int_const(trips[i]))
+        if d is None or ranges.tensors[holders[0].read.tensor][d] != whole:
             return False
     return True
 
 
-def _read_of(operand: Expr) -> Read | None:
-    inner = operand.value if isinstance(operand, Cast) else operand
-    is_linear = isinstance(inner, Read) and all(index_coefficients(e) is not None for e in inner.subscripts)
-    return inner if is_linear and isinstance(inner, Read) else None
-
-
-def _gather(s: Statement, windows: Mapping[int, _Window], part: str, edit: Edit) -> list[Statement]:
+def _gather(s: Statement, windows: Mapping[int, _Window], part: str, builder: ProgramBuilder) -> list[Statement]:
     """The sum over windows; behind it, where results have phases, the statement that puts them in their places."""
-    intervals = dict(edit.ranges.statements[s.name].indices)
+    intervals = dict(builder.ranges.statements[s.name].indices)
     for w in windows.values():
         intervals[w.place] = Interval(int_const(w.lower), int_const(w.places))
         intervals[w.phase] = Interval(int_const(0), int_const(w.phases))
         intervals[w.inner] = Interval(int_const(0), int_const(w.taps))
     assert isinstance(s.value, Call)
-    value = Call("mul", tuple(_move(operand, windows.values(), edit.program) for operand in s.value.args))
+    value = Call("mul", tuple(_move(operand, windows.values(), builder.program) for operand in s.value.args))
     left: list[str] = []
     for d, subscript in enumerate(s.subscripts):
         left += windows[d].left if d in windows else [node.name for node in walk(subscript) if isinstance(node, Index)]
@@ -235,35 +211,82 @@ def _gather(s: Statement, windows: Mapping[int, _Window], part: str, edit: Edit)
     indices = (*left, *(i for i in s.indices if i not in left and i not in replaced))
     element = tuple(map(Index, left))
     if all(w.phases == 1 for w in windows.values()):
-        edit.own[s.name] = _box(s.name, indices, intervals, edit)
+        builder.set_ranges(s.name, indices, intervals)
         return [replace(s, subscripts=element, indices=indices, value=value, where=())]
-    target = edit.program.tensor(s.target)
-    name, total, last = f"{s.name}_phases{part}", f"{s.target}.phases{part}", f"{s.name}_part{part}" if part else s.name
-    edit.tensors.append(Tensor(total, target.dtype, len(left), None, "temporary", f"{target.base}.phases{part}", s.span))
-    edit.intervals[total] = tuple(intervals[i] for i in left)
-    edit.own[name] = _box(name, indices, intervals, edit)
-    edit.own[last] = _box(last, tuple(left), intervals, edit)
-    start = Reduction("add", identity_of("add", target.dtype))
+    total = builder.define(s, f"phases{part}", left, value, indices[len(left) :], s.reduction, intervals)
+    name = f"{s.name}_part{part}" if part else s.name
+    builder.set_ranges(name, left, intervals)
     subscripts = tuple(windows[d].result if d in windows else e for d, e in enumerate(s.subscripts))
-    return [
-        Statement(name, total, element, indices, value, start, (), s.span),
-        Statement(last, s.target, subscripts, tuple(left), Read(total, element), None, (), s.span),
-    ]
+    return [total, Statement(name, s.target, subscripts, tuple(left), Read(total.target, element), None, (), s.span)]
 
 
-def _move(operand: Expr, windows: Iterable[_Window], program: Program) -> Expr:
+def _move(factor: Expr, windows: Iterable[_Window], program: Program) -> Expr:
     """An operand over places, phases and taps; 0 where the place lies outside of the window."""
-    place = {i: e for w in windows for i, e in w.values.items()}
-    moved, read = substitute(operand, place), _read_of(operand)
-    assert read is not None
-    named = {i for e in read.subscripts for i in index_coefficients(e) or ()}
-    if named.isdisjoint(w.outer for w in windows if w.taps > 1):
+    moved, operand = substitute(factor, {i: e for w in windows for i, e in w.values.items()}), find_operand(factor)
+    assert operand is not None
+    if operand.indices.isdisjoint(w.outer for w in windows if w.taps > 1):
         return moved
-    return rewrite(
-        moved, lambda node: Pad(node, identity_of("add", program.tensor(read.tensor).dtype)) if isinstance(node, Read) else None
-    )
+    return map_reads(moved, lambda read: Pad(read, identity_of("add", program.tensor(read.tensor).dtype)))
 
 
-def _box(name: str, indices: tuple[str, ...], intervals: Mapping[str, Interval], edit: Edit) -> StatementRanges:
-    own = {i: intervals[i] for i in indices}
-    return StatementRanges(own, box_domain(name, indices, own, edit.ranges.parameters))
+# -- phases: results between each other along memory, one kind after the other, and put together behind
+
+MINIMUM_EXTENT = 16
+"""Elements of each phase, from which on they fill vectors."""
+
+
+def separate_phases(s: Statement, builder: ProgramBuilder) -> Change | None:
+    """A sum into every few elements of rows, each phase on its own: vectors along ``j`` would add to every second element,
+    which no register holds.
+
+    before  ``y[i, 2j+q] += x[i,j+b] * p[q,b]``                                   q in 0:2
+    after   ``t[q,i,j] += x[i,j+b] * p[q,b]  ;  y[i,2j+q] = t[q,i,j]``"""
+    phase = _find_phase(s, builder.program, builder.ranges)
+    if phase is None:
+        return None
+    own, left = builder.own[s.name].indices, (phase, *(i for i in s.left_indices if i != phase))
+    total = builder.define(s, "phases", left, s.value, s.reduction_indices, s.reduction, own)
+    points, read = builder.box({i: own[i] for i in s.left_indices}), Read(total.target, total.subscripts)
+    message = f"the phases of {s.target} along {phase} are summed up one behind the other, then interleaved"
+    return [total, builder.change(s, points, value=read, reduction=None)], message
+
+
+def _find_phase(s: Statement, program: Program, ranges: Ranges) -> str | None:
+    """``q`` where the last subscript is ``n * j + q`` with n values of q; None where the statement stays as it is."""
+    own = ranges.statements[s.name]
+    if s.reduction is None or s.reduction.monoid is not None or not isinstance(s.reduction.init, Const):
+        return None
+    if not s.subscripts or own.guards or own.region is not None or len(program.writers()[s.target]) != 1:
+        return None
+    steps = index_coefficients(s.subscripts[-1])
+    if steps is None or len(steps) != 2 or not is_box(own.domain, own.indices, s.indices):
+        return None
+    inner, outer = sorted(steps, key=lambda i: steps[i])
+    count, length = own.indices[inner].extent, own.indices[outer].extent
+    if steps[inner] != 1 or not isinstance(count, Const) or not 2 <= steps[outer] == count.value:
+        return None
+    if isinstance(length, Const) and length.value < MINIMUM_EXTENT:
+        return None
+    if (
+        not has_own_elements(s, ranges)
+        or not writes_whole(s, ranges)
+        or _find_windows(s, program, ranges)
+        or not _has_rows(s, outer, inner)
+    ):
+        return None
+    return inner
+
+
+def _has_rows(s: Statement, outer: str, inner: str) -> bool:
+    """Whether vectors along `outer` read whole vectors somewhere, and vectors along `inner` would do so nowhere."""
+    is_along = False
+    for read in reads(s.value):
+        if read.tensor == s.target:
+            return False
+        if all(Index(outer) not in walk(e) for e in read.subscripts):
+            continue
+        last = index_coefficients(read.subscripts[-1])
+        if last is None or last.get(inner, 0):
+            return False
+        is_along |= abs(last.get(outer, 0)) == 1
+    return is_along

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from itertools import permutations
 from typing import Literal
 
 from polyc.ir.expr import Call, Const, Expr, Index, Pad, Read, ge, index_names, le, lt, reads, walk
 from polyc.ir.program import Program, Statement
-from polyc.ir.read_sites import collect_reads
 from polyc.ir.simplify import simplify
-from polyc.poly import isl
 from polyc.poly.ranges import Ranges, estimate_extent
 from polyc.records import dataclass
-from polyc.scheduler.rewriting.rules.recurrence_blocks import condition_set
+from polyc.scheduler.rewriting.rules.recurrence_blocks import condition_set, reading_points
 
 SIZE = 64
 """Beginnings or ends of intervals in one block: with half as many, tiles of registers have few
@@ -138,24 +136,10 @@ def _place(subscript: Expr, s: Statement) -> int | None:
 
 def _keeps_inside(s: Statement, tiles: Tiles, ranges: Ranges) -> bool:
     """Whether every point needs intervals only that begin no earlier than its own and end no later."""
-    domain = ranges.statements[s.name].domain
-    affine = affine_of(domain, s.indices)
     begin, end = (s.subscripts[d] for d in tiles.ends[s.target])
-    for site in collect_reads(s):
-        if site.read.tensor not in tiles.ends:
-            continue
-        where = domain
-        for condition, holds in site.conditions:
-            there = condition_set(affine, condition)
-            if there is not None:
-                where = where.intersect(there if holds else there.complement())
-        first, last = (site.read.subscripts[d] for d in tiles.ends[site.read.tensor])
-        inside = condition_set(affine, Call("and", (ge(first, begin), le(last, end))))
-        if inside is None or not where.is_subset(inside):
+    for read, points in reading_points(s, tiles.ends, ranges):
+        first, last = (read.subscripts[d] for d in tiles.ends[read.tensor])
+        inside = condition_set(points.affine, Call("and", (ge(first, begin), le(last, end))))
+        if inside is None or not points.domain.is_subset(inside):
             return False
     return True
-
-
-def affine_of(domain: isl.Set, indices: Sequence[str]) -> isl.Affine:
-    """Functions over the points of a statement's domain."""
-    return isl.Affine(domain.get_space(), {i: n for n, i in enumerate(indices)})

@@ -14,7 +14,6 @@ need it both by rows and by columns.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from functools import reduce
 from itertools import product
 
@@ -36,31 +35,27 @@ from polyc.ir.expr import (
     substitute,
     with_children,
 )
-from polyc.ir.graphs import find_components
-from polyc.ir.program import Program, Reduction, Statement
+from polyc.ir.program import Program, Reduction, Statement, all_reads
 from polyc.ir.read_sites import ReadSite
 from polyc.ir.simplify import simplify, simplify_value
 from polyc.poly import isl
-from polyc.poly.domains import box_domain, map_domain, touched_elements
-from polyc.poly.ranges import GuardedSubscript, Interval, Ranges, StatementRanges
-from polyc.scheduler.rewriting.rules.blocks import Edit, start_edit
-from polyc.scheduler.rewriting.rules.interval_tiles import Region, Tiles, affine_of, find_tiles
-from polyc.scheduler.rewriting.rules.recurrence_blocks import all_site_reads, condition_set
-from polyc.scheduler.rewriting.rules.recurrences import prune_selections
+from polyc.poly.domains import touched_elements
+from polyc.poly.ranges import GuardedSubscript, Interval, Ranges
+from polyc.records import replace
+from polyc.scheduler.rewriting.builder import Points, ProgramBuilder, find_recurrences
+from polyc.scheduler.rewriting.rules.interval_tiles import Region, Tiles, find_tiles
+from polyc.scheduler.rewriting.rules.recurrence_blocks import condition_set
+from polyc.scheduler.rewriting.rules.recurrences import join_terms, prune_selections
 
 
 def block_intervals(program: Program, ranges: Ranges) -> tuple[Program, Ranges, list[Remark]]:
     """Every recurrence over intervals with a reduction over where they are parted, in tiles of intervals."""
     remarks: list[Remark] = []
-    writers = program.writers()
-    by_name = {s.name: s for s in program.statements}
-    edges = [(w.name, s.name) for s in program.statements for r in all_site_reads(s) for w in writers.get(r.tensor, ())]
-    for names in find_components([s.name for s in program.statements], edges):
-        members = [by_name[n] for n in names]
-        tiles = find_tiles(members, program, ranges) if len(names) > 1 else None
+    for members in find_recurrences(program):
+        tiles = find_tiles(members, program, ranges) if len(members) > 1 else None
         if tiles is None or not _can_rewrite(members, tiles, program, ranges):
             continue
-        program, ranges = _Rewriter(members, tiles, program, ranges).run()
+        program, ranges = _Rewriter(members, tiles, ProgramBuilder(program, ranges)).run()
         sums = next(s for s in members if s.reduction is not None)
         message = f"tiles of {tiles.size} by {tiles.size} intervals: what finished tiles add is summed apart"
         remarks.append(Remark("passed", "block-intervals", message, sums.name, sums.span))
@@ -77,7 +72,7 @@ def _can_rewrite(members: list[Statement], tiles: Tiles, program: Program, range
     if any(program.tensor(t).role != "temporary" or len(program.writers()[t]) > 1 for t in sums):
         return False
     for s in program.statements:
-        found = [r for r in all_site_reads(s) if r.tensor in sums]
+        found = [r for r in all_reads(s) if r.tensor in sums]
         if found and (s.name not in inside or s.reduction is not None):
             return False
         if any(
@@ -97,38 +92,22 @@ def _written(s: Statement, ranges: Ranges) -> isl.Set | None:
     return None if anywhere else touched
 
 
-@dataclass(slots=True)
 class _Rewriter:
-    members: list[Statement]
-    tiles: Tiles
-    program: Program
-    ranges: Ranges
-    edit: Edit = field(init=False)
-    sums: dict[str, Statement] = field(init=False)
-    parts: dict[tuple[str, Region], list[str]] = field(init=False)
-    """Of a reduction's target and a region, the tensors in which its terms are gathered."""
+    def __init__(self, members: list[Statement], tiles: Tiles, builder: ProgramBuilder) -> None:
+        self.members, self.tiles, self.builder = members, tiles, builder
+        self.sums = {s.target: s for s in members if s.reduction is not None}
+        self.parts: dict[tuple[str, Region], list[str]] = {}
+        """Of a reduction's target and a region, the tensors in which its terms are gathered."""
 
     def run(self) -> tuple[Program, Ranges]:
-        self.edit = start_edit(self.program, self.ranges)
-        self.sums = {s.target: s for s in self.members if s.reduction is not None}
-        self.parts = {}
         regions: tuple[Region, ...] = ("before", "own", "apart")
         ordered = sorted(self.members, key=lambda s: s.reduction is None)
-        new = [n for s in ordered for region in regions for n in self._cut(s, region)]
-        inside = {s.name for s in self.members}
-        new += [n for s in self.program.statements if s.name not in inside for n in self._load(s)]
-        for name in inside:
-            del self.edit.own[name]
-        for s in self.program.statements:
-            if s.name == self.members[0].name:
-                self.edit.statements += new
-            if s.name not in inside:
-                self.edit.statements.append(s)
-        self.edit.tensors = [t for t in self.edit.tensors if t.name not in self.sums]
-        return self.edit.finish()
+        new = [n for s in ordered for region in regions for n in self._write(s, region)]
+        new += [n for s in self.builder.program.statements if s not in self.members for n in self._load(s)]
+        return self.builder.replace(self.members, new)
 
-    def _cut(self, s: Statement, region: Region) -> list[Statement]:
-        return self._cut_assignment(s, region) if s.reduction is None else self._cut_reduction(s, s.reduction, region)
+    def _write(self, s: Statement, region: Region) -> list[Statement]:
+        return self._write_assignment(s, region) if s.reduction is None else self._write_reduction(s, s.reduction, region)
 
     def _names(self, s: Statement) -> tuple[str, str]:
         """The left indices in which the intervals of a statement begin and end."""
@@ -154,202 +133,146 @@ class _Rewriter:
 
     def _left(self, s: Statement, region: Region, is_turned: bool = False) -> tuple[str, ...]:
         """The left indices of a part of `s` in the order of storage; `is_turned`: the two of a tile the other way round."""
-        names = [e.name for e in s.subscripts if isinstance(e, Index)]
+        names = s.element_names
         if region == "before":
-            return tuple(names)
+            return names
         dims = sorted(self.tiles.ends[s.target], reverse=is_turned)
         front = [n for d, n in enumerate(names) if d < min(dims)]
         back = [n for d, n in enumerate(names) if d > min(dims) and d not in dims]
         return (*front, *self.tiles.indices(region), *(f"{names[d]}.in" for d in dims), *back)
 
-    def _intervals(self, s: Statement, indices: Sequence[str]) -> dict[str, Interval]:
-        own = dict(self.ranges.statements[s.name].indices)
-        own |= zip([e.name for e in s.subscripts if isinstance(e, Index)], self.ranges.tensors[s.target], strict=True)
-        table = dict(own)
+    def _move(self, s: Statement, points: Points, order: Sequence[str], region: Region) -> Points:
+        """Points of `s`, or elements of its target, in a region."""
+        new = dict(zip(s.element_names, self.builder.intervals[s.target], strict=True))
         blocks: list[tuple[Expr, Expr]] = []
         for name in self._names(s):
-            after = simplify(own[name].lower + own[name].extent)
-            last = self.tiles.number(simplify(after - 1))
-            blocks.append((self.tiles.number(own[name].lower), last))
-            table[f"{name}.in"] = Interval(int_const(0), int_const(self.tiles.size))
+            last = simplify(new[name].lower + new[name].extent - 1)
+            blocks.append((self.tiles.number(new[name].lower), self.tiles.number(last)))
+            new[f"{name}.in"] = Interval(int_const(0), int_const(self.tiles.size))
         (first, last), (_, end) = blocks
         furthest = simplify(end - first)
-        latest = end + furthest if self.tiles.apart in indices else last
-        table[self.tiles.place] = Interval(first, simplify(latest - first + 1))
-        table[self.tiles.apart] = Interval(int_const(1), furthest)
-        return {i: table[i] for i in indices}
+        latest = end + furthest if region == "apart" else last
+        new[self.tiles.place] = Interval(first, simplify(latest - first + 1))
+        new[self.tiles.apart] = Interval(int_const(1), furthest)
+        return points.move(order, new, *self._place(s, region))
 
-    def _cut_reduction(self, s: Statement, reduction: Reduction, region: Region) -> list[Statement]:
+    def _write_reduction(self, s: Statement, reduction: Reduction, region: Region) -> list[Statement]:
         """The terms of a region, apart by which of their reads are of the tile itself."""
-        place, bounds = self._place(s, region)
-        left = self._left(s, region)
-        indices = (*left, *s.reduction_indices)
-        values = [place.get(i, Index(i)) for i in s.indices]
-        whole = map_domain(self.ranges.statements[s.name].domain, s.name, indices, values, bounds)
+        place, like, left = self._place(s, region)[0], self.builder.program.tensor(s.target), self._left(s, region)
+        whole = self._move(s, self.builder.points(s), (*left, *s.reduction_indices), region)
+        initial = self._move(s, self.builder.elements(s), left, region)
         found: list[Statement] = []
         self.parts[s.target, region] = []
-        for choice in self._choices(s, region, place, whole, indices):
-            kind = "far" if choice and not any(own for _, own in choice) else "near"
-            if kind == "near" and any(own for _, own in choice):
-                kind += "".join(str(n) for n, (_, own) in enumerate(choice) if own)
-            name, target = f"{s.name}_{kind}_{region}", f"{s.target}.{kind}.{region}"
-            affine = affine_of(whole, indices)
-            domain = whole
-            for condition, own in choice:
-                domain = domain.intersect(affine.condition(condition if own else Call("not", (condition,))))
-            domain = domain.coalesce().set_tuple_name(name)
+        for choice in self._choices(s, region, place, whole):
+            own = [n for n, (_, is_own) in enumerate(choice) if is_own]
+            kind = "near" + "".join(map(str, own)) if own or not choice else "far"
+            conditions = (c if is_own else Call("not", (c,)) for c, is_own in choice)
+            domain = reduce(lambda d, c: d.intersect(whole.affine.condition(c)), conditions, whole.domain).coalesce()
             if domain.is_empty():
                 continue
-            like = self.program.tensor(s.target)
-            init = identity_of(reduction.op, like.dtype) if found else reduction.init
-            intervals = self._intervals(s, indices)
-            value = self._redirect(simplify_value(substitute(s.value, place)), s, region, domain, indices)
-            self.edit.own[name] = self._ranges(s, intervals, domain, value, place, self._initial(s, name, left, place, bounds))
-            self.edit.add_tensor(target, like, tuple(intervals[i] for i in left))
+            points = Points(whole.indices, domain)
+            value = self._redirect(simplify_value(substitute(s.value, place)), s, region, points)
+            target = self.builder.temporary(f"{s.target}.{kind}.{region}", [points.indices[i] for i in left], like)
             self.parts[s.target, region].append(target)
-            element = tuple(map(Index, left))
-            found.append(Statement(name, target, element, indices, value, Reduction(reduction.op, init), (), s.span))
+            name, element = f"{s.name}_{kind}_{region}", tuple(map(Index, left))
+            guards = self._guards(s, value, place)
+            found.append(self.builder.assign(name, target, element, value, points, s, reduction, guards, initial))
+            reduction = replace(reduction, init=identity_of(reduction.op, like.dtype))
         return found
 
     def _choices(
-        self, s: Statement, region: Region, place: Mapping[str, Expr], domain: isl.Set, indices: Sequence[str]
+        self, s: Statement, region: Region, place: Mapping[str, Expr], points: Points
     ) -> list[tuple[tuple[Expr, bool], ...]]:
         """Conditions that part the terms: each read that moves through tiles in one dimension is of the own tile, or is not."""
         if region != "apart":
             return [()]
-        affine = affine_of(domain, indices)
+        domain, affine = points.domain, points.affine
         conditions: list[Expr] = []
         for read in dict.fromkeys(reads(s.value)):
             if read.tensor in self.tiles.ends:
-                tests = self.tiles.is_inside(_substitute_read(read, place), self.tiles.tile(region))
+                moved = replace(read, subscripts=tuple(simplify(substitute(e, place)) for e in read.subscripts))
+                tests = self.tiles.is_inside(moved, self.tiles.tile(region))
                 open_tests = [t for t in tests if not domain.is_subset(affine.condition(t))]
                 if len(open_tests) == 1:
                     conditions.append(open_tests[0])
         return [tuple(zip(conditions, c, strict=True)) for c in product((False, True), repeat=len(conditions))]
 
-    def _initial(
-        self, s: Statement, name: str, left: Sequence[str], place: Mapping[str, Expr], bounds: Sequence[Expr]
-    ) -> isl.Set:
-        """Elements that are given an initial value: of the whole reduction those in this region."""
-        names = [e.name for e in s.subscripts if isinstance(e, Index)]
-        whole = self.ranges.statements[s.name].region
-        if whole is None:
-            box = dict(zip(names, self.ranges.tensors[s.target], strict=True))
-            whole = box_domain(f"init_{s.name}", names, box, self.ranges.parameters)
-        return map_domain(whole, f"init_{name}", left, [place.get(i, Index(i)) for i in names], bounds)
+    def _guards(self, s: Statement, value: Expr, place: Mapping[str, Expr]) -> tuple[GuardedSubscript, ...]:
+        """Those of the reads that are left in `value`."""
+        moved = (g.map(lambda e: simplify_value(substitute(e, place))) for g in self.builder.own[s.name].guards)
+        return tuple(g for g in moved if g.read in reads(value))
 
-    def _ranges(
-        self,
-        s: Statement,
-        intervals: dict[str, Interval],
-        domain: isl.Set,
-        value: Expr,
-        place: Mapping[str, Expr],
-        region: isl.Set | None = None,
-    ) -> StatementRanges:
-        present = set(reads(value))
-        moved = [
-            GuardedSubscript(
-                _substitute_read(g.read, place),
-                g.dimension,
-                None if g.condition is None else simplify(substitute(g.condition, place)),
-                g.shown,
-            )
-            for g in self.ranges.statements[s.name].guards
-        ]
-        return StatementRanges(intervals, domain, tuple(g for g in moved if g.read in present), region)
-
-    def _cut_assignment(self, s: Statement, region: Region) -> list[Statement]:
-        place, bounds = self._place(s, region)
-        left = self._left(s, region, is_turned=True)
-        name = f"{s.name}_{region}"
-        values = [place.get(i, Index(i)) for i in s.indices]
-        domain = map_domain(self.ranges.statements[s.name].domain, name, left, values, bounds).coalesce()
-        if domain.is_empty():
+    def _write_assignment(self, s: Statement, region: Region) -> list[Statement]:
+        place, _ = self._place(s, region)
+        points = self._move(s, self.builder.points(s), self._left(s, region, is_turned=True), region)
+        points = Points(points.indices, points.domain.coalesce())
+        if points.domain.is_empty():
             return []
-        value = prune_selections(simplify_value(substitute(s.value, place)), domain, affine_of(domain, left))
-        value = self._redirect(value, s, region, domain, left)
-        whole = tuple(simplify(substitute(e, place)) for e in s.subscripts)
-        intervals = self._intervals(s, left)
-        self.edit.own[name] = self._ranges(s, intervals, domain, value, place)
-        if region == "before":
-            return [Statement(name, s.target, whole, left, value, None, (), s.span)]
-        target, copy = self._tile_tensor(s, region), f"{name}_copy"
-        self.edit.own[copy] = StatementRanges(intervals, domain.set_tuple_name(copy))
-        element = tuple(map(Index, left))
-        return [
-            Statement(name, target, element, left, value, None, (), s.span),
-            Statement(copy, s.target, whole, left, Read(target, element), None, (), s.span),
-        ]
-
-    def _tile_tensor(self, s: Statement, region: Region) -> str:
-        """The tensor that keeps tiles of a result turned, which is added where it is not there yet."""
-        name = f"{s.target}.{region}"
-        if name not in self.edit.intervals:
-            intervals = self._intervals(s, self._left(s, region, is_turned=True))
-            self.edit.add_tensor(name, self.program.tensor(s.target), tuple(intervals.values()))
-        return name
+        value = prune_selections(simplify_value(substitute(s.value, place)), points.domain, points.affine)
+        value = self._redirect(value, s, region, points)
+        name, whole = f"{s.name}_{region}", tuple(simplify(substitute(e, place)) for e in s.subscripts)
+        made = [self.builder.assign(name, s.target, whole, value, points, s)]
+        if region != "before":
+            made = self.builder.assign_twice(name, f"{s.target}.{region}", whole, value, points, s)
+        self.builder.set_points(name, points, self._guards(s, value, place))
+        return made
 
     def _load(self, other: Statement) -> list[Statement]:
         """What a statement beside the recurrence writes of its results, in the turned tiles as well."""
         like = next((s for s in self.members if s.target == other.target), None)
-        elements = None if like is None else _written(other, self.ranges)
+        elements = None if like is None else _written(other, self.builder.ranges)
         found: list[Statement] = []
         if like is None or elements is None:
             return found
+        written = Points(self.builder.elements(like).indices, elements)
         regions: tuple[Region, ...] = ("own", "apart")
         for region in regions:
-            place, bounds = self._place(like, region)
-            left = self._left(like, region, is_turned=True)
-            name = f"{other.name}_{region}"
-            values = [simplify(substitute(e, place)) for e in like.subscripts]
-            domain = map_domain(elements, name, left, values, bounds).coalesce()
-            if not domain.is_empty():
-                self.edit.own[name] = StatementRanges(self._intervals(like, left), domain)
-                target, whole = self._tile_tensor(like, region), Read(other.target, tuple(values))
-                found.append(Statement(name, target, tuple(map(Index, left)), left, whole, None, (), other.span))
+            points = self._move(like, written, self._left(like, region, is_turned=True), region)
+            if not points.domain.is_empty():
+                place, _ = self._place(like, region)
+                value = Read(other.target, tuple(simplify(substitute(e, place)) for e in like.subscripts))
+                tensor = self.builder.program.tensor(other.target)
+                target = self.builder.temporary(f"{other.target}.{region}", points.indices.values(), tensor)
+                points = Points(points.indices, points.domain.coalesce())
+                element = tuple(map(Index, points.indices))
+                found.append(self.builder.assign(f"{other.name}_{region}", target, element, value, points, other))
         return found
 
-    def _redirect(self, expr: Expr, s: Statement, region: Region, where: isl.Set, indices: Sequence[str]) -> Expr:
-        """`expr` of a part of `s`, evaluated at the points `where`, with reads of the tile itself and of reductions' parts."""
+    def _redirect(self, expr: Expr, s: Statement, region: Region, points: Points) -> Expr:
+        """`expr` of a part of `s`, evaluated at these points, with reads of the tile itself and of reductions' parts."""
         if isinstance(expr, Select):
-            holds = condition_set(affine_of(where, indices), expr.condition)
-            then, other = (where, where) if holds is None else (where.intersect(holds), where.subtract(holds))
+            holds = condition_set(points.affine, expr.condition)
+            then = points if holds is None else Points(points.indices, points.domain.intersect(holds))
+            other = points if holds is None else Points(points.indices, points.domain.subtract(holds))
             return replace(
                 expr,
-                condition=self._redirect(expr.condition, s, region, where, indices),
-                then=self._redirect(expr.then, s, region, then, indices),
-                other=self._redirect(expr.other, s, region, other, indices),
+                condition=self._redirect(expr.condition, s, region, points),
+                then=self._redirect(expr.then, s, region, then),
+                other=self._redirect(expr.other, s, region, other),
             )
-        expr = with_children(expr, tuple(self._redirect(c, s, region, where, indices) for c in children(expr)))
+        expr = with_children(expr, tuple(self._redirect(c, s, region, points) for c in children(expr)))
         if not isinstance(expr, Read) or expr.tensor not in self.tiles.ends:
             return expr
         if expr.tensor in self.sums:
             return self._join_parts(expr, s, region)
-        return self._read_tile(expr, s, region, where, indices) if region != "before" else expr
+        return self._read_tile(expr, s, region, points) if region != "before" else expr
 
     def _join_parts(self, read: Read, s: Statement, region: Region) -> Expr:
         """The result of a reduction from its parts: the statements of a recurrence read it at their own interval."""
         own = self.sums[read.tensor]
-        reduction = own.reduction
-        assert reduction is not None
-        parts = self.parts[read.tensor, region]
-        if not parts:
-            return reduction.init
-        names = [e.name for e in own.subscripts if isinstance(e, Index)]
-        table: dict[str, Expr] = dict(zip(names, read.subscripts, strict=True))
+        assert own.reduction is not None
+        table: dict[str, Expr] = dict(zip(own.element_names, read.subscripts, strict=True))
         for mine, other in zip(self._names(s), self._names(own), strict=True):
             table[f"{other}.in"] = Index(f"{mine}.in")
         element = tuple(table.get(i, Index(i)) for i in self._left(own, region))
-        terms: list[Expr] = [Read(t, element, read.span) for t in parts]
-        return reduce(lambda a, b: Call(reduction.op, (a, b)), terms)
+        return join_terms(own.reduction, [Read(t, element, read.span) for t in self.parts[read.tensor, region]])
 
-    def _read_tile(self, read: Read, s: Statement, region: Region, where: isl.Set, indices: Sequence[str]) -> Expr:
+    def _read_tile(self, read: Read, s: Statement, region: Region, points: Points) -> Expr:
         """A read from where its tile is kept turned: the own one, or one with both ends in a block.
 
         What a reduction takes along the rows of a tile that is finished stays: the whole has it in that order."""
         ends = self.tiles.ends[read.tensor]
-        affine = affine_of(where, indices)
+        where, affine = points.domain, points.affine
         rows, columns = (index_names(read.subscripts[d]) & set(s.reduction_indices) for d in (max(ends), min(ends)))
         is_along_rows = bool(rows) and not columns
         tile = self.tiles.tile(region)
@@ -375,7 +298,3 @@ class _Rewriter:
         number = tuple(map(Index, self.tiles.indices(region))) if region == "apart" else (tile[0],)
         element = (*front, *map(simplify, number), *(inner[d] for d in sorted(ends, reverse=True)), *back)
         return Read(f"{read.tensor}.{region}", element, read.span)
-
-
-def _substitute_read(read: Read, place: Mapping[str, Expr]) -> Read:
-    return Read(read.tensor, tuple(simplify(substitute(e, place)) for e in read.subscripts), read.span)

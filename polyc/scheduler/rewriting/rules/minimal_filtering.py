@@ -16,26 +16,32 @@ call among versions of a kernel (`size_classes`).
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import replace
 from fractions import Fraction
 from functools import cache
 from itertools import product
 from math import ceil, prod
 
 from polyc.diagnostics import Remark
-from polyc.ir.expr import Call, Const, Expr, Index, Pad, Read, identity_of, int_const, reads, rewrite, substitute, walk
-from polyc.ir.program import Program, Reduction, Statement, Tensor
+from polyc.ir.expr import Call, Const, Expr, Index, Pad, Read, identity_of, int_const, reads, substitute, walk
+from polyc.ir.program import Program, Reduction, Statement
 from polyc.ir.simplify import simplify, simplify_int
 from polyc.ir.types import DType
-from polyc.poly.domains import box_domain, is_box
+from polyc.poly.domains import box_domain
 from polyc.poly.extraction import extract_scop
 from polyc.poly.ranges import Interval, Ranges, StatementRanges
+from polyc.records import replace
 from polyc.scheduler.contractions.choice import choose, estimate_cycles
 from polyc.scheduler.contractions.contraction import find_contraction
-from polyc.scheduler.rewriting.rules.blocks import Edit, all_reads, is_simple, plain_place, start_edit
+from polyc.scheduler.rewriting.builder import ProgramBuilder
+from polyc.scheduler.rewriting.reindexing import map_reads
+from polyc.scheduler.rewriting.rules.blocks import is_whole_box, plain_place
 from polyc.scheduler.rewriting.rules.tap_windows import POINTS, RESULTS, TAPS, TapWindow, WindowFilter, add_number, find_filter
-from polyc.scheduler.rewriting.rules.toom_cook import Transforms, make_transforms
+from polyc.scheduler.rewriting.rules.toom_cook import make_transforms
 from polyc.target import Target
+
+TRANSFORMS = make_transforms(RESULTS, TAPS, POINTS)
+
+ALL_POINTS = Interval(int_const(0), int_const(TRANSFORMS.n_points))
 
 DATA_CYCLES, RESULT_CYCLES = 0.5, 0.3
 """Of transforming the data and the results, for each element of the parts that are multiplied, where 16 elements are added in
@@ -72,7 +78,7 @@ def filter_minimally(
         before = _estimate(program, ranges, s.name, target, constants)
         is_bound = {r.tensor for r in reads(found.taps)} <= set(constants)
         row, n_rows = _one_row(found, new, new_ranges)
-        after = n_rows * _estimate(new, row, _product_name(s), target, {_filter_tensor(s)} if is_bound else ())
+        after = n_rows * _estimate(new, row, f"{s.name}_products", target, {found.tensor("taps")} if is_bound else ())
         after += _transform_cycles(found, target, is_bound)
         message = f"filter along {names} in tiles of {RESULTS}: about {after:.2g} cycles, as written {before:.2g}"
         if before == float("inf") or after > MARGIN * before:  # what is no contraction has no estimate
@@ -93,22 +99,21 @@ def has_symbolic_filter(program: Program, ranges: Ranges) -> bool:
 
 
 def _rewrite(f: WindowFilter, program: Program, ranges: Ranges) -> tuple[Program, Ranges]:
-    edit = start_edit(program, ranges)
-    t = make_transforms(RESULTS, TAPS, POINTS)
-    readers = [s for s in program.statements if any(r.tensor == f.s.target for r in all_reads(s))]
+    builder = ProgramBuilder(program, ranges)
+    readers = program.readers(f.s.target)
     reader = readers[0] if len(readers) == 1 and _is_elementwise(readers[0], f, program, ranges) else None
     for s in program.statements:
         if s is f.s:
-            edit.statements += [*_transform_filter(f, t, edit), *_transform_data(f, t, edit), _multiply(f, t, edit)]
-            edit.statements += [] if reader else _transform_results(f, t, edit, None)
+            builder.statements += [*_transform_filter(f, builder), *_transform_data(f, builder), _multiply(f, builder)]
+            builder.statements += [] if reader else _transform_results(f, builder, None)
         elif s is reader:
-            edit.statements += _transform_results(f, t, edit, reader)
+            builder.statements += _transform_results(f, builder, reader)
         else:
-            edit.statements.append(s)
-    return edit.finish()
+            builder.statements.append(s)
+    return builder.finish()
 
 
-def _transform_filter(f: WindowFilter, t: Transforms, edit: Edit) -> list[Statement]:
+def _transform_filter(f: WindowFilter, builder: ProgramBuilder) -> list[Statement]:
     """``U[e…, …] = sum of G[e,r]… * taps`` at every combination of points."""
 
     @cache
@@ -116,13 +121,10 @@ def _transform_filter(f: WindowFilter, t: Transforms, edit: Edit) -> list[Statem
         place = {i: e for w, n in zip(f.windows, at, strict=True) for i, e in w.tap_place(n).items()}
         return simplify(substitute(f.taps, place))
 
-    def value(points: Sequence[int]) -> Expr:
-        return _sum([t.filter[e] for e in points], tap, f.dtype)
-
-    return _at_points(_filter_tensor(f.s), f"{f.s.name}_taps", [], f.taps_indices, value, f, t, edit)
+    return _at_points(f, "taps", len(f.windows), f.taps_indices, TRANSFORMS.filter, tap, f.intervals(builder.ranges), builder)
 
 
-def _transform_data(f: WindowFilter, t: Transforms, edit: Edit) -> list[Statement]:
+def _transform_data(f: WindowFilter, builder: ProgramBuilder) -> list[Statement]:
     """``V[…, e…, …, t…] = sum of BT[e,j]… * data`` at every combination of points.
 
     In two dimensions of unknown size one after the other, ``R[e, …, t, x] = sum of BT[e,j] * data[…, 2*t+j, x]`` and
@@ -130,108 +132,72 @@ def _transform_data(f: WindowFilter, t: Transforms, edit: Edit) -> list[Statemen
 
     @cache
     def element(at: tuple[int, ...]) -> Expr:
-        return simplify(_data_at(f, at))
+        return simplify(_data_at(f, {i: e for w, n in zip(f.windows, at, strict=True) for i, e in w.data_place(n).items()}))
 
+    intervals, left = f.intervals(builder.ranges), [*f.data_outer, *f.data_inner]
     if len(f.windows) == 1 or all(isinstance(w.results, Const) for w in f.windows):
-
-        def value(points: Sequence[int]) -> Expr:
-            return _sum([t.data[e] for e in points], element, f.dtype)
-
-        return _at_points(_data_tensor(f.s), f"{f.s.name}_tiles", f.data_outer, f.data_inner, value, f, t, edit)
+        return _at_points(f, "tiles", len(f.windows), left, TRANSFORMS.data, element, intervals, builder)
     first, second = f.windows
-    rows, along = f"{f.s.target}.rows", f"{second.left}.element"
-    points = Interval(int_const(0), int_const(t.n_points))
+    along = f"{second.left}.element"
     n_elements = simplify_int(RESULTS * second.n_tiles + (TAPS - 1))
-    intervals = f.intervals(edit.ranges) | {along: Interval(int_const(0), n_elements), first.point: points}
-    inner = [*f.data_outer, *(along if i == second.tile else i for i in f.data_inner)]
-    edit.tensors.append(Tensor(rows, f.dtype, 1 + len(inner), None, "temporary", rows, f.s.span))
-    edit.intervals[rows] = (points, *(intervals[i] for i in inner))
-    edit.tensors.append(
-        Tensor(
-            _data_tensor(f.s),
-            f.dtype,
-            2 + len(f.data_outer) + len(f.data_inner),
-            None,
-            "temporary",
-            _data_tensor(f.s),
-            f.s.span,
-        )
-    )
-    edit.intervals[_data_tensor(f.s)] = (points, points, *(intervals[i] for i in (*f.data_outer, *f.data_inner)))
+    intervals |= {along: Interval(int_const(0), n_elements), first.point: ALL_POINTS}
+    inner = [along if i == second.tile else i for i in left]
     at_element = second.data_place(0) | {second.left: simplify_int(Index(along) + second.lower)}
 
     def combine(at: tuple[int, ...]) -> Expr:
-        return simplify(_data_at_place(f, first.data_place(at[0]) | at_element))
+        return simplify(_data_at(f, first.data_place(at[0]) | at_element))
 
     def row(at: tuple[int, ...]) -> Expr:
         place = add_number(RESULTS * Index(second.tile), at[0])
-        return Read(rows, tuple(place if i == along else Index(i) for i in (first.point, *inner)))
+        return Read(f.tensor("rows"), tuple(place if i == along else Index(i) for i in (first.point, *inner)))
 
-    made = []
-    for e in range(t.n_points):
-        subscripts: tuple[Expr, ...] = (int_const(e), *map(Index, inner))
-        total = _sum([t.data[e]], combine, f.dtype)
-        made.append(_assign(f"{f.s.name}_rows_{e}", rows, subscripts, inner, total, intervals, f, edit))
-    left = [first.point, *f.data_outer, *f.data_inner]
-    for e in range(t.n_points):
-        subscripts = (Index(first.point), int_const(e), *map(Index, left[1:]))
-        total = _sum([t.data[e]], row, f.dtype)
-        made.append(_assign(f"{f.s.name}_tiles_{e}", _data_tensor(f.s), subscripts, left, total, intervals, f, edit))
-    return made
+    rows = _at_points(f, "rows", 1, inner, TRANSFORMS.data, combine, intervals, builder)
+    return rows + _at_points(f, "tiles", 1, left, TRANSFORMS.data, row, intervals, builder, before=[first.point])
 
 
-def _data_at(f: WindowFilter, at: Sequence[int]) -> Expr:
-    """Element `at` of a tile; behind the last result there may be none, and 0 takes its place."""
-    return _data_at_place(f, {i: e for w, n in zip(f.windows, at, strict=True) for i, e in w.data_place(n).items()})
-
-
-def _data_at_place(f: WindowFilter, place: Mapping[str, Expr]) -> Expr:
+def _data_at(f: WindowFilter, place: Mapping[str, Expr]) -> Expr:
+    """The data at a place of a tile; behind the last result there may be none, and 0 takes its place."""
     value = substitute(f.data, place)
     if all(w.is_full for w in f.windows) or any(isinstance(node, Pad) for node in walk(value)):
         return value
-    return rewrite(value, lambda node: Pad(node, f.zero) if isinstance(node, Read) else None)
+    return map_reads(value, lambda read: Pad(read, f.zero))
 
 
 def _at_points(
-    target: str,
-    name: str,
-    outer: Sequence[str],
-    inner: Sequence[str],
-    value: Callable[[Sequence[int]], Expr],
     f: WindowFilter,
-    t: Transforms,
-    edit: Edit,
+    suffix: str,
+    n_dimensions: int,
+    indices: Sequence[str],
+    matrix: Sequence[Sequence[Fraction]],
+    at: Callable[[tuple[int, ...]], Expr],
+    intervals: Mapping[str, Interval],
+    builder: ProgramBuilder,
+    before: Sequence[str] = (),
 ) -> list[Statement]:
-    """``target[outer, points, inner] = value(points)``, a statement for each combination of points."""
-    points = Interval(int_const(0), int_const(t.n_points))
-    intervals = f.intervals(edit.ranges)
-    between = [points] * len(f.windows)
-    edit.tensors.append(Tensor(target, f.dtype, len(between) + len(outer) + len(inner), None, "temporary", target, f.s.span))
-    edit.intervals[target] = (*between, *(intervals[i] for i in outer), *(intervals[i] for i in inner))
+    """A temporary ``[before, points, indices]``: a statement for each combination of points in so many dimensions, with the sum
+    of what is `at` the columns of their rows in `matrix`."""
+    shape = [*(intervals[i] for i in before), *[ALL_POINTS] * n_dimensions, *(intervals[i] for i in indices)]
+    target, box = builder.add_temporary(f.s, suffix, shape), {i: intervals[i] for i in (*before, *indices)}
     made = []
-    for at in product(range(t.n_points), repeat=len(f.windows)):
-        subscripts: tuple[Expr, ...] = (*map(int_const, at), *map(Index, outer), *map(Index, inner))
-        own = "_".join([name, *map(str, at)])
-        made.append(_assign(own, target, subscripts, [*outer, *inner], value(at), intervals, f, edit))
+    for points in product(range(TRANSFORMS.n_points), repeat=n_dimensions):
+        name = "_".join([f"{f.s.name}_{suffix}", *map(str, points)])
+        subscripts: list[Expr] = [*map(Index, before), *map(int_const, points), *map(Index, indices)]
+        value = simplify(_sum([matrix[e] for e in points], at, f.dtype))
+        made.append(builder.assign(name, target, subscripts, value, builder.box(box), f.s))
     return made
 
 
-def _multiply(f: WindowFilter, t: Transforms, edit: Edit) -> Statement:
+def _multiply(f: WindowFilter, builder: ProgramBuilder) -> Statement:
     """``M[…, e…, …] += U * V``"""
-    s, points, name = f.s, [w.point for w in f.windows], _product_name(f.s)
-    left = [*points, *f.data_outer, *f.product_inner]
-    data = Read(_data_tensor(s), tuple(map(Index, [*points, *f.data_outer, *f.data_inner])))
-    taps = Read(_filter_tensor(s), tuple(map(Index, [*points, *f.taps_indices])))
-    intervals = f.intervals(edit.ranges)
-    intervals |= dict.fromkeys(points, Interval(int_const(0), int_const(t.n_points)))
-    edit.tensors.append(Tensor(_product_tensor(s), f.dtype, len(left), None, "temporary", _product_tensor(s), s.span))
-    edit.intervals[_product_tensor(s)] = tuple(intervals[i] for i in left)
-    value = data * taps
-    made = _assign(name, _product_tensor(s), tuple(map(Index, left)), [*left, *f.channels], value, intervals, f, edit)
-    return replace(made, reduction=Reduction("add", identity_of("add", f.dtype)))
+    points = [w.point for w in f.windows]
+    data = Read(f.tensor("tiles"), tuple(map(Index, [*points, *f.data_outer, *f.data_inner])))
+    taps = Read(f.tensor("taps"), tuple(map(Index, [*points, *f.taps_indices])))
+    intervals = f.intervals(builder.ranges) | dict.fromkeys(points, ALL_POINTS)
+    left, zero = [*points, *f.data_outer, *f.product_inner], Reduction("add", identity_of("add", f.dtype))
+    return builder.define(f.s, "products", left, data * taps, f.channels, zero, intervals)
 
 
-def _transform_results(f: WindowFilter, t: Transforms, edit: Edit, reader: Statement | None) -> list[Statement]:
+def _transform_results(f: WindowFilter, builder: ProgramBuilder, reader: Statement | None) -> list[Statement]:
     """``O[2*t+a…] = sum of AT[a,e]… * M`` for each result of a tile; with `reader`, what that makes of them."""
     s = f.s
     assert s.reduction is not None
@@ -242,7 +208,7 @@ def _transform_results(f: WindowFilter, t: Transforms, edit: Edit, reader: State
         counts = {w.tile: w.n_tiles_from(a) for w, a in zip(f.windows, at, strict=True)}
         if int_const(0) in counts.values():
             continue
-        value = _sum([t.result[a] for a in at], lambda points: _product_at(f, points), f.dtype)
+        value = _sum([TRANSFORMS.result[a] for a in at], lambda points: _product_at(f, points), f.dtype)
         place: dict[str, Expr] = {w.left: add_number(w.first, a) for w, a in zip(f.windows, at, strict=True)}
         if s.reduction.init != identity_of("add", f.dtype):
             value = substitute(s.reduction.init, place) + value
@@ -251,24 +217,24 @@ def _transform_results(f: WindowFilter, t: Transforms, edit: Edit, reader: State
             own = _place_in(reader, f)
             place = {own[i]: place.get(i, Index(tiles.get(i, i))) for i in f.element}
             target, left = reader.target, reader.subscripts
-            value = _replace_reads(substitute(reader.value, place), s.target, value)
-        subscripts = tuple(substitute(e, place) for e in left)
-        intervals = f.intervals(edit.ranges) | {i: Interval(int_const(0), n) for i, n in counts.items()}
-        name = "_".join([s.name, *map(str, at)])
-        made.append(_assign(name, target, subscripts, indices, value, intervals, f, edit))
+            value = map_reads(substitute(reader.value, place), lambda _, value=value: value, s.target)  # type: ignore[misc]
+        subscripts = [simplify(substitute(e, place)) for e in left]
+        intervals = f.intervals(builder.ranges) | {i: Interval(int_const(0), n) for i, n in counts.items()}
+        box, name = builder.box({i: intervals[i] for i in indices}), "_".join([s.name, *map(str, at)])
+        made.append(builder.assign(name, target, subscripts, simplify(value), box, s))
     return made
 
 
 def _product_at(f: WindowFilter, points: Sequence[int]) -> Expr:
-    return Read(_product_tensor(f.s), (*map(int_const, points), *map(Index, f.data_outer), *map(Index, f.product_inner)))
+    return Read(f.tensor("products"), (*map(int_const, points), *map(Index, f.data_outer), *map(Index, f.product_inner)))
 
 
 def _is_elementwise(reader: Statement, f: WindowFilter, program: Program, ranges: Ranges) -> bool:
     """Whether a statement makes each of its elements from the same element of the filter's results, which nobody else wants."""
     own = ranges.statements[reader.name]
-    if reader.reduction is not None or not is_simple(reader, ranges) or program.tensor(f.s.target).role != "temporary":
+    if reader.reduction is not None or program.tensor(f.s.target).role != "temporary":
         return False
-    if len(program.writers()[reader.target]) != 1 or not is_box(own.domain, own.indices, reader.indices):
+    if not is_whole_box(reader, program, ranges):
         return False
     found = dict.fromkeys(r for r in reads(reader.value) if r.tensor == f.s.target)
     padded = any(isinstance(node, Pad) and node.read.tensor == f.s.target for node in walk(reader.value))
@@ -282,26 +248,6 @@ def _place_in(reader: Statement, f: WindowFilter) -> dict[str, str]:
     """Index of the filter's result → index of the statement that reads it there."""
     read = next(r for r in reads(reader.value) if r.tensor == f.s.target)
     return plain_place(read, f.s.subscripts) or {}
-
-
-def _replace_reads(expr: Expr, tensor: str, value: Expr) -> Expr:
-    return rewrite(expr, lambda node: value if isinstance(node, Read) and node.tensor == tensor else None)
-
-
-def _assign(
-    name: str,
-    target: str,
-    subscripts: tuple[Expr, ...],
-    indices: Sequence[str],
-    value: Expr,
-    intervals: Mapping[str, Interval],
-    f: WindowFilter,
-    edit: Edit,
-) -> Statement:
-    """A statement over a box, with its ranges."""
-    own = {i: intervals[i] for i in indices}
-    edit.own[name] = StatementRanges(own, box_domain(name, indices, own, edit.ranges.parameters))
-    return Statement(name, target, tuple(map(simplify, subscripts)), tuple(indices), simplify(value), None, (), f.s.span)
 
 
 def _sum(rows: Sequence[Sequence[Fraction]], at: Callable[[tuple[int, ...]], Expr], dtype: DType) -> Expr:
@@ -331,22 +277,6 @@ def _scale(expr: Expr, factor: Fraction, dtype: DType) -> Expr:
     return expr if factor == 1 else Const(float(factor), dtype) * expr
 
 
-def _filter_tensor(s: Statement) -> str:
-    return f"{s.target}.taps"
-
-
-def _data_tensor(s: Statement) -> str:
-    return f"{s.target}.tiles"
-
-
-def _product_tensor(s: Statement) -> str:
-    return f"{s.target}.products"
-
-
-def _product_name(s: Statement) -> str:
-    return f"{s.name}_products"
-
-
 # -- what it costs
 
 
@@ -363,7 +293,7 @@ def _estimate(program: Program, ranges: Ranges, name: str, target: Target, const
 def _one_row(f: WindowFilter, program: Program, ranges: Ranges) -> tuple[Ranges, int]:
     """`ranges` of the products of one row of tiles, and how many rows there are: the schedule lets the transformations and the
     products share the loops over them, so that the parts of a row stay in a cache."""
-    made = next(s for s in program.statements if s.name == _product_name(f.s))
+    made = next(s for s in program.statements if s.name == f"{f.s.name}_products")
     n_rows = prod(f.trips[i] for i in f.data_outer) * prod(_n_tiles(f, w) for w in f.windows[:-1])
     outer = {*f.data_outer, *(w.tile for w in f.windows[:-1])}
     of_all = ranges.statements[made.name].indices

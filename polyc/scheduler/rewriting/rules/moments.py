@@ -35,24 +35,20 @@ from polyc.ir.expr import (
     substitute,
     walk,
 )
-from polyc.ir.program import Program, Statement
+from polyc.ir.program import Program, Statement, all_reads
 from polyc.ir.simplify import simplify_int
 from polyc.ir.types import DType
 from polyc.poly.domains import is_box
 from polyc.poly.ranges import Ranges, estimate_extent
-from polyc.records import dataclass
+from polyc.records import dataclass, replace
+from polyc.scheduler.rewriting.builder import ProgramBuilder, Split, rewrite_leaders
 from polyc.scheduler.rewriting.rules.blocks import (
-    Cut,
-    all_reads,
     find_chain,
     is_simple,
     linear_in,
     literal,
-    make_cut,
     plain_place,
     replace_node,
-    rewrite_leaders,
-    start_edit,
 )
 from polyc.target import Target
 
@@ -86,14 +82,14 @@ def block_moments(program: Program, ranges: Ranges, target: Target) -> tuple[Pro
         found = _rewrite(leader, program, ranges, target)
         if found is None:
             return None
-        cut = found[2]
-        message = f"mean and squared deviations in one pass, by blocks of {cut.size} of {cut.block.removesuffix('.block')}"
+        split = found[2]
+        message = f"mean and squared deviations in one pass, by blocks of {split.size} of {split.index}"
         return *found[:2], message
 
     return rewrite_leaders(program, ranges, rule, "single-pass-moments")
 
 
-def _rewrite(leader: Statement, program: Program, ranges: Ranges, target: Target) -> tuple[Program, Ranges, Cut] | None:
+def _rewrite(leader: Statement, program: Program, ranges: Ranges, target: Target) -> tuple[Program, Ranges, Split] | None:
     own, dtype = ranges.statements[leader.name], program.tensor(leader.target).dtype
     if leader.reduction is None or leader.reduction.op != "add" or not dtype.is_float or not is_simple(leader, ranges):
         return None
@@ -104,15 +100,15 @@ def _rewrite(leader: Statement, program: Program, ranges: Ranges, target: Target
         return None
     if leader.reduction.init != identity_of("add", dtype) or not is_box(own.domain, own.indices, leader.indices):
         return None
-    cut = _choose_cut(leader, counts, program, ranges, target)
-    if cut is None or find_chain(leader, cut.block.removesuffix(".block"), {}, program, ranges) != {}:
+    split = _choose_split(leader, counts, program, ranges, target)
+    if split is None or find_chain(leader, split.index, {}, program, ranges) != {}:
         return None
-    index = cut.block.removesuffix(".block")
-    squares = [q for s in program.statements if (q := _find_squares(s, leader, index, extents, program, ranges)) is not None]
-    return (*_build(leader, index, squares, cut, extents, program, ranges), cut) if squares else None
+    found = (_find_squares(s, leader, split.index, extents, program, ranges) for s in program.statements)
+    squares = [q for q in found if q is not None]
+    return (*_build(leader, squares, split, extents, program, ranges), split) if squares else None
 
 
-def _choose_cut(leader: Statement, counts: dict[str, int], program: Program, ranges: Ranges, target: Target) -> Cut | None:
+def _choose_split(leader: Statement, counts: dict[str, int], program: Program, ranges: Ranges, target: Target) -> Split | None:
     """Blocks of the outermost index of the sum, where all of its values are too many for a cache."""
     source = reads(leader.value)
     if not source or not source[0].subscripts:
@@ -131,7 +127,7 @@ def _choose_cut(leader: Statement, counts: dict[str, int], program: Program, ran
     position = len(leader.left_indices) if is_row else 0
     if 2 * size > counts[index]:
         return None
-    return make_cut(index, size, ranges.statements[leader.name].indices[index], position)
+    return Split(index, size, ranges.statements[leader.name].indices[index], position)
 
 
 def _find_squares(
@@ -262,56 +258,40 @@ def _without_scale(expr: Expr) -> tuple[Expr, float]:
 
 
 def _build(
-    leader: Statement,
-    index: str,
-    squares: list[_Squares],
-    cut: Cut,
-    extents: dict[str, Expr],
-    program: Program,
-    ranges: Ranges,
+    leader: Statement, squares: list[_Squares], split: Split, extents: dict[str, Expr], program: Program, ranges: Ranges
 ) -> tuple[Program, Ranges]:
-    edit = start_edit(program, ranges)
+    builder = ProgramBuilder(program, ranges)
     dtype = program.tensor(leader.target).dtype
-    extent, others = extents[index], _product(e for i, e in extents.items() if i != index)
+    extent, others = extents[split.index], _product(e for i, e in extents.items() if i != split.index)
     total = _as_number(_product([extent, others]), dtype)
-    in_block: Expr = int_const(cut.size)
-    if not isinstance(extent, Const) or int(extent.value) % cut.size:  # the last block has fewer
-        first = Index(cut.block) * cut.size
-        in_block = minimum(cut.size, extent - first)
+    in_block: Expr = int_const(split.size)
+    if not isinstance(extent, Const) or int(extent.value) % split.size:  # the last block has fewer
+        first = Index(split.block) * split.size
+        in_block = minimum(split.size, extent - first)
     count = _as_number(_product([in_block, others]), dtype)
-
-    def extrapolate(sum_of_block: Expr) -> Expr:
-        """The sum of the whole, if all blocks were like this one."""
-        return sum_of_block * Call("truediv", (total, count))
-
-    found = {q.statement.name: q for q in squares}
-    shift = f"{leader.target}.shift"
-    blocks: list[Statement] = []  # first, next to each other: the scheduler fuses neighbours
-    wholes: list[Statement] = []
-    for s in program.statements:
-        if s is leader:
-            part = edit.cut(s, index, cut, f"{s.target}.block", s.value)
-            own, whole = edit.lead(s, part, cut, extrapolate)
-            blocks += own
-            wholes.append(whole)
-        elif s.name in found:
-            q = found[s.name]
-            local = Read(shift, cut.element(q.sum.subscripts, q.index))
-            part = edit.cut(s, q.index, cut, f"{s.target}.block", replace_node(q.value, q.sum, local))
-            difference = local - q.sum
-            scale: Expr = Const(q.factor * _number(total) ** -q.power, dtype)
-            if not isinstance(total, Const):
-                scale = Const(q.factor, dtype)
-                for _ in range(abs(q.power)):
-                    scale = Call("truediv" if q.power > 0 else "mul", (scale, total))
-            between = count * scale * (difference * difference)
-            value = Read(part.target, part.subscripts) + between
-            blocks.append(part)
-            wholes.append(edit.combine(s, part, cut, value))
-        else:
-            wholes.append(s)
-    edit.statements += [*blocks, *wholes]
-    return edit.finish()
+    # Of the leader, the sum of each block, and that of the whole if all blocks were like this one.
+    sums, whole = builder.rfactor(leader, split)
+    value = Read(sums.target, sums.subscripts) * Call("truediv", (total, count))
+    shift = builder.define(leader, "shift", sums.left_indices, value, over=builder.points(sums))
+    blocks = {leader.name: [sums, shift]}
+    wholes = {leader.name: whole}
+    for q in squares:
+        s = q.statement
+        local = Read(shift.target, split.element(q.sum.subscripts, q.index))
+        part = builder.block(replace(s, value=replace_node(q.value, q.sum, local)), split, q.index)
+        difference = local - q.sum
+        scale: Expr = Const(q.factor * _number(total) ** -q.power, dtype)
+        if not isinstance(total, Const):
+            scale = Const(q.factor, dtype)
+            for _ in range(abs(q.power)):
+                scale = Call("truediv" if q.power > 0 else "mul", (scale, total))
+        between = count * scale * (difference * difference)
+        blocks[s.name] = [part]
+        wholes[s.name] = builder.combine(s, part, split, Read(part.target, part.subscripts) + between)
+    # Blocks first, next to each other: the scheduler fuses neighbours.
+    builder.statements += [b for s in program.statements for b in blocks.get(s.name, ())]
+    builder.statements += [wholes.get(s.name, s) for s in program.statements]
+    return builder.finish()
 
 
 def _product(factors: Iterable[Expr]) -> Expr:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Iterator, Mapping
 
-from polyc.ir.expr import Call, Const, Expr, Index, Pad, Read, ceil_div, ge, gt, int_const, le, lt, reads, walk
+from polyc.ir.expr import Call, Const, Expr, Index, Pad, Read, any_holds, ceil_div, ge, gt, int_const, le, lt, reads, walk
 from polyc.ir.program import Program, Statement
 from polyc.ir.read_sites import collect_reads
 from polyc.ir.simplify import simplify_int
 from polyc.poly import isl
 from polyc.poly.ranges import Interval, Ranges, estimate_extent
 from polyc.records import dataclass
+from polyc.scheduler.rewriting.builder import Points, points_of
 
 BLOCKS = ((640, 64), (96, 32))
 """Fewest steps of a recurrence, and the steps of its blocks then."""
@@ -132,27 +133,19 @@ def _leading_dims(s: Statement, is_reversed: bool, program: Program, ranges: Ran
     if not isinstance(s.reduction.init, Const) or tensor.dtype.is_complex or tensor.dtype.is_storage:
         return ()
     (k,) = s.reduction_indices
-    domain = ranges.statements[s.name].domain
-    affine = _affine(domain, s)
+    points = points_of(s, ranges.statements[s.name])
+    domain, affine = points.domain, points.affine
     op = "gt" if is_reversed else "lt"
-    return tuple(
-        d
-        for d, e in enumerate(s.subscripts)
-        if domain.is_subset(affine.condition(Call(op, (Index(k), e))).align_params(domain.get_space()))
-    )
+    return tuple(d for d, e in enumerate(s.subscripts) if domain.is_subset(affine.condition(Call(op, (Index(k), e)))))
 
 
 def _is_band(s: Statement, size: int, dims: tuple[int, ...], ranges: Ranges) -> bool:
     """Whether no term of a sum is more than `size` steps behind the element: blocks have next to nothing behind them."""
     (k,) = s.reduction_indices
-    domain = ranges.statements[s.name].domain
-    affine = _affine(domain, s)
+    points = points_of(s, ranges.statements[s.name])
+    domain, affine = points.domain, points.affine
     steps = [Call("sub", pair) for d in dims for pair in ((s.subscripts[d], Index(k)), (Index(k), s.subscripts[d]))]
     return all(domain.is_disjoint(affine.condition(gt(step, size))) for step in steps)
-
-
-def _affine(domain: isl.Set, s: Statement) -> isl.Affine:
-    return isl.Affine(domain.get_space(), {i: n for n, i in enumerate(s.indices)})
 
 
 def _spread(dims: dict[str, tuple[int, ...]], members: list[Statement]) -> dict[str, tuple[int, ...]]:
@@ -181,30 +174,29 @@ def _block_size(extent: Expr, ranges: Ranges) -> int | None:
 
 def _keeps_order(s: Statement, cut: Cut, ranges: Ranges) -> bool:
     """Whether no point needs elements of a later step than its own, nor a term of a sum any beyond the term's step."""
-    domain = ranges.statements[s.name].domain
-    affine = _affine(domain, s)
     own = [s.subscripts[d] for d in cut.dims[s.target]]
     if s.reduction is not None:
         own += [Index(i) for i in s.reduction_indices]
-    for site in collect_reads(s):
-        if site.read.tensor not in cut.dims:
-            continue
-        try:
-            where = domain
-            for condition, holds in site.conditions:
-                there = condition_set(affine, condition)
-                if there is not None:
-                    where = where.intersect(there if holds else there.complement())
-            for mine in own:
-                within = isl.Set.empty(affine.space)
-                for d in cut.dims[site.read.tensor]:
-                    order = le(cut.step(site.read.subscripts[d]), cut.step(mine))
-                    within = within.union(affine.condition(order))
-                if not where.is_subset(within):
-                    return False
-        except isl.NotAffine:
-            return False
+    for read, points in reading_points(s, cut.dims, ranges):
+        steps = [cut.step(read.subscripts[d]) for d in cut.dims[read.tensor]]
+        for mine in own:
+            within = condition_set(points.affine, any_holds(le(step, cut.step(mine)) for step in steps))
+            if within is None or not points.domain.is_subset(within):
+                return False
     return True
+
+
+def reading_points(s: Statement, tensors: Container[str], ranges: Ranges) -> Iterator[tuple[Read, Points]]:
+    """The points at which a statement reads tensors, for each of these reads, as far as conditions are affine."""
+    points = points_of(s, ranges.statements[s.name])
+    for site in collect_reads(s):
+        domain = points.domain
+        if site.read.tensor in tensors:
+            for condition, holds in site.conditions:
+                there = condition_set(points.affine, condition)
+                if there is not None:
+                    domain = domain.intersect(there if holds else there.complement())
+            yield site.read, Points(points.indices, domain)
 
 
 def condition_set(affine: isl.Affine, condition: Expr) -> isl.Set | None:
@@ -213,8 +205,3 @@ def condition_set(affine: isl.Affine, condition: Expr) -> isl.Set | None:
         return affine.condition(condition)
     except isl.NotAffine:
         return None
-
-
-def all_site_reads(s: Statement) -> list[Read]:
-    """Every read of a statement, in its value, subscripts and initial value."""
-    return [site.read for site in collect_reads(s)]

@@ -12,15 +12,14 @@ that a result has more than the one before are those of one value of `e`.
 from __future__ import annotations
 
 from polyc.diagnostics import Remark
-from polyc.ir.expr import Call, Const, Expr, Index, Read, identity_of, index_names, int_const, substitute
-from polyc.ir.program import Program, Reduction, Statement, Tensor
+from polyc.ir.expr import Call, Const, Expr, Index, Read, gt, identity_of, index_names, int_const, lt, substitute
+from polyc.ir.program import Program, Reduction, Statement, Tensor, all_reads
 from polyc.ir.simplify import simplify
 from polyc.ir.types import DType
 from polyc.poly import isl
-from polyc.poly.domains import box_domain, parameter_names, project_domain
-from polyc.poly.ranges import Interval, Ranges, StatementRanges, estimate_extent
-from polyc.records import dataclass, replace
-from polyc.scheduler.rewriting.rules.blocks import Change, Edit, all_reads, change_statements
+from polyc.poly.ranges import Interval, Ranges, estimate_extent
+from polyc.records import dataclass
+from polyc.scheduler.rewriting.builder import Change, Points, ProgramBuilder, change_statements
 
 _OPERATORS = ("add", "mul", "max", "min")
 
@@ -31,15 +30,15 @@ FEWEST = 16
 def run_sums(program: Program, ranges: Ranges) -> tuple[Program, Ranges, list[Remark]]:
     """The program with each result of a running reduction made from the one before."""
 
-    def change(s: Statement, edit: Edit) -> Change | None:
+    def change(s: Statement, builder: ProgramBuilder) -> Change | None:
         if len(program.writers()[s.target]) > 1:
             return None
         like, done = program.tensor(s.target), list[Statement]()
         along: list[str] = []
         current: Statement | None = s
-        while current is not None and (run := _find(current, like.dtype, edit)) is not None:
+        while current is not None and (run := _find(current, like.dtype, builder)) is not None:
             along.append(f"{'before' if run.step > 0 else 'behind'} along {run.index}")
-            current, *made = _write(current, run, like, edit)
+            current, *made = _write(current, run, like, builder)
             done = made + done
         if not along:
             return None
@@ -67,8 +66,8 @@ class _Run:
         return simplify(Index(self.index) + self.distance)
 
 
-def _find(s: Statement, dtype: DType, edit: Edit) -> _Run | None:
-    own = edit.own[s.name]
+def _find(s: Statement, dtype: DType, builder: ProgramBuilder) -> _Run | None:
+    own, points = builder.own[s.name], builder.points(s)
     if s.reduction is None or s.reduction.op not in _OPERATORS or s.reduction.monoid is not None:
         return None
     if own.guards or not s.has_plain_left or dtype.is_storage or not isinstance(s.reduction.init, Const):
@@ -77,27 +76,26 @@ def _find(s: Statement, dtype: DType, edit: Edit) -> _Run | None:
         return None
     used = index_names(s.value)
     for index in s.left_indices:
-        extent = estimate_extent(own.indices[index].extent, edit.ranges.typical)
+        extent = estimate_extent(own.indices[index].extent, builder.ranges.typical)
         if index in used or (extent is not None and extent < FEWEST):
             continue
         for summed in s.reduction_indices:
             for step in (1, -1):
-                found = _find_run(s, own, index, summed, step)
+                found = _find_run(s, points, builder.box(points.indices), index, summed, step)
                 if found is not None:
                     return found
     return None
 
 
-def _find_run(s: Statement, own: StatementRanges, index: str, summed: str, step: int) -> _Run | None:
+def _find_run(s: Statement, own: Points, box: Points, index: str, summed: str, step: int) -> _Run | None:
     """The run, if the points are a product cut off at ``summed <= index + distance`` (or ``>=``), one more at each step."""
-    box = box_domain(s.name, s.indices, own.indices, parameter_names(own.domain))
-    affine = isl.Affine(box.get_space(), {i: n for n, i in enumerate(s.indices)})
+    affine = box.affine
     ahead = affine.pw_aff(step * (Index(summed) - Index(index)))
     farthest = own.domain.max_val(ahead.as_aff())
     if not farthest.is_int():
         return None
     distance = step * int(farthest.to_python())
-    cut = _others(own.domain, box, s, (index, summed)).intersect(ahead.le_set(affine.constant(step * distance)))
+    cut = _others(own, box, s, (index, summed)).intersect(ahead.le_set(affine.constant(step * distance)))
     if not cut.is_subset(own.domain):
         return None
     along, terms = own.indices[index], own.indices[summed]
@@ -108,65 +106,55 @@ def _find_run(s: Statement, own: StatementRanges, index: str, summed: str, step:
     run = _Run(index, summed, distance, step, first, fewest == int_const(-1))
     place = affine.pw_aff(run.place)
     inside = place.ge_set(affine.pw_aff(terms.lower)).intersect(place.le_set(affine.pw_aff(_last(terms))))
-    return run if _behind_first(run, box, affine).is_subset(inside) else None
+    return run if _behind_first(run, box).is_subset(inside) else None
 
 
-def _others(domain: isl.Set, box: isl.Set, s: Statement, names: tuple[str, ...]) -> isl.Set:
-    """The points of `box` that `domain` allows at some values of the indices `names`; at no sums but these all of them."""
+def _others(own: Points, box: Points, s: Statement, names: tuple[str, ...]) -> isl.Set:
+    """The points of `box` that `own` allows at some values of the indices `names`; at no sums but these all of them."""
+    domain = own.domain
     for name in names:
         domain = domain.eliminate(isl.dim_type.set, s.indices.index(name), 1)
-    return domain.intersect(box) if len(s.reduction_indices) > 1 else box
+    return domain.intersect(box.domain) if len(s.reduction_indices) > 1 else box.domain
 
 
-def _behind_first(run: _Run, box: isl.Set, affine: isl.Affine) -> isl.Set:
+def _behind_first(run: _Run, box: Points) -> isl.Set:
     """The points of `box` at other values of the index than the first."""
-    index, first = affine.pw_aff(Index(run.index)), affine.pw_aff(run.first)
-    return box.intersect(index.gt_set(first) if run.step > 0 else index.lt_set(first))
+    is_behind = gt(Index(run.index), run.first) if run.step > 0 else lt(Index(run.index), run.first)
+    return box.domain.intersect(box.affine.condition(is_behind))
 
 
 def _last(interval: Interval) -> Expr:
     return simplify(interval.lower + interval.extent - 1)
 
 
-def _write(s: Statement, run: _Run, like: Tensor, edit: Edit) -> tuple[Statement | None, Statement, Statement]:
+def _write(s: Statement, run: _Run, like: Tensor, builder: ProgramBuilder) -> tuple[Statement | None, Statement, Statement]:
     """The sums of the terms of one step, where there are more, the first result, and the others."""
     assert s.reduction is not None and isinstance(s.reduction.init, Const)
-    own, op = edit.own[s.name], s.reduction.op
+    own, op = builder.points(s), s.reduction.op
     identity = identity_of(op, like.dtype)
     others = tuple(i for i in s.left_indices if i != run.index)
-    kept = tuple(i for i in s.indices if i != run.summed)
-    box = box_domain(s.name, kept, own.indices, parameter_names(own.domain))
-    affine = isl.Affine(box.get_space(), {i: n for n, i in enumerate(kept)})
-    later = _behind_first(run, box, affine)
+    box = builder.box({i: own.indices[i] for i in s.indices if i != run.summed})
+    later = _behind_first(run, box)
     term = substitute(s.value, {run.summed: run.place})
     along = own.indices[run.index]
     lower = along.lower if run.step < 0 else simplify(along.lower + 1)
-    behind = own.indices | {run.index: Interval(lower, simplify(along.extent - 1))}
+    behind = Points({**box.indices, run.index: Interval(lower, simplify(along.extent - 1))}, later)
     terms: Statement | None = None
-    if len(kept) > len(s.left_indices):
-        name, target = f"{s.name}_step", f"{s.target}.step"
-        added = behind if run.is_exclusive else own.indices
-        edit.add_tensor(target, like, tuple(added[i] for i in s.left_indices))
-        whole = _others(
-            own.domain, box_domain(s.name, s.indices, own.indices, parameter_names(box)), s, (run.index, run.summed)
-        )
-        domain = project_domain(whole, s.indices, s.name, kept).intersect(later if run.is_exclusive else box)
-        edit.own[name] = StatementRanges({i: added[i] for i in kept}, domain.set_tuple_name(name))
-        terms = Statement(name, target, s.subscripts, kept, term, Reduction(op, identity), (), s.span)
-        term = Read(target, s.subscripts)
+    if len(box.indices) > len(s.left_indices):
+        added = behind if run.is_exclusive else box
+        whole = _others(own, builder.box(own.indices), s, (run.index, run.summed))
+        over = Points(added.indices, Points(own.indices, whole).project(box.indices).domain.intersect(added.domain))
+        summed = tuple(i for i in box.indices if i not in s.left_indices)
+        terms = builder.define(s, "step", s.left_indices, term, summed, Reduction(op, identity), over)
+        term = Read(terms.target, s.subscripts)
 
     def joined(former: Expr, value: Expr) -> Expr:
         return value if former == identity else Call(op, (former, value))
 
     at_first = {run.index: run.first}
-    name = f"{s.name}_first"
     subscripts = tuple(substitute(e, at_first) for e in s.subscripts)
     value = s.reduction.init if run.is_exclusive else joined(s.reduction.init, substitute(term, at_first))
-    edit.own[name] = StatementRanges({i: own.indices[i] for i in others}, project_domain(box, kept, name, others))
-    first = Statement(name, s.target, subscripts, others, value, None, (), s.span)
+    first = builder.assign(f"{s.name}_first", s.target, subscripts, value, box.project(others), s)
     former = {run.index: Index(run.index) - run.step}
     value = joined(Read(s.target, tuple(substitute(e, former) for e in s.subscripts)), term)
-    edit.own[s.name] = StatementRanges(
-        {i: behind[i] for i in s.left_indices}, project_domain(later, kept, s.name, s.left_indices)
-    )
-    return terms, first, replace(s, indices=s.left_indices, value=value, reduction=None, where=())
+    return terms, first, builder.change(s, behind.project(s.left_indices), value=value, reduction=None)

@@ -15,13 +15,13 @@ from collections.abc import Iterable, Mapping
 from math import prod
 
 from polyc.diagnostics import Remark
-from polyc.ir.expr import Expr, Index, Pad, Read, ge, lt, reads, substitute, walk
-from polyc.ir.program import Program, Statement
-from polyc.poly import isl
-from polyc.poly.domains import box_domain, is_box, map_domain
-from polyc.poly.ranges import Ranges, StatementRanges, estimate_extent
+from polyc.ir.expr import Index, Pad, reads, walk
+from polyc.ir.program import Program, Statement, all_reads
+from polyc.poly.domains import is_box
+from polyc.poly.ranges import Ranges, estimate_extent
 from polyc.records import dataclass, replace
-from polyc.scheduler.rewriting.rules.blocks import Cut, Edit, all_reads, is_simple, make_cut, redirect, start_edit
+from polyc.scheduler.rewriting.builder import ProgramBuilder, Split
+from polyc.scheduler.rewriting.rules.blocks import is_simple, redirect
 from polyc.target import Target
 
 MINIMUM_ROWS, MAXIMUM_ROWS = 8, 256
@@ -175,49 +175,26 @@ def _follow_rows(
 
 
 def _rewrite(found: _Pass, size: int, program: Program, ranges: Ranges) -> tuple[Program, Ranges]:
-    edit = start_edit(program, ranges)
+    builder = ProgramBuilder(program, ranges)
     chain = {s.target: 0 for s in program.statements if s.name in found.rows}
     parts: list[Statement] = []
     wholes: list[Statement] = []
-    made: list[tuple[Statement, Statement, str, Cut]] = []
+    made: list[tuple[Statement, Statement, Split]] = []
     for s in program.statements:
         index = found.rows.get(s.name) or found.columns.get(s.name)
         if index is None:
             wholes.append(s)
             continue
-        cut = make_cut(index, size, ranges.statements[s.name].indices[index], 0)
-        part = edit.cut(s, index, cut, f"{s.target}.block", redirect(s.value, chain, index, cut))
-        if s.name in found.columns:
-            parts.append(part)
-            wholes.append(edit.combine(s, part, cut, Read(part.target, part.subscripts)))
-            continue
-        if s.reduction is not None:
-            part = replace(part, reduction=replace(s.reduction, init=substitute(s.reduction.init, {index: cut.point})))
-            edit.own[part.name] = replace(edit.own[part.name], region=_region(s, part, index, cut, edit))
+        split = Split(index, size, ranges.statements[s.name].indices[index])
+        part = builder.block(replace(s, value=redirect(s.value, chain, index, split)), split)
         parts.append(part)
-        made.append((s, part, index, cut))
+        if s.name in found.columns:
+            wholes.append(builder.combine(s, part, split))
+        else:
+            made.append((s, part, split))
     read = {r.tensor for s in (*parts, *wholes) for r in all_reads(s)}
-    for s, part, index, cut in made:
+    for s, part, split in made:
         if program.tensor(s.target).role != "temporary" or s.target in read:
-            wholes.append(_put_back(s, part, index, cut, edit))
-    edit.statements += [*parts, *wholes]
-    return edit.finish()
-
-
-def _region(s: Statement, part: Statement, index: str, cut: Cut, edit: Edit) -> isl.Set:
-    """The elements of the blocks, of which the last one may have fewer rows."""
-    left = part.left_indices
-    whole = box_domain(f"init_{s.name}", s.element_names, edit.own[s.name].indices, edit.ranges.parameters)
-    bounds = [ge(Index(cut.inner), 0), lt(Index(cut.inner), cut.size)]
-    place: dict[str, Expr] = {index: cut.point}
-    return map_domain(whole, f"init_{part.name}", left, [place.get(i, Index(i)) for i in s.element_names], bounds)
-
-
-def _put_back(s: Statement, part: Statement, index: str, cut: Cut, edit: Edit) -> Statement:
-    """What the blocks have made, in its place."""
-    left, own = part.left_indices, edit.own[part.name]
-    domain = own.domain if own.region is None else own.region
-    edit.own[s.name] = StatementRanges({i: own.indices[i] for i in left}, domain.set_tuple_name(s.name))
-    place: dict[str, Expr] = {index: cut.point}
-    element = tuple(substitute(e, place) for e in s.subscripts)
-    return Statement(s.name, s.target, element, left, Read(part.target, part.subscripts), None, (), s.span)
+            wholes.append(builder.restore(s, part, split))
+    builder.statements += [*parts, *wholes]
+    return builder.finish()

@@ -35,25 +35,21 @@ from polyc.ir.expr import (
     substitute,
     walk,
 )
-from polyc.ir.program import Program, Statement
+from polyc.ir.program import Program, Statement, all_reads
 from polyc.machine import Level
 from polyc.poly.ranges import Ranges, estimate_extent
-from polyc.records import dataclass
+from polyc.records import dataclass, replace
 from polyc.scheduler.accesses import trip_count
+from polyc.scheduler.rewriting.builder import ProgramBuilder, Split, rewrite_leaders
 from polyc.scheduler.rewriting.rules.blocks import (
-    Cut,
-    all_reads,
     covers,
     find_chain,
     is_factor,
     is_simple,
     linear_in,
-    make_cut,
     plain_place,
     redirect,
     replace_node,
-    rewrite_leaders,
-    start_edit,
 )
 from polyc.scheduler.traffic import find_level
 from polyc.target import Target
@@ -143,7 +139,7 @@ def _rewrite(leader: Statement, program: Program, ranges: Ranges, target: Target
     size = COMPUTED_BLOCK if chain else READ_BLOCK
     interval = ranges.statements[leader.name].indices[k]
     position = 0 if chain else len(leader.left_indices)
-    return (*_build(leader, k, followers, chain, make_cut(k, size, interval, position), program, ranges), size)
+    return (*_build(leader, k, followers, chain, Split(k, size, interval, position), program, ranges), size)
 
 
 def _stays(s: Statement, sums: Collection[str], program: Program) -> bool:
@@ -248,67 +244,59 @@ def _build(
     k: str,
     followers: list[tuple[Statement, _Exponential, Expr]],
     chain: dict[str, int],
-    cut: Cut,
+    split: Split,
     program: Program,
     ranges: Ranges,
 ) -> tuple[Program, Ranges]:
-    edit = start_edit(program, ranges)
+    builder = ProgramBuilder(program, ranges)
     dtype = program.tensor(leader.target).dtype
-    chained = {s.name: s for s in program.statements if s.target in chain}
     exponentials = {e.statement.name: e for _, e, _ in followers}
     sums = {s.name: (e, factor) for s, e, factor in followers}
+    scales = list(dict.fromkeys(e.scale for e in exponentials.values()))
     blocks: list[Statement] = []
     wholes: list[Statement] = []
 
     def blocked(s: Statement, index: str, value: Expr) -> Statement:
-        return edit.cut(s, index, cut, f"{s.target}.block", redirect(value, chain, index, cut))
-
-    def finite(maximum: Expr) -> Expr:
-        return Select(eq(maximum, Const(float("-inf"), dtype)), Const(0.0, dtype), maximum)
+        blocks.append(builder.block(replace(s, value=redirect(value, chain, index, split)), split, index))
+        return blocks[-1]
 
     def local(e: _Exponential) -> Expr:
-        shift = Read(f"{leader.target}.shift", cut.element(e.maximum.subscripts, e.index))
+        shift = Read(f"{leader.target}.shift", split.element(e.maximum.subscripts, e.index))
         return replace_node(e.node, e.maximum, shift)
 
     for s in program.statements:
-        if s.name in chained:
+        if s.target in chain:
             subscript = s.subscripts[chain[s.target]]
             assert isinstance(subscript, Index)
-            blocks.append(blocked(s, subscript.name, s.value))
+            blocked(s, subscript.name, s.value)
         elif s is leader:
             part = blocked(s, k, s.value)
-            own, whole = edit.lead(s, part, cut, finite)
-            blocks += own
-            wholes.append(whole)
-            difference = Read(part.target, part.subscripts) - Read(s.target, s.subscripts)
-            for n, scale in enumerate(dict.fromkeys(e.scale for e in exponentials.values())):
+            left, points, result = part.left_indices, builder.points(part), Read(part.target, part.subscripts)
+            finite = Select(eq(result, Const(float("-inf"), dtype)), Const(0.0, dtype), result)
+            blocks.append(builder.define(s, "shift", left, finite, over=points))
+            wholes.append(builder.combine(s, part, split))
+            difference = result - Read(s.target, s.subscripts)
+            for n, scale in enumerate(scales):
                 scaled = Call("exp", (Const(scale, dtype) * difference if scale != 1 else difference,))
-                wholes.append(edit.for_blocks(f"{s.name}_weight{n}", f"{s.target}.weight{n}", part, scaled))
+                wholes.append(builder.define(s, f"weight{n}", left, scaled, over=points))
         elif s.name in sums:
             e, factor = sums[s.name]
-            is_stored = e.statement.name != s.name
-            index = s.reduction_indices[0]
-            if is_stored:
-                assert isinstance(factor, Read)
-                new: Expr = Read(f"{factor.tensor}.block", cut.element(factor.subscripts, index), factor.span)
-            else:
+            index, at = s.reduction_indices[0], e.maximum.subscripts
+            if e.statement.name == s.name:
                 new = local(e)
+            else:
+                assert isinstance(factor, Read)
+                new = Read(f"{factor.tensor}.block", split.element(factor.subscripts, index), factor.span)
+                place = plain_place(factor, e.statement.subscripts) or {}
+                at = tuple(substitute(x, {i: Index(j) for i, j in place.items()}) for x in at)
             part = blocked(s, index, replace_node(s.value, factor, new))
-            blocks.append(part)
-            place = plain_place(factor, e.statement.subscripts) if is_stored and isinstance(factor, Read) else None
-            at = (
-                e.maximum.subscripts
-                if place is None
-                else tuple(substitute(x, {i: Index(j) for i, j in place.items()}) for x in e.maximum.subscripts)
-            )
-            n = list(dict.fromkeys(x.scale for x in exponentials.values())).index(e.scale)
-            weight = Read(f"{leader.target}.weight{n}", cut.element(at, index))
-            wholes.append(edit.combine(s, part, cut, Read(part.target, part.subscripts) * weight))
+            weight = Read(f"{leader.target}.weight{scales.index(e.scale)}", split.element(at, index))
+            wholes.append(builder.combine(s, part, split, Read(part.target, part.subscripts) * weight))
         else:
             if s.name in exponentials:
-                blocks.append(blocked(s, exponentials[s.name].index, local(exponentials[s.name])))
+                blocked(s, exponentials[s.name].index, local(exponentials[s.name]))
                 if not _stays(s, sums, program):
                     continue
             wholes.append(s)
-    edit.statements += [*blocks, *wholes]
-    return edit.finish()
+    builder.statements += [*blocks, *wholes]
+    return builder.finish()

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from math import prod
 
-from polyc.ir.expr import Call, Cast, Const, Expr, Index, Pad, Read, identity_of, index_names, int_const, mentions, reads
+from polyc.ir.expr import Call, Const, Expr, Index, identity_of, index_names, int_const, mentions, reads
 from polyc.ir.linear import index_coefficients
 from polyc.ir.program import Program, Statement
 from polyc.ir.simplify import simplify_int
 from polyc.ir.types import DType
-from polyc.poly.domains import is_box
-from polyc.poly.ranges import Interval, Ranges, StatementRanges, estimate_extent
+from polyc.poly.ranges import Interval, Ranges, StatementRanges
 from polyc.records import dataclass
-from polyc.scheduler.rewriting.rules.blocks import is_simple
+from polyc.scheduler.rewriting.rules.blocks import is_whole_box
+from polyc.scheduler.rewriting.rules.operands import find_operand
 
 TAPS, POINTS = 3, (0, 1, -1)
 """Points beyond these have powers as factors, which cost digits."""
@@ -123,6 +123,10 @@ class WindowFilter:
         """Indices of the sum that stay."""
         return [i for i in self.s.reduction_indices if all(w.tap != i for w in self.windows)]
 
+    def tensor(self, suffix: str) -> str:
+        """A temporary that the sum is taken apart into: ``taps``, ``tiles`` or ``products``."""
+        return f"{self.s.target}.{suffix}"
+
     def intervals(self, ranges: Ranges) -> dict[str, Interval]:
         """Of the indices, and of the tiles."""
         tiles = {w.tile: Interval(int_const(0), w.n_tiles) for w in self.windows}
@@ -135,14 +139,11 @@ class WindowFilter:
 def find_filter(s: Statement, program: Program, ranges: Ranges) -> WindowFilter | None:
     """The sum as a filter along one or two windows, the last ones, if it is one that is long enough."""
     own, dtype = ranges.statements[s.name], program.tensor(s.target).dtype
-    if s.reduction is None or s.reduction.op != "add" or not dtype.is_float or not is_simple(s, ranges):
+    if s.reduction is None or s.reduction.op != "add" or not dtype.is_float or not is_whole_box(s, program, ranges):
         return None
-    if len(program.writers()[s.target]) != 1 or not is_box(own.domain, own.indices, s.indices):
-        return None
-    estimates = {i: estimate_extent(interval.extent, ranges.typical) for i, interval in own.indices.items()}
-    trips = {i: n for i, n in estimates.items() if n is not None}
+    trips = {i: n for i, n in ranges.trips(s.name).items() if n is not None}
     is_symbolic = any(not isinstance(interval.extent, Const) for interval in own.indices.values())
-    if len(trips) != len(estimates) or (not is_symbolic and prod(trips.values()) < MINIMUM_PRODUCTS):
+    if len(trips) != len(own.indices) or (not is_symbolic and prod(trips.values()) < MINIMUM_PRODUCTS):
         return None
     match s.value:
         case Call(op="mul", args=(a, b)):
@@ -159,14 +160,11 @@ def find_filter(s: Statement, program: Program, ranges: Ranges) -> WindowFilter 
 
 def _find_windows(s: Statement, data: Expr, taps: Expr, trips: Mapping[str, int], own: StatementRanges) -> list[TapWindow]:
     """The windows of `data`, if that is one read, perhaps padded or converted, and subscripts of `taps` are linear."""
-    inner = data.value if isinstance(data, Cast) else data
-    read = inner.read if isinstance(inner, Pad) else inner
-    is_filled = not isinstance(inner, Pad) or (inner.mode == "value" and isinstance(inner.value, Const))
-    if not isinstance(read, Read) or any(index_coefficients(e) is None for e in read.subscripts):
+    operand = find_operand(data)
+    if operand is None or not reads(taps) or any(index_coefficients(e) is None for r in reads(taps) for e in r.subscripts):
         return []
-    if not reads(taps) or any(index_coefficients(e) is None for r in reads(taps) for e in r.subscripts):
-        return []
-    forms = [index_coefficients(e) or {} for e in read.subscripts]
+    forms = operand.steps
+    is_filled = operand.pad is None or (operand.pad.mode == "value" and isinstance(operand.pad.value, Const))
     moved_by_taps = index_names(taps)
 
     def is_long(index: str) -> bool:

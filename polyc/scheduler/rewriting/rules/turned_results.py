@@ -12,18 +12,19 @@ and a register tile of the others stores each lane by itself.  In the other orde
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import replace
 from math import prod
 
 from polyc.diagnostics import Remark
-from polyc.ir.expr import Const, Expr, Index, Pad, Read, identity_of, reads, rewrite, walk
-from polyc.ir.program import Program, Statement, Tensor
-from polyc.poly.domains import box_domain, is_box
+from polyc.ir.expr import Const, Expr, Index, Pad, Read, identity_of, reads, walk
+from polyc.ir.program import Program, Statement
 from polyc.poly.extraction import extract_scop
-from polyc.poly.ranges import Ranges, StatementRanges
+from polyc.poly.ranges import Ranges
+from polyc.records import replace
 from polyc.scheduler.contractions.choice import choose, estimate_cycles
 from polyc.scheduler.contractions.contraction import Contraction, find_contraction
-from polyc.scheduler.rewriting.rules.blocks import all_reads, is_simple, start_edit
+from polyc.scheduler.rewriting.builder import ProgramBuilder
+from polyc.scheduler.rewriting.reindexing import map_reads
+from polyc.scheduler.rewriting.rules.blocks import is_whole_box
 from polyc.target import Target
 
 CLEARLY = 0.8
@@ -52,13 +53,10 @@ def _find_reader(s: Statement, program: Program, ranges: Ranges) -> Statement | 
     itself where it writes an output that nobody reads; None where the order of `s` has to stay."""
     if s.reduction is None or s.reduction.op != "add" or s.reduction.init != identity_of("add", program.tensor(s.target).dtype):
         return None
-    own = ranges.statements[s.name]
-    is_known = all(isinstance(x.extent, Const) for x in own.indices.values())
-    if not is_known or own.region is not None or not is_simple(s, ranges) or not is_box(own.domain, own.indices, s.indices):
+    is_known = all(isinstance(x.extent, Const) for x in ranges.statements[s.name].indices.values())
+    if not is_known or len(s.left_indices) < 2 or not is_whole_box(s, program, ranges):
         return None
-    if len(s.left_indices) < 2 or len(program.writers()[s.target]) != 1:
-        return None
-    users = [u for u in program.statements if any(r.tensor == s.target for r in all_reads(u))]
+    users = program.readers(s.target)
     if program.tensor(s.target).role == "output":
         return None if users else s
     if len(users) != 1 or users[0].reduction is not None or not users[0].has_plain_left:
@@ -106,31 +104,23 @@ def _strides(names: list[str], c: Contraction) -> dict[str, int]:
 
 def _turn(s: Statement, reader: Statement | None, order: list[int], program: Program, ranges: Ranges) -> tuple[Program, Ranges]:
     """`s` into a tensor with its dimensions in that order, and what reads it: `reader`, or else an assignment."""
-    edit, like = start_edit(program, ranges), program.tensor(s.target)
-    turned, name = f"{s.target}.turned", f"{s.name}_turned"
-    edit.tensors.append(Tensor(turned, like.dtype, len(order), None, "temporary", f"{like.base}.turned", s.span))
-    edit.intervals[turned] = tuple(ranges.tensors[s.target][k] for k in order)
+    builder = ProgramBuilder(program, ranges)
+    name, own = f"{s.name}_turned", ranges.statements[s.name].indices
+    turned = builder.add_temporary(s, "turned", [ranges.tensors[s.target][k] for k in order])
 
     def at(subscripts: tuple[Expr, ...]) -> Read:
         return Read(turned, tuple(subscripts[k] for k in order))
 
     for old in program.statements:
         if old is s:
-            edit.statements.append(replace(s, name=name, target=turned, subscripts=at(s.subscripts).subscripts))
-            edit.own[name] = _box(name, s.indices, ranges.statements[s.name], ranges)
+            builder.statements.append(replace(s, name=name, target=turned, subscripts=at(s.subscripts).subscripts))
+            builder.set_ranges(name, s.indices, own)
             if reader is None:
-                edit.statements.append(
-                    Statement(s.name, s.target, s.subscripts, s.left_indices, at(s.subscripts), None, (), s.span)
-                )
-                edit.own[s.name] = _box(s.name, s.left_indices, ranges.statements[s.name], ranges)
+                value = at(s.subscripts)
+                builder.statements.append(replace(s, indices=s.left_indices, value=value, reduction=None, where=()))
+                builder.set_ranges(s.name, s.left_indices, own)
         elif old is reader:
-            value = rewrite(old.value, lambda e: at(e.subscripts) if isinstance(e, Read) and e.tensor == s.target else None)
-            edit.statements.append(replace(old, value=value))
+            builder.statements.append(replace(old, value=map_reads(old.value, lambda read: at(read.subscripts), s.target)))
         else:
-            edit.statements.append(old)
-    return edit.finish()
-
-
-def _box(name: str, indices: tuple[str, ...], of: StatementRanges, ranges: Ranges) -> StatementRanges:
-    intervals = {i: of.indices[i] for i in indices}
-    return StatementRanges(intervals, box_domain(name, indices, intervals, ranges.parameters))
+            builder.statements.append(old)
+    return builder.finish()

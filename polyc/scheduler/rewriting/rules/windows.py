@@ -13,15 +13,15 @@ from __future__ import annotations
 from math import gcd, prod
 
 from polyc.code_limits import MAX_STRIDE
-from polyc.diagnostics import Remark
 from polyc.ir.expr import Const, Expr, Index, Read, children, identity_of, index_names, operands_of, reads, walk, with_children
 from polyc.ir.linear import index_coefficients
-from polyc.ir.program import Program, Reduction, Statement, Tensor
+from polyc.ir.program import Program, Reduction, Statement
 from polyc.ir.simplify import linear_form, simplify, simplify_int
-from polyc.poly.domains import extend_domain, is_box, project_domain
-from polyc.poly.ranges import Interval, Ranges, StatementRanges
+from polyc.poly.domains import extend_domain, is_box
+from polyc.poly.ranges import Interval
 from polyc.records import dataclass, replace
-from polyc.scheduler.rewriting.rules.blocks import Edit, is_simple, start_edit
+from polyc.scheduler.rewriting.builder import Change, ProgramBuilder
+from polyc.scheduler.rewriting.rules.blocks import is_whole_box
 
 GAIN = 1.2
 """Estimated operations as written over those in two passes, from which on these are worth a temporary."""
@@ -61,28 +61,23 @@ class _Axis:
         return simplify_int(parts[0] + parts[1])
 
 
-def separate_windows(program: Program, ranges: Ranges) -> tuple[Program, Ranges, list[Remark]]:
-    """Combine windows of several dimensions along one dimension at a time, where that is less work."""
-    remarks: list[Remark] = []
-    edit = start_edit(program, ranges)
-    writers = program.writers()
-    for s in program.statements:
-        rest, loads = s, _shared_loads(s, program)
-        can = len(writers[s.target]) == 1 and is_simple(s, ranges) and ranges.statements[s.name].region is None
-        while can and (axis := _choose_axis(rest, edit, loads)) is not None:
-            rest, last = _split(rest, axis, edit)
-            edit.statements.append(last)
-            message = f"windows of {s.target} are combined along {axis.inner} behind their other dimensions"
-            remarks.append(Remark("passed", "separate-windows", message, s.name, s.span))
-        edit.statements.append(rest)
-    return (*edit.finish(), remarks) if remarks else (program, ranges, remarks)
+def separate_windows(s: Statement, builder: ProgramBuilder) -> Change | None:
+    """Windows of several dimensions combined along one dimension at a time, where that is less work."""
+    if not is_whole_box(s, builder.program, builder.ranges):
+        return None
+    rest, made, messages = s, list[Statement](), list[str]()
+    while (axis := _choose_axis(rest, builder, _shared_loads(s, builder.program))) is not None:
+        rest, last = _split(rest, axis, builder)
+        made.append(last)
+        messages.append(f"windows of {s.target} are combined along {axis.inner} behind their other dimensions")
+    return ([*made, rest], messages) if made else None
 
 
-def _choose_axis(s: Statement, edit: Edit, loads: float | None) -> _Axis | None:
+def _choose_axis(s: Statement, builder: ProgramBuilder, loads: float | None) -> _Axis | None:
     """The axis along which windows are combined last, with the fewest operations; None where none of them has the gain.
 
     `loads`: those for each element of a window, where others share them (`_shared_loads`)."""
-    own = edit.own[s.name]
+    own = builder.own[s.name]
     if s.reduction is None or s.reduction.monoid is not None or len(s.reduction_indices) < 2:
         return None
     counts = {i: own.indices[i].extent for i in s.reduction_indices}
@@ -193,29 +188,21 @@ def _passes(axis: _Axis, extent: Expr, counts: dict[str, int], far: set[str]) ->
     return first, window * (FAR_COST if axis.outer in far else 1.0)
 
 
-def _split(s: Statement, axis: _Axis, edit: Edit) -> tuple[Statement, Statement]:
+def _split(s: Statement, axis: _Axis, builder: ProgramBuilder) -> tuple[Statement, Statement]:
     """The pass over all other dimensions of the windows, and the one along the axis."""
     assert s.reduction is not None
-    own, like = edit.own[s.name], next(t for t in edit.tensors if t.name == s.target)
-    name, target = f"{s.name}_part", f"{s.target}.part"
-    left = _left_of(s, axis)
+    own, left = builder.own[s.name], _left_of(s, axis)
     others = [i for i in s.reduction_indices if i != axis.inner]
-    intervals = {i: own.indices[i] for i in (*left, *others) if i != axis.position}
-    intervals[axis.position] = _interval(axis, own.indices)
-    edit.tensors.append(Tensor(target, like.dtype, len(left), None, "temporary", f"{like.base}.part", like.span))
-    edit.intervals[target] = tuple(intervals[i] for i in left)
-    start = Reduction(s.reduction.op, identity_of(s.reduction.op, like.dtype))
-    indices = (*left, *others)
-    first = Statement(name, target, tuple(map(Index, left)), indices, axis.value, start, (), s.span)
-    edit.own[name] = StatementRanges(
-        {i: intervals[i] for i in indices}, extend_domain(own.domain, s.indices, name, indices, axis.position, axis.point)
-    )
-    value: Expr = Read(target, tuple(axis.point if i == axis.position else Index(i) for i in left))
+    intervals = own.indices | {axis.position: _interval(axis, own.indices)}
+    start = Reduction(s.reduction.op, identity_of(s.reduction.op, builder.tensor(s.target).dtype))
+    first = builder.define(s, "part", left, axis.value, others, start, intervals)
+    points = extend_domain(own.domain, s.indices, first.name, first.indices, axis.position, axis.point)
+    builder.own[first.name] = replace(builder.own[first.name], domain=points)
+    value: Expr = Read(first.target, tuple(axis.point if i == axis.position else Index(i) for i in left))
     for factor in axis.late:
         value = value * factor
     kept = (*s.left_indices, axis.inner)
-    domain = project_domain(own.domain, s.indices, s.name, kept)
-    edit.own[s.name] = replace(own, indices={i: own.indices[i] for i in kept}, domain=domain)
+    builder.set_ranges(s.name, kept, own.indices, s)
     return first, replace(s, indices=kept, value=value, where=())
 
 
