@@ -1,7 +1,7 @@
 """Measuring this machine, and keeping what was found: `calibrate`, `forget`.
 
-Other processes make every measurement longer, never shorter: threads count their own CPU time, and of several rounds the lower
-quartile is taken.  What threads share (the last-level cache, memory) is measured while all of them are at it, as kernels
+Other processes make every measurement longer, never shorter: threads count their own CPU time, and of several rounds the
+shortest is taken.  What threads share (the last-level cache, memory) is measured while all of them are at it, as kernels
 find it.
 """
 
@@ -153,12 +153,12 @@ class _Probe:
         for _ in range(self.rounds):
             ns = _together([functools.partial(probe, address, size, times) for _, address in arrays])
             found.append(ns * CYCLES / self._chain_ns())
-        return times * size / _low(found)
+        return times * size / min(found)
 
     def _cycles(self, run: Callable[[], object]) -> float:
         """Cycles of `run` on one thread."""
         run()
-        return _low([_together([run]) * CYCLES / self._chain_ns() for _ in range(max(5, self.rounds))])
+        return min([_together([run]) * CYCLES / self._chain_ns() for _ in range(max(5, self.rounds))])
 
     def _chain_ns(self) -> float:
         """Nanoseconds of a chain of `CYCLES` cycles at the clock of this moment."""
@@ -199,11 +199,6 @@ class _Probe:
         # Where another process has a core, one thread does the work of all, or is itself kept waiting.
         found = [cycles for cycles in extra if 0 < cycles < work / 2]
         return statistics.median(found) if 4 * len(found) >= len(extra) else literal
-
-
-def _low(times: Sequence[float]) -> float:
-    """The lower quartile."""
-    return sorted(times)[len(times) // 4]
 
 
 def _aligned(size: int) -> tuple[np.ndarray, int]:

@@ -1,5 +1,9 @@
 """What was measured of this machine (`polyc calibrate`), and the model that follows from it.
 
+Literals of a model are rates that kernels reach, which are others than those of a loop that does nothing else.  So a
+measurement changes them by its ratio to what the same measurement gave where they were fitted (`FITTED`), in steps of the
+square root of two: smaller differences are those of two runs beside other processes.
+
 A calibration changes which of several right kernels is chosen, nothing else: each number is held to what a machine can be, so
 that one that was measured beside other processes, or edited, does no harm.
 """
@@ -8,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import fields
-from math import inf, isfinite
+from math import inf, isfinite, log2
 from typing import Any
 
 from polyc.machine.memory import Rates
@@ -63,6 +67,26 @@ RANGES: Mapping[str, tuple[float, float]] = {
 """What each number is held to."""
 
 
+FITTED = Calibration(
+    fma_latency=4,
+    fma_per_cycle=1,
+    loads_per_cycle=1,
+    gather=1.5,
+    read=(32.5, 25.4, 9.0),
+    read_strided=(38.2, 20.2, 3.7),
+    read_prefetched=(34.3, 20.4, 3.6),
+    written=(24.0, 9.3, 7.5),
+    passed=(15.8, 12.8, 4.4),
+    streamed=17.5,
+    fork=4096,
+    wake=50_000,
+    numpy_product=60,
+    numpy_step=5.5,
+    numpy_copied=46,
+)
+"""AMD Zen 4, two cores with 1 MiB of L2 each and 32 MiB of L3."""
+
+
 def clamp(measured: Calibration) -> Calibration:
     """`measured` with numbers that a machine can have."""
 
@@ -82,30 +106,41 @@ def calibrate_model(machine: Machine, measured: Calibration) -> Machine:
     found = clamp(measured)
     memory, threads = machine.memory, machine.threads
 
-    def rates(own: Rates, values: tuple[float, float, float]) -> Rates:
+    def rates(name: str) -> Rates:
         """Farther is never faster; levels whose transfers are part of the arithmetic stay so."""
-        l2, l3, rest = values
-        l2 = inf if own.l2 == inf else l2
-        l3 = min(l3, l2)
-        return Rates(own.l1, l2, l3, min(rest, l3))
+        own: Rates = getattr(memory, name)
+        l2, l3, rest = (_in_steps(a, b) for a, b in zip(getattr(found, name), getattr(FITTED, name), strict=True))
+        near = own.l2 * l2
+        middle = min(own.l3 * l3, near)
+        return Rates(own.l1, near, middle, min(own.memory * rest, middle))
 
     return replace(
         machine,
         fma_latency=round(found.fma_latency),
         fma_per_cycle=round(found.fma_per_cycle),
         loads_per_cycle=round(found.loads_per_cycle),
-        gather=found.gather,
+        gather=found.gather and _in_steps(found.gather),
         memory=replace(
             memory,
-            read=rates(memory.read, found.read),
-            read_strided=rates(memory.read_strided, found.read_strided),
-            read_prefetched=rates(memory.read_prefetched, found.read_prefetched),
-            written=rates(memory.written, found.written),
-            passed=rates(memory.passed, found.passed),
-            streamed=found.streamed,
+            read=rates("read"),
+            read_strided=rates("read_strided"),
+            read_prefetched=rates("read_prefetched"),
+            written=rates("written"),
+            passed=rates("passed"),
+            streamed=memory.streamed * _in_steps(found.streamed, FITTED.streamed),
         ),
-        threads=replace(threads, fork=round(found.fork), spin_ns=round(found.wake), wake_ns=round(found.wake)),
+        threads=replace(
+            threads,
+            fork=round(threads.fork * _in_steps(found.fork, FITTED.fork)),
+            spin_ns=round(threads.spin_ns * _in_steps(found.wake, FITTED.wake)),
+            wake_ns=round(threads.wake_ns * _in_steps(found.wake, FITTED.wake)),
+        ),
     )
+
+
+def _in_steps(value: float, of: float = 1.0) -> float:
+    """The ratio, as the nearest power of the square root of two."""
+    return 2.0 ** (round(2 * log2(value / of)) / 2)
 
 
 def to_plain(measured: Calibration) -> dict[str, Any]:
