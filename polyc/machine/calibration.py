@@ -140,7 +140,7 @@ def calibrate_model(machine: Machine, measured: Calibration) -> Machine:
 
 def _in_steps(value: float, of: float = 1.0) -> float:
     """The ratio, as the nearest power of the square root of two."""
-    return 2.0 ** (round(2 * log2(value / of)) / 2)
+    return float(2.0 ** (round(2 * log2(value / of)) / 2))
 
 
 def to_plain(measured: Calibration) -> dict[str, Any]:
