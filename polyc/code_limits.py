@@ -1,6 +1,6 @@
-"""Limits of code size and compile time, and what estimates count on of generated code.  No machine changes them.
+"""Limits of code size and compile time, and what estimates count on of programs and of generated code.
 
-One limit serves all passes that have the same reason for one.
+No machine changes them.  One serves all passes that have the same reason for one.
 """
 
 from __future__ import annotations
@@ -36,3 +36,25 @@ parts."""
 WORD = 4
 """Bytes of the narrowest elements that instructions mask, gather and move among the lanes one by one: narrower ones take more
 than one."""
+
+MAX_CARRIED = 4
+"""Steps, iterations, or vectors side by side, whose values are kept for later ones in registers or in a window of storage: of
+more, the next ones take the place of the first."""
+
+TILE_ROWS = 8
+"""Rows that a register tile does at once, about: one load and one store of what streams past for so many."""
+
+UNKNOWN_EXTENT = 512
+"""Extent that estimates assume of what has no number."""
+
+FUNCTION_WORK = 12
+"""Arithmetic operations that one call of a transcendental function counts for."""
+
+SHORT_SUM = 16
+"""Terms of a sum up to which memory bounds it, not arithmetic, and are added one by one where vectors of them would wait."""
+
+MINIMUM_ITERATIONS = 8
+"""Iterations that balance well over a few threads; a later loop is preferred to one with fewer."""
+
+LONG_MODULE = 3000
+"""Lines of a module from which on LLVM does not look for conditions that it could ask outside of loops."""

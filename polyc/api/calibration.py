@@ -17,8 +17,9 @@ from pathlib import Path
 
 import numpy as np
 
+from polyc.api import probes
 from polyc.api.rates import measure_numpy, measure_rates
-from polyc.codegen.objects import calibration_file, host, probes
+from polyc.codegen.objects import calibration_file, host
 from polyc.codegen.objects.clock import CYCLES, addition_chain
 from polyc.codegen.objects.pool import load_pool
 from polyc.machine import Machine

@@ -12,13 +12,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import prod
 
+from polyc.code_limits import FUNCTION_WORK
 from polyc.diagnostics import Remark
 from polyc.ir.expr import Call, Expr, Index, Pad, Read, Select, children, index_names, reads, type_of, walk
 from polyc.ir.linear import index_coefficients
 from polyc.ir.program import Program, Statement
 from polyc.poly.domains import project_domain
 from polyc.poly.ranges import Ranges
-from polyc.scheduler.accesses import MATH_WEIGHT, call_weight, trip_count
+from polyc.scheduler.accesses import call_weight, trip_count
 from polyc.scheduler.rewriting.temporaries import compute_before, read_instead
 
 _SLOW = ("truediv", "sqrt", "rsqrt")
@@ -84,7 +85,7 @@ def _is_free(expr: Expr, s: Statement, program: Program) -> bool:
 
 
 def _calls(expr: Expr) -> Iterator[Call]:
-    return (n for n in walk(expr) if isinstance(n, Call) and (n.op in _SLOW or call_weight(n) >= MATH_WEIGHT))
+    return (n for n in walk(expr) if isinstance(n, Call) and (n.op in _SLOW or call_weight(n) >= FUNCTION_WORK))
 
 
 def _functions(expr: Expr) -> str:

@@ -12,6 +12,7 @@ from __future__ import annotations
 from functools import reduce
 from math import prod
 
+from polyc.code_limits import UNKNOWN_EXTENT
 from polyc.diagnostics import Remark
 from polyc.ir.expr import Call, Cast, Const, Expr, Index, Pad, Read, Select, identity_of, int_const, lt
 from polyc.ir.linear import index_coefficients
@@ -20,7 +21,6 @@ from polyc.ir.types import I8, I32, U8, DType
 from polyc.poly.domains import box_domain, is_box
 from polyc.poly.ranges import Interval, Ranges, StatementRanges, estimate_extent
 from polyc.records import dataclass, replace
-from polyc.scheduler.accesses import UNKNOWN_EXTENT
 from polyc.scheduler.rewriting.rules.blocks import Change, Edit, change_statements, is_simple
 
 BYTES = 4

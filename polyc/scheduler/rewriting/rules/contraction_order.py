@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from functools import reduce
 from math import prod
 
+from polyc.code_limits import UNKNOWN_EXTENT
 from polyc.diagnostics import Remark
 from polyc.ir.contraction_paths import find_path
 from polyc.ir.expr import Call, Cast, Expr, Index, Read, identity_of, index_names, operands_of, type_of
@@ -21,7 +22,6 @@ from polyc.ir.types import DType
 from polyc.poly.domains import is_box, project_domain
 from polyc.poly.ranges import Ranges, StatementRanges, estimate_extent
 from polyc.records import dataclass, replace
-from polyc.scheduler.accesses import UNKNOWN_EXTENT
 from polyc.scheduler.rewriting.rules.blocks import Change, Edit, change_statements, is_simple
 
 DISTRIBUTIVE = {"add": "mul", "max": "add", "min": "add", "or": "and"}
