@@ -12,6 +12,12 @@ MAX_UNROLLED_OPERATIONS = 4000
 """Operations in all of these updates: long expressions gain nothing where they are written out many times, and keep LLVM busy
 (66 copies of a complex exponential took 10 s)."""
 
+MAX_OPERATIONS = 400_000
+"""Operations of a loop nest, above which it is refused: LLVM would take minutes."""
+
+MAX_NODES = 512
+"""Nodes of expressions that are written more than once, in all copies."""
+
 MAX_ITEMS = 64
 """Statements of one loop, candidates for one decision, terms or copies that are looked at together: what isl, the proofs and
 searches do with them grows with the square of their number."""
