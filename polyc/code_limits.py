@@ -1,6 +1,6 @@
-"""Limits of code size and compile time, and what estimates count on of generated code.  No machine changes them.
+"""Limits of code size and compile time, and what estimates count on of programs and of generated code.
 
-One limit serves all passes that have the same reason for one.
+No machine changes them.  One serves all passes that have the same reason for one.
 """
 
 from __future__ import annotations
@@ -11,6 +11,12 @@ MAX_UNROLLED = 80
 MAX_UNROLLED_OPERATIONS = 4000
 """Operations in all of these updates: long expressions gain nothing where they are written out many times, and keep LLVM busy
 (66 copies of a complex exponential took 10 s)."""
+
+MAX_OPERATIONS = 400_000
+"""Operations of a loop nest, above which it is refused: LLVM would take minutes."""
+
+MAX_NODES = 512
+"""Nodes of expressions that are written more than once, in all copies."""
 
 MAX_ITEMS = 64
 """Statements of one loop, candidates for one decision, terms or copies that are looked at together: what isl, the proofs and
@@ -36,3 +42,25 @@ parts."""
 WORD = 4
 """Bytes of the narrowest elements that instructions mask, gather and move among the lanes one by one: narrower ones take more
 than one."""
+
+MAX_CARRIED = 4
+"""Steps, iterations, or vectors side by side, whose values are kept for later ones in registers or in a window of storage: of
+more, the next ones take the place of the first."""
+
+TILE_ROWS = 8
+"""Rows that a register tile does at once, about: one load and one store of what streams past for so many."""
+
+UNKNOWN_EXTENT = 512
+"""Extent that estimates assume of what has no number."""
+
+FUNCTION_WORK = 12
+"""Arithmetic operations that one call of a transcendental function counts for."""
+
+SHORT_SUM = 16
+"""Terms of a sum up to which memory bounds it, not arithmetic, and are added one by one where vectors of them would wait."""
+
+MINIMUM_ITERATIONS = 8
+"""Iterations that balance well over a few threads; a later loop is preferred to one with fewer."""
+
+LONG_MODULE = 3000
+"""Lines of a module from which on LLVM does not look for conditions that it could ask outside of loops."""

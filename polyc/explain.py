@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from polyc.code_limits import UNKNOWN_EXTENT
 from polyc.ir.expr import Call, Const
 from polyc.ir.loops_text import format_loops
 from polyc.ir.simplify import simplify
@@ -63,7 +64,7 @@ def summarize(lowered: Lowered) -> str:
 
 def explain_statements(lowered: Lowered) -> str:
     """Per statement: ranges of its indices, the loops around it, why this vector and this tile, what was packed for it."""
-    from polyc.scheduler.accesses import UNKNOWN_EXTENT
+
     from polyc.scheduler.contractions.describe_contraction import compulsory_bytes
     from polyc.scheduler.describe import describe_loops, describe_register_tile, describe_vector
 

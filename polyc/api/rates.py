@@ -1,4 +1,5 @@
-"""How fast this machine computes with NumPy, measured once a process by three short computations.
+"""How fast this machine computes with NumPy, measured once a process by three short computations, or once a
+machine (`polyc calibrate`).
 
 What a kernel would take is estimated by the same rates: a BLAS is about as fast as kernels are where there is much to multiply,
 and a copy where there is little.
@@ -62,7 +63,18 @@ ASSUMED = Rates(product=16, step=2, copied=8)
 
 @functools.cache
 def measure_rates() -> Rates:
-    """The rates of this machine; takes two or three milliseconds."""
+    """The rates of this machine: those of its calibration, else measured, which takes two or three milliseconds."""
+    from polyc.recall.machine import recall_host
+
+    recall_host()
+    from polyc.codegen.objects.host import host_calibration
+
+    kept = host_calibration()
+    return measure_numpy() if kept is None else Rates(kept.numpy_product, kept.numpy_step, kept.numpy_copied)
+
+
+def measure_numpy() -> Rates:
+    """The rates at this moment."""
     large, small = np.ones((256, 256), np.float32), np.ones((64, 64), np.float32)
     result, small_result = np.empty_like(large), np.empty_like(small)
     source = np.ones(1 << 19, np.float32)

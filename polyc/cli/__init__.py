@@ -1,4 +1,4 @@
-"""The command line: ``polyc compile``, ``run``, ``explain``, ``bench``, ``doctor``, ``cache`` and ``passes``.
+"""The command line: ``polyc compile``, ``run``, ``explain``, ``bench``, ``doctor``, ``cache``, ``calibrate`` and ``passes``.
 
 Results go to standard output and nothing else does; diagnostics, warnings and timings go to standard error.  An error
 of the user's is shown as a diagnostic and ends with exit code 1, a wrong command line with 2.
@@ -13,6 +13,7 @@ import click
 
 from polyc.cli.bench import bench_command
 from polyc.cli.cache import cache_command
+from polyc.cli.calibrate import calibrate_command
 from polyc.cli.common import show_file_error
 from polyc.cli.compile import compile_command
 from polyc.cli.doctor import doctor_command
@@ -52,10 +53,20 @@ def main() -> None:
       polyc run model.onnx --input x.npy
       polyc bench model.onnx --peers onnxruntime
       polyc doctor
+      polyc calibrate
       polyc cache info
       polyc passes
     """
 
 
-for _command in (compile_command, run_command, explain_command, bench_command, doctor_command, cache_command, passes_command):
+for _command in (
+    compile_command,
+    run_command,
+    explain_command,
+    bench_command,
+    doctor_command,
+    calibrate_command,
+    cache_command,
+    passes_command,
+):
     main.add_command(_command)

@@ -89,10 +89,26 @@ def describe_machine(advice: list[str]) -> Iterator[str]:
     cores = count_cores() if target is physical else target.cores
     yield f"caches L1 {target.l1 >> 10} KiB, L2 {target.l2 >> 10} KiB, L3 {target.l3 >> 10} KiB; cores {cores}"
     yield f"features {target.features or 'none'}"
+    yield from describe_calibration()
     if target is not physical:
         runs = "runs its code" if is_runnable(target, physical) else "lacks some of its instructions: its code is not run"
         yield f"POLYC_MACHINE puts it in the place of this machine, which {runs}"
         advice.append("unset POLYC_MACHINE to compile for this machine")
+
+
+def describe_calibration() -> Iterator[str]:
+    from polyc.codegen.objects.host import host_calibration
+
+    found = host_calibration()
+    if found is None:
+        yield "not calibrated: rates are those of its kind of processor; polyc calibrate measures them"
+        return
+    from polyc.cli.calibrate import describe_values
+    from polyc.machine.calibration import to_plain
+
+    yield "calibrated (polyc calibrate --forget removes it):"
+    for line in describe_values(to_plain(found)):
+        yield f"  {line}"
 
 
 def describe_threads(advice: list[str]) -> Iterator[str]:

@@ -168,6 +168,12 @@ class Threads:
         return 4 * self.least_work
 
     @property
+    def work_to_collapse(self) -> int:
+        """Operations of an iteration of two loops from which threads share both as one: finding out where it is takes a
+        division, and little beside a fork."""
+        return max(1, self.least_work // 16)
+
+    @property
     def work_per_uneven_part(self) -> int:
         """The same where iterations hold different numbers of instances: with several parts each, threads share a triangle."""
         return max(1, self.least_work // 4)

@@ -88,6 +88,16 @@ class Machine(Hashed):
         return self.vector_bits if self.has_masked_loads(4) and not self.has_masks else 1 << 30
 
     @property
+    def mask_registers(self) -> int:
+        """Registers of masks (AVX-512)."""
+        return 8 if self.has_masks else 0
+
+    @property
+    def address_registers(self) -> int:
+        """Registers that a loop has for addresses: all but the stack's, its own variable, its end, and one to compute with."""
+        return (31 if self.architecture == "aarch64" else 16) - 4
+
+    @property
     def has_byte_products(self) -> bool:
         """Whether one instruction adds four products of bytes to each 32-bit lane (VNNI)."""
         wanted = "+avx512vnni" if self.vector_bits == 512 else "+avxvnni"

@@ -7,7 +7,7 @@ from math import prod
 from typing import Literal
 from weakref import WeakKeyDictionary
 
-from polyc.code_limits import MAX_STRIDE
+from polyc.code_limits import FUNCTION_WORK, MAX_STRIDE, SHORT_SUM, UNKNOWN_EXTENT
 from polyc.ir.expr import Call, Const, Expr, Index, Read, Select, Size, children, index_names, reads, walk
 from polyc.ir.linear import index_coefficients
 from polyc.poly.scop import Scop, ScopStatement
@@ -15,15 +15,6 @@ from polyc.records import dataclass
 
 Motion = Literal["invariant", "unit", "strided"]
 """unit: to the neighbour; for a read also a few elements on, because all in between are loaded together and shuffled."""
-
-UNKNOWN_EXTENT = 512
-"""Trip count assumed for a symbolic extent."""
-
-SHORT_SUM = 16
-"""Terms of a sum up to which memory bounds it, not arithmetic, and are added one by one where vectors of them would wait."""
-
-MATH_WEIGHT = 12
-"""Arithmetic operations that one call of a transcendental function counts for."""
 
 _CHEAP_CALLS = frozenset(
     "add sub mul neg abs max min fmax fmin lt le gt ge eq ne and or not floordiv mod "
@@ -97,7 +88,7 @@ def _access_motion(tensor: str, subscripts: tuple[Expr, ...], is_write: bool) ->
 
 def is_strided_window(s: ScopStatement) -> bool:
     """Whether a statement sums a few elements each, over windows that step on along rows of memory by more than one."""
-    if not s.is_reduction or operation_weight(s.value) >= MATH_WEIGHT:
+    if not s.is_reduction or operation_weight(s.value) >= FUNCTION_WORK:
         return False
     if prod(trip_count(s.extents[i]) for i in s.reduction_indices) > SHORT_SUM:
         return False
@@ -129,7 +120,7 @@ def loose_indices(expr: Expr) -> Iterator[str]:
 
 
 def operation_weight(expr: Expr) -> int:
-    """Arithmetic work of one evaluation, a transcendental counting `MATH_WEIGHT`; addresses and borders are found beside it."""
+    """Arithmetic work of one evaluation, a transcendental counting `FUNCTION_WORK`; addresses and borders are beside it."""
     match expr:
         case Read():
             return 0
@@ -144,7 +135,7 @@ def operation_weight(expr: Expr) -> int:
 
 def call_weight(call: Call) -> int:
     """Work of a call without that of its operands."""
-    return 1 if call.op in _CHEAP_CALLS else (4 if call.op in ("truediv", "sqrt", "rsqrt", "fma") else MATH_WEIGHT)
+    return 1 if call.op in _CHEAP_CALLS else (4 if call.op in ("truediv", "sqrt", "rsqrt", "fma") else FUNCTION_WORK)
 
 
 def statement_work(s: ScopStatement) -> int:

@@ -9,13 +9,13 @@ from __future__ import annotations
 from dataclasses import replace
 from math import prod
 
+from polyc.code_limits import MINIMUM_ITERATIONS
 from polyc.machine import Level
 from polyc.poly.rows import Band, Leaf, Member, Node, Sequence, statements_of
 from polyc.poly.scop import Scop, ScopStatement
 from polyc.scheduler.accesses import AccessMotion, access_motions, index_trips, statement_work
 from polyc.scheduler.contractions.choice import CLEARLY, Choice, choose, estimate_cycles
 from polyc.scheduler.contractions.contraction import Contraction, find_contraction
-from polyc.scheduler.parallel import MINIMUM_ITERATIONS
 from polyc.scheduler.traffic import find_level, pass_cycles, write_cycles
 from polyc.target import Target
 

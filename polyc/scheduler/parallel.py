@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from math import prod
 
+from polyc.code_limits import MINIMUM_ITERATIONS
 from polyc.diagnostics import Remark
 from polyc.machine import Threads
 from polyc.poly.domains import is_product
@@ -13,15 +14,9 @@ from polyc.poly.scop import Scop
 from polyc.poly.tree import Mark, Plan, PlanLoop, PlanSequence, plan_statements
 from polyc.scheduler.accesses import index_trips, is_constant, statement_work
 
-MINIMUM_ITERATIONS = 8
-"""Iterations that balance well over a few threads; a later loop is preferred to one with fewer."""
-
 MINIMUM_BLOCKS = 2
 """The same for blocks of symbolic extents, which are cut for the cache: another loop outside of them would undo them, and most
 calls have more than the first one."""
-
-WORK_TO_COLLAPSE = 1 << 12
-"""Operations of an iteration of two loops from which threads share both as one: finding out where it is takes a division."""
 
 CHUNK = 4096
 """Elements per iteration when the only parallel loop is the vector loop itself."""
@@ -89,7 +84,7 @@ def _mark(plan: Plan, scop: Scop, threads: Threads, remarks: list[Remark], repet
     second = next((n for n in range(len(chain)) if n != best), None)
     if second in free and not is_uneven and _may_be_short(chain[best], scop):
         both = iterations * trips[second]
-        if trips[second] > 1 and work // both >= WORK_TO_COLLAPSE:
+        if trips[second] > 1 and work // both >= threads.work_to_collapse:
             iterations = both
             rest[0] = replace(rest[0], mark=Mark("parallel"))
             joined = f", with the loop inside, of {trips[second]} iterations, as one"
@@ -124,7 +119,7 @@ def _share_in_order(
     n_tiles = max(1, trips[best] // MINIMUM_ITERATIONS)
     blocks = -(-trips[best] // n_tiles)
     iterations = prod(trips[n] for n in range(first)) * blocks
-    if work // iterations < WORK_TO_COLLAPSE:
+    if work // iterations < threads.work_to_collapse:
         return None
     block = loop.size * n_tiles
     outer = [*chain[:first], replace(loop, size=block)]

@@ -36,7 +36,7 @@ PREFERENCE = 0.04
 """Part of the time that a representative may lose to a later one: what the model does not see, the first sizes and those that
 are all large get right."""
 
-SMALL_PREFERENCE = 0.02
+SMALL_PREFERENCE = PREFERENCE / 2
 """The same for versions beside the first."""
 
 ENOUGH_WORK = 1 << 24
@@ -45,7 +45,7 @@ ENOUGH_WORK = 1 << 24
 MOST_ELEMENTS = 1 << 30
 """Of one array: calls with longer ones are not expected, and sizes that are all drawn large give such."""
 
-REAL_WORK = 1 << 20
+REAL_WORK = ENOUGH_WORK // 16
 """Products from which the first call's sizes are taken as ones to be good at, not as those of a trial."""
 
 FIRST_SHARE = 0.1

@@ -9,6 +9,7 @@ Of a tensor that steps of a sequential loop pass on (``H[t]`` from ``H[t - 1]``)
 
 from __future__ import annotations
 
+from polyc.code_limits import MAX_CARRIED
 from polyc.diagnostics import Remark
 from polyc.ir.expr import Const, Index, index_names
 from polyc.poly.dependences import Dependences
@@ -49,10 +50,6 @@ def fold_storage(plan: Plan, scop: Scop) -> dict[str, Folding]:
     return storage
 
 
-STEPS_ALIVE = (1, 2, 3, 4)
-"""Steps of a recurrence that are tried as a window: the next one and those it reads."""
-
-
 def fold_steps(
     scop: Scop, dependences: Dependences, schedule: Schedule, plan: Plan, storage: dict[str, Folding], known: Known
 ) -> tuple[dict[str, Folding], list[Remark]]:
@@ -66,7 +63,7 @@ def fold_steps(
         extent = scop.tensors[name].shape[dimension]
         if whole.moduli[dimension] is not None:
             continue
-        for steps in STEPS_ALIVE:
+        for steps in range(1, MAX_CARRIED + 1):
             if isinstance(extent, Const) and int(extent.value) <= steps:
                 break
             moduli = tuple(steps if d == dimension else m for d, m in enumerate(whole.moduli))

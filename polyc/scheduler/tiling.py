@@ -11,18 +11,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import field
 from math import prod
 
-from polyc.code_limits import MAX_STRIDE
+from polyc.code_limits import MAX_STRIDE, SHORT_SUM, TILE_ROWS
 from polyc.ir.expr import Const, Expr
 from polyc.poly.scop import ScopStatement, ScopTensor
 from polyc.records import dataclass
-from polyc.scheduler.accesses import (
-    SHORT_SUM,
-    AccessMotion,
-    access_motions,
-    index_trips,
-    is_constant,
-    is_strided_window,
-)
+from polyc.scheduler.accesses import AccessMotion, access_motions, index_trips, is_constant, is_strided_window
 from polyc.target import Target
 
 ROWS_WORTH = 6
@@ -32,9 +25,6 @@ STREAM_VECTORS, WIDE_STREAM = 512, 32
 """Vectors of accumulators that stay in the first-level cache while rows stream past, at most, and from which more chunks
 than cores are worth it: short pieces of rows cost the prefetcher its lead (one thread, 4096 x 4096: 1024 columns at once
 1.37 ms, 512 1.87, 256 2.31)."""
-
-STREAM_ROWS = 8
-"""Rows added to the accumulators at once: one load and one store of an accumulator for so many multiply-adds."""
 
 OPERATIONS_OF_ROW = 3.0
 """Loads and shuffles for each element of short rows that are accessed whole: three vectors take 9, four take 12."""
@@ -179,7 +169,7 @@ def choose_register_tile(s: ScopStatement, target: Target, lanes: int, allow_red
             if streamed is not None:
                 others = _product(trips[i] for i in s.separate_left if i != vector)
                 chunk = _streamed_columns(trips[vector], lanes, max(1, target.cores // others))
-                return RegisterTile(vector, lanes, {vector: chunk}, {streamed: STREAM_ROWS})
+                return RegisterTile(vector, lanes, {vector: chunk}, {streamed: TILE_ROWS})
         is_narrow = is_strided_window(s) and target.vector_bits > target.streaming_bits
         is_bound = is_narrow or any(c is None for m in operands for c in m.coefficients)
         mr, n = _tile_shape(target.n_registers, trips[rows[0]] if rows else 1, columns, is_bound)
@@ -218,7 +208,7 @@ def _streamed_index(
     for m in operands:
         if m.motion(vector) != "unit" or any(c is None for c in m.coefficients):
             continue  # rows that data names follow each other nowhere
-        strided = [i for i in s.reduction_indices if m.motion(i) == "strided" and trips[i] >= STREAM_ROWS]
+        strided = [i for i in s.reduction_indices if m.motion(i) == "strided" and trips[i] >= TILE_ROWS]
         if len(strided) == len(s.reduction_indices) and strided:
             return strided[-1]
     return None

@@ -12,6 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from polyc.cli import main
+from polyc.cli.calibrate import QUICK
 from polyc.runtime.threads import set_num_threads
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -64,9 +65,12 @@ def test_there_are_examples():
 
 
 @pytest.mark.parametrize("line", examples())
-def test_example_runs(line, directory):
+def test_example_runs(line, directory, monkeypatch):
     if "model.onnx" in line:
         write_model(directory / "model.onnx")
+    if "calibrate" in line:
+        monkeypatch.setenv("POLYC_CACHE", "1")
+        monkeypatch.setattr("polyc.cli.calibrate.FULL", QUICK)
     if "--peers" in line:
         pytest.importorskip("onnxruntime")
     words, given, environment = shlex.split(line), None, {}

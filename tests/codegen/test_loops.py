@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 import polyc
+from polyc.code_limits import MAX_OPERATIONS
 from polyc.codegen.nests.buffers import row_major_strides
 from polyc.codegen.nests.loops import _LoopRange, fold_index
-from polyc.codegen.nests.size import MAX_OPERATIONS, check_code_size
+from polyc.codegen.nests.size import check_code_size
 from polyc.config import Options
 from polyc.diagnostics import CompileBudgetError
 from polyc.ir.expr import Call, Const, Expr, Index, Size, evaluate, int_const

@@ -66,7 +66,7 @@ def test_error_text(name: str, pytestconfig: pytest.Config) -> None:
     compare_golden(f"errors/{name}.txt", f"{type(caught.value).__name__}\n{caught.value}", pytestconfig)
 
 
-@pytest.mark.parametrize("verb", ["", "compile", "run", "explain", "bench", "doctor", "cache"])
+@pytest.mark.parametrize("verb", ["", "compile", "run", "explain", "bench", "doctor", "calibrate", "cache"])
 def test_help(verb: str, pytestconfig: pytest.Config) -> None:
     done = CliRunner().invoke(main, [*verb.split(), "--help"], terminal_width=100, prog_name="polyc")
     assert done.exit_code == 0

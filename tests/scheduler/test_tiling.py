@@ -6,18 +6,11 @@ from dataclasses import replace
 
 import pytest
 
+from polyc.code_limits import FUNCTION_WORK, UNKNOWN_EXTENT
 from polyc.poly.extraction import extract_scop
 from polyc.poly.scop import Scop, ScopStatement
 from polyc.poly.tree import Plan, PlanLeaf, PlanLoop, PlanSequence
-from polyc.scheduler.accesses import (
-    MATH_WEIGHT,
-    UNKNOWN_EXTENT,
-    access_motions,
-    index_trips,
-    operation_weight,
-    statement_work,
-    vector_itemsize,
-)
+from polyc.scheduler.accesses import access_motions, index_trips, operation_weight, statement_work, vector_itemsize
 from polyc.scheduler.loops.crossing import WHOLE_VECTORS
 from polyc.scheduler.tiling import choose_register_tile, choose_vector_index, vector_cost
 from polyc.target import X86_64_V2, X86_64_V3, X86_64_V4
@@ -84,7 +77,7 @@ def test_estimates():
     s = first(MATMUL, M=4)
     assert index_trips(s) == {"m": 4, "n": UNKNOWN_EXTENT, "k": UNKNOWN_EXTENT}
     assert statement_work(s) == 4 * UNKNOWN_EXTENT**2 * 2
-    assert operation_weight(first("def f(float(N) X) -> (O) { O(i) = exp(X(i)) + 1.0 }").value) == MATH_WEIGHT + 1
+    assert operation_weight(first("def f(float(N) X) -> (O) { O(i) = exp(X(i)) + 1.0 }").value) == FUNCTION_WORK + 1
     mixed = scop_of("def f(float(N) X, double(N) Y) -> (O) { O(i) = X(i) * Y(i) }")
     assert vector_itemsize(mixed, list(mixed.statements)) == 8
 

@@ -23,9 +23,6 @@ from polyc.ir.expr import Call, identity_of
 from polyc.ir.loops import Update
 from polyc.records import replace
 
-MOST_TRACKED = 8
-"""Accumulators of maxima and minima beyond which there are not enough registers of masks."""
-
 
 def combine(state: State, update: Update) -> Callable[[Val, Val], Val]:
     """``(new, old) -> old op new``."""
@@ -127,7 +124,8 @@ def _is_tracked(state: State, update: Update, frame: Frame, lanes: int) -> bool:
 
     Masks follow each other more slowly than maxima do, so this is for accumulators whose loops are short and unrolled."""
     is_extremum = _is_extremum(state, update, lanes)
-    return is_extremum and state.target.has_masks and frame.n_vectors is not None and frame.n_vectors <= MOST_TRACKED
+    most = state.target.mask_registers
+    return is_extremum and most > 0 and frame.n_vectors is not None and frame.n_vectors <= most
 
 
 def _track_numbers(state: State, element: Element, frame: Frame, value: Val, condition: Val | None) -> None:

@@ -15,12 +15,9 @@ from polyc.codegen.emission.context import Context, State
 from polyc.codegen.emission.linear import Linear, constant_of, split_lane
 from polyc.codegen.writer.builder import Val
 from polyc.ir.expr import Call, Const, Expr, Read, int_const
-from polyc.ir.loops import LINE, Buffer
+from polyc.ir.loops import LINE, PAGE, Buffer
 from polyc.ir.simplify import simplify
 from polyc.machine.costs import LoopCosts
-
-WAY = 4096
-"""Bytes of a way of the first-level cache: lines that far apart meet in one set."""
 
 MOST_ROWS = 4
 """Rows whose lines stay in one set until they are read again."""
@@ -31,7 +28,7 @@ Reads = dict[int, Read]
 
 def do_meet(distance: int, n_rows: int, most: int = MOST_ROWS) -> bool:
     """Whether more than `most` lines of `n_rows` rows, `distance` bytes apart, meet in one set of a cache."""
-    return n_rows * math.gcd(distance, WAY) > most * WAY
+    return n_rows * math.gcd(distance, PAGE) > most * PAGE
 
 
 def has_aligned_rows(buffer: Buffer) -> bool:

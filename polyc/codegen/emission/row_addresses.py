@@ -14,9 +14,6 @@ from polyc.ir.expr import Index, reads
 from polyc.ir.loops import Loop, Store, Update
 from polyc.ir.walk import node_expressions, walk_nodes
 
-MOST_ADDRESSES = 12
-"""Registers that a loop has for addresses: 16 without the stack's, its own variable, its end, and one to compute with."""
-
 
 def takes_many_addresses(state: State, ctx: Context, loop: Loop) -> bool:
     """Whether addresses of vector loops right inside of `loop` step on with it by strides of the call, and are many."""
@@ -38,4 +35,4 @@ def takes_many_addresses(state: State, ctx: Context, loop: Loop) -> bool:
             steps = [t for t in offset if any(loop.var in index_names(a) for a in t)]
             if any(not isinstance(a, Index) for t in steps for a in t):
                 found.add((name, frozenset((t, c) for t, c in offset.items() if t and t != (LANE,))))
-    return len(found) > MOST_ADDRESSES
+    return len(found) > state.target.address_registers

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from polyc.codegen.functions.coefficients import ERF_EXPONENT, ERF_SCALED
+from polyc.codegen.functions.coefficients import SERIES
 from polyc.codegen.functions.exponentials import emit_exp, emit_exp_of_sum
 from polyc.codegen.functions.floats import Math
 from polyc.codegen.writer.builder import Val
@@ -15,11 +15,11 @@ def _small(m: Math, x: Val) -> Val:
 def emit_erf(m: Math, x: Val) -> Val:
     if m.is_f32:
         t, edge = m.at_most(m.abs(x), 4.0), 0.927734375  # erf(4) rounds to 1
-        below = emit_exp(m, m.fma(m.horner(t, ERF_EXPONENT), t, m.neg(t)))
+        below = emit_exp(m, m.fma(m.horner(t, SERIES["erf exponent"]), t, m.neg(t)))
     else:
         t, edge = m.at_most(m.abs(x), 6.0), 1.0  # erf(6) rounds to 1
         z = m.div(m.sub(t, 4.0), m.add(t, 4.0))
-        below = m.mul(emit_exp(m, m.neg(m.mul(t, t))), m.horner(z, ERF_SCALED))
+        below = m.mul(emit_exp(m, m.neg(m.mul(t, t))), m.horner(z, SERIES["erf scaled"]))
     return m.where(m.is_less(edge, t), m.copysign(m.sub(1.0, below), x), _small(m, x))
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 
 from polyc.codegen.functions.circular import emit_sinpi
+from polyc.codegen.functions.coefficients import SERIES
 from polyc.codegen.functions.exponentials import emit_exp
 from polyc.codegen.functions.floats import F64, Math
 from polyc.codegen.functions.logarithms import emit_log
@@ -16,9 +17,6 @@ from polyc.codegen.writer.builder import Val
 
 _SHIFT = 8
 """Below it the argument is moved up by as much: the series is exact enough from there on."""
-
-_STIRLING = (1 / 12, -1 / 360, 1 / 1260, -1 / 1680, 1 / 1188, -691 / 360360, 1 / 156, -3617 / 122400)
-"""Of 1/y, 1/y^3, … (Abramowitz and Stegun, 6.1.41)."""
 
 
 def emit_lgamma(m: Math, x: Val) -> Val:
@@ -51,7 +49,7 @@ def _log_gamma(m: Math, x: Val) -> Val:
         product = m.mul(product, m.add(z, float(k)))
     product = m.where(is_small, product, 1.0)
     inverse = m.div(1.0, y)
-    series = m.mul(inverse, m.chain(m.mul(inverse, inverse), _STIRLING))
+    series = m.mul(inverse, m.chain(m.mul(inverse, inverse), SERIES["stirling"]))
     stirling = m.add(m.fma(m.sub(y, 0.5), emit_log(m, y), m.sub(math.log(2 * math.pi) / 2, y)), series)
     sine = m.abs(emit_sinpi(m, m.where(is_negative, x, 0.5)))
     factor = emit_log(m, m.where(is_negative, m.div(m.mul(product, math.pi), sine), product))

@@ -32,12 +32,9 @@ from polyc.ir.linear import index_coefficients
 from polyc.ir.loops import Buffer, Loop, LoopNest, Node
 from polyc.ir.simplify import difference, simplify, simplify_value
 from polyc.ir.walk import Scope, map_nodes, rewrite_nest
+from polyc.machine import Level, Share
 from polyc.records import dataclass, replace
 from polyc.target import Target
-
-PART_FOR_ROWS, PART_FOR_PANELS = 8, 2
-"""Parts of the second-level cache for a block: where the columns of a tile stay in the first-level one besides, which rows of
-results want most of, and where they do not."""
 
 BLOCKS_PER_CORE = 4
 """Blocks that are left for each core to share out, if they are no shorter than those that were planned."""
@@ -206,8 +203,9 @@ def _block_size(found: _Blocks, column: Expr, target: Target) -> Expr:
     """Columns of a block, whole tiles."""
     blocks, tiles = found.blocks, found.tiles
     tile = maximum(column, 1) * tiles.step
-    is_long = gt(tile, target.l1 // 2)
-    room = Select(is_long, int_const(target.l2 // PART_FOR_PANELS), int_const(target.l2 // PART_FOR_ROWS))
+    is_long = gt(tile, target.room(Level.L1, Share.HALF))
+    panels, rows = (target.room(Level.L2, share) for share in (Share.HALF, Share.EIGHTH))
+    room = Select(is_long, int_const(panels), int_const(rows))
     n_tiles: Expr = room // tile
     if blocks.kind == "parallel":
         share = blocks.upper // (tiles.step * BLOCKS_PER_CORE * target.cores)

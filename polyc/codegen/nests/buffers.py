@@ -6,27 +6,18 @@ from collections.abc import Mapping
 from math import prod
 
 from polyc.ir.expr import Const, Expr, Select, Size, evaluate, ge, int_const
-from polyc.ir.loops import Buffer
+from polyc.ir.loops import LINE, PAGE, Buffer
 from polyc.ir.signature import Signature
 from polyc.ir.simplify import simplify
 from polyc.poly.ranges import estimate_extent
 from polyc.poly.scop import Scop
 from polyc.poly.storage import Folding
 
-LINE, SAME_SETS = 64, 2048
-"""Bytes of a cache line, and the distance of rows that meet in a few sets of the first-level cache."""
+APART, NEAR = PAGE * 5 // 8, PAGE // 8
+"""How far apart in a page steps begin: those of several tensors, one behind the other, are apart, too.  And bytes that a vector
+loop reads ahead of what it writes, up to which reads wait for writes that they do not overlap (docs/decisions/0870)."""
 
-PAGE, APART = 4096, 2560
-"""Bytes of a page, and how far apart in one steps begin: those of several tensors, one behind the other, are apart, too."""
-
-NEAR = 512
-"""Bytes that a vector loop reads ahead of what it writes, up to which reads wait for writes that they do not overlap (Zen 4,
-AVX2: 100 steps of a reaction and diffusion of two fields of 512 squared, steps a multiple of a page: 31 ms, apart 12)."""
-
-LEAST_STEP = 2048
-"""Bytes of a step from which it is worth that."""
-
-LONG_ROW = 64
+LONG_ROW = LINE
 """Elements from which rows of what steps pass on are padded."""
 
 
@@ -88,7 +79,7 @@ def pad_rows(shape: tuple[Expr, ...], itemsize: int, typical: Mapping[str, int])
         return row_major_strides(shape, itemsize)
     if isinstance(last, Const):
         n_bytes = -(-int(last.value) * itemsize // LINE) * LINE
-        row: Expr = int_const(n_bytes + (LINE if n_bytes % SAME_SETS == 0 else 0))
+        row: Expr = int_const(n_bytes + (LINE if n_bytes % (PAGE // 2) == 0 else 0))
     else:  # an odd number of lines
         n_bytes_up = last * itemsize + (LINE - 1)
         pairs = n_bytes_up // (2 * LINE)
@@ -103,11 +94,11 @@ def keep_apart(distance: Expr, shape: tuple[Expr, ...], element: Expr, typical: 
     """The byte distance of steps that elements of `shape` have, or a little more: what is written to one step and what is read
     of another shortly after must not agree in the bits of their addresses that processors compare first, those in a page."""
     if isinstance(distance, Const):
-        if distance.value < LEAST_STEP or distance.value % (PAGE // 2) >= NEAR:
+        if distance.value < PAGE // 2 or distance.value % (PAGE // 2) >= NEAR:
             return distance
     else:
         extents = [estimate_extent(e, typical) for e in shape]
-        if None in extents or prod(e for e in extents if e is not None) * evaluate(element, {}) < LEAST_STEP:
+        if None in extents or prod(e for e in extents if e is not None) * evaluate(element, {}) < PAGE // 2:
             return distance
     pages = (distance + (PAGE - APART - 1)) // PAGE
     return simplify(pages * PAGE + APART)

@@ -20,17 +20,9 @@ from polyc.ir.linear import index_coefficients
 from polyc.ir.loops import Buffer, If, Loop, LoopNest, Node, Store, known_length
 from polyc.ir.simplify import difference, simplify
 from polyc.ir.walk import Body, Scope, rewrite_nest
+from polyc.machine import Level, Share
 from polyc.records import dataclass, replace
 from polyc.target import Target
-
-SHARE = 0.75
-"""Part of the first-level cache that rows may fill: those that one row of results is made of, and the row itself."""
-
-NEAR = 0.875
-"""Part of the second-level cache that holds all rows of a loop whose rows come from there: others wait for memory."""
-
-LEAST_BLOCK = 1024
-"""Bytes of the shortest part of a row that is worth a beginning of its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,12 +214,14 @@ def _block_size(
         return 0
     n_rows = _most_rows(row)
     per_column, per_row = (sum(buffers[a.buffer].dtype.itemsize for a in group) for group in (rows, streams))
-    if n_rows is None or width * per_column <= SHARE * target.l1 or n_rows * width * per_row > NEAR * target.l2:
+    if n_rows is None or target.fits(width * per_column, Level.L1, Share.MOST):
+        return 0
+    if not target.fits(n_rows * width * per_row, Level.L2, Share.ALL):
         return 0
     unit = max(p.loop.lanes * p.loop.interleave for p in cut if p.loop)
-    n_blocks = ceil(width * per_column / (SHARE * target.l1))
+    n_blocks = ceil(width * per_column / target.room(Level.L1, Share.MOST))
     size = ceil(width / n_blocks / unit) * unit
-    return size if size * max(buffers[a.buffer].dtype.itemsize for a in rows) >= LEAST_BLOCK and size < width else 0
+    return size if size * max(buffers[a.buffer].dtype.itemsize for a in rows) >= target.prefetchers.run and size < width else 0
 
 
 def _most_rows(row: Loop) -> int | None:

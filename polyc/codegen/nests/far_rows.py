@@ -46,9 +46,6 @@ from polyc.target import Target
 LEAST_ROWS = 4
 """Rows of a stream, one behind the other, from which it is worth its own: 16 of 16 KiB in four streams took 0.8 of the time."""
 
-LONG_ROW = 32 << 10
-"""Bytes from which a row is as good as a stream without end."""
-
 SLACK = 8
 """Part of a row that may lie between its end and the next one."""
 
@@ -76,6 +73,7 @@ class _Body:
     large: frozenset[str]
     places: frozenset[tuple[str, int]]
     """Dimensions of private buffers that tell the place of a row in its block."""
+    target: Target
     reassociate: bool
     inner: set[str] = field(default_factory=set)
     accesses: list[_Access] = field(default_factory=list)
@@ -92,18 +90,18 @@ def take_rows_from_afar(body: Body, buffers: tuple[Buffer, ...], target: Target,
     large = frozenset(b.name for b in buffers if b.space == "argument" and is_large(b, target))
 
     def spread(node: Node, scope: Scope) -> Body | None:
-        return _spread(node, by_name, large, reassociate) if isinstance(node, Loop) else None
+        return _spread(node, by_name, large, target, reassociate) if isinstance(node, Loop) else None
 
     return rewrite_nodes(body, spread) if large else body
 
 
-def _spread(loop: Loop, buffers: Mapping[str, Buffer], large: frozenset[str], reassociate: bool) -> Body | None:
+def _spread(loop: Loop, buffers: Mapping[str, Buffer], large: frozenset[str], target: Target, reassociate: bool) -> Body | None:
     """The loop over blocks whose rows are as far apart as can be, and what runs the rest; None where it stays as it is."""
     is_plain = loop.kind in ("serial", "parallel") and not loop.registers and not loop.initial and loop.stream is None
     if not is_plain or loop.step == 1 or loop.lower != int_const(0):
         return None
     ends = tuple(operands_of(loop.upper, "min"))
-    found = _Body(loop, ends, buffers, large, _find_places(loop.body, loop, buffers), reassociate)
+    found = _Body(loop, ends, buffers, large, _find_places(loop.body, loop, buffers), target, reassociate)
     if not all(_look(n, (), None, found) for n in loop.body) or not found.has_streams or not _is_free(found):
         return None
     body, n_passes = _join_passes(loop.body, found)
@@ -252,7 +250,7 @@ def _goes_on(read: Read, vector: Loop, found: _Body) -> bool:
         return False
     if not pieces:
         return True  # whole rows, of any length
-    return step is not None and step <= LONG_ROW and 0 <= step - min(pieces) <= min(pieces) // SLACK
+    return step is not None and step <= found.target.prefetchers.long_run and 0 <= step - min(pieces) <= min(pieces) // SLACK
 
 
 def _is_free(found: _Body) -> bool:

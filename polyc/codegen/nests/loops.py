@@ -7,6 +7,7 @@ from itertools import product
 from math import lcm
 from typing import Literal
 
+from polyc.code_limits import MAX_TRIED
 from polyc.codegen.nests.buffers import make_buffers
 from polyc.codegen.nests.collapse import collapse_parallel
 from polyc.ir.expr import Call, Const, Expr, Index, Read, all_hold, evaluate, int_const, lt, mentions, rewrite, substitute, walk
@@ -28,8 +29,6 @@ MAX_EXPANSION = 9
 MAX_EXPANDED_STORES = 24
 """Statements, each for a vector, that stand in such a loop when it is expanded: many of them gain nothing by it."""
 
-MOST_TRIED = 4096
-"""Values of outer loops for which a bound with remainders is tried."""
 _PERIODIC = ("add", "sub", "mul", "neg", "mod")
 
 
@@ -346,7 +345,7 @@ def _is_multiple(expr: Expr, step: int) -> bool:
         return False
     period = lcm(step, *(int(d.value) for d in divisors if isinstance(d, Const)))
     names = sorted({n.name for n in nodes if isinstance(n, Index)})
-    if period ** len(names) > MOST_TRIED:
+    if period ** len(names) > MAX_TRIED:
         return False
     places = product(range(period), repeat=len(names))
     return all(evaluate(expr, dict(zip(names, values, strict=True))) % step == 0 for values in places)

@@ -101,7 +101,7 @@ def _separate_tiles(nest: LoopNest, ctx: LoopContext) -> LoopNest:
 
 
 def _run_sections(nest: LoopNest, ctx: LoopContext) -> LoopNest:
-    return _rebuild(nest, run_sections(nest.body, nest.buffers, ctx.target.cores), nest.buffers)
+    return _rebuild(nest, run_sections(nest.body, nest.buffers, ctx.target), nest.buffers)
 
 
 def _check_size(nest: LoopNest, ctx: LoopContext) -> LoopNest:

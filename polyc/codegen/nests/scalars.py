@@ -10,15 +10,13 @@ from collections.abc import Collection
 from itertools import permutations
 from math import prod
 
+from polyc.code_limits import MAX_ITEMS
 from polyc.ir.access import touched_in, writes_in, written_in
 from polyc.ir.expr import Expr, Index, index_names, reads, substitute
 from polyc.ir.loops import InitialValue, Loop, Node, Store, Update
 from polyc.ir.simplify import simplify
 from polyc.ir.walk import Body, Fact, map_bodies, node_expressions, nodes_in
 from polyc.records import replace
-
-MAX_ACCUMULATORS = 64
-"""Vectors (or scalars) beyond which accumulators would only be spilled."""
 
 
 def hold_accumulators(body: Body, aliased: frozenset[str] = frozenset()) -> Body:
@@ -127,7 +125,7 @@ def _can_hold(loop: Loop, buffer: str) -> bool:
     moved = [inner for inner in path if inner.var in moving]
     if any(inner is loop or not inner.is_expanded for inner in moved):
         return False
-    return prod(-(-(inner.max_trip or 1) // inner.lanes) for inner in moved) <= MAX_ACCUMULATORS
+    return prod(-(-(inner.max_trip or 1) // inner.lanes) for inner in moved) <= MAX_ITEMS
 
 
 def _only_update(loop: Loop, buffer: str) -> tuple[Update, tuple[Loop, ...]] | None:

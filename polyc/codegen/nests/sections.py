@@ -15,13 +15,11 @@ from collections.abc import Sequence
 from polyc.ir.expr import Call, Index, eq, int_const, reads, walk
 from polyc.ir.loops import Buffer, Guard, If, Loop, Node, Store, Update, known_length
 from polyc.ir.walk import Body, map_bodies, node_expressions, walk_nodes
+from polyc.machine import Machine
 from polyc.records import dataclass, replace
 
-LEAST_WORK = 1 << 18
-"""Operations that a thread has to take over from another one, to be worth a fork and join (about a microsecond)."""
-
 UNKNOWN_TRIP = 32
-"""Iterations of a loop that are known at the call only, for estimates."""
+"""Iterations that a loop of unknown length counts for."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -37,12 +35,12 @@ class _Piece:
     work: int
 
 
-def run_sections(body: Body, buffers: tuple[Buffer, ...], cores: int) -> Body:
+def run_sections(body: Body, buffers: tuple[Buffer, ...], target: Machine) -> Body:
     """The same nodes with loops in order that are independent and long brought together in parallel sections."""
     by_name = {b.name: b for b in buffers}
     pieces = [_describe(node, by_name) for node in body]
     while True:
-        group = _find_group(pieces, cores)
+        group = _find_group(pieces, target)
         if group is None:
             return tuple(p.node for p in pieces)
         needed = _ancestors(pieces, group)
@@ -56,26 +54,27 @@ def _is_section(node: Node) -> bool:
     return isinstance(node, Loop) and node.var.startswith("section")
 
 
-def _find_group(pieces: Sequence[_Piece], cores: int) -> list[int] | None:
+def _find_group(pieces: Sequence[_Piece], target: Machine) -> list[int] | None:
     """Positions of at least two loops, none of which needs another, that share out enough work."""
-    candidates = [i for i, p in enumerate(pieces) if _is_candidate(i, pieces)]
+    least = target.threads.work_per_part
+    candidates = [i for i, p in enumerate(pieces) if _is_candidate(i, pieces, least)]
     for first in candidates:
         group = [first]
         for other in candidates:
-            if other > first and len(group) < cores and all(_are_independent(pieces, i, other) for i in group):
+            if other > first and len(group) < target.cores and all(_are_independent(pieces, i, other) for i in group):
                 group.append(other)
-        if any(_has_parallel(pieces[i].node) for i in group) and len(group) < cores:
+        if any(_has_parallel(pieces[i].node) for i in group) and len(group) < target.cores:
             continue  # more threads than loops: each step is shared out better
-        if sum(pieces[i].work for i in group) - max(pieces[i].work for i in group) >= LEAST_WORK:
+        if sum(pieces[i].work for i in group) - max(pieces[i].work for i in group) >= least:
             return group
     return None
 
 
-def _is_candidate(i: int, pieces: Sequence[_Piece]) -> bool:
-    """A long loop in order without checks, whose buffers of single threads are its own."""
+def _is_candidate(i: int, pieces: Sequence[_Piece], least: int) -> bool:
+    """A loop of `least` operations in order without checks, whose buffers of single threads are its own."""
     piece = pieces[i]
     node = piece.node
-    if not isinstance(node, Loop) or node.kind != "serial" or node.registers or piece.work < LEAST_WORK:
+    if not isinstance(node, Loop) or node.kind != "serial" or node.registers or piece.work < least:
         return False
     if any(isinstance(n, Guard) for n in walk_nodes((node,))):
         return False

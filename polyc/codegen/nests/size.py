@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
+from polyc.code_limits import MAX_OPERATIONS
 from polyc.diagnostics import CompileBudgetError, Diagnostic
 from polyc.ir.expr import walk
 from polyc.ir.loops import Guard, If, Loop, LoopNest, Node, Prefetch, Store, Update
-
-MAX_OPERATIONS = 400_000
-"""Expression nodes, counted once per expanded copy, that a nest may have; LLVM needs about 10 µs for each."""
 
 
 def check_code_size(nest: LoopNest) -> None:

@@ -9,13 +9,18 @@ from __future__ import annotations
 import os
 from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from polyc.codegen.objects import calibration_file
 from polyc.config import machine_name
 from polyc.diagnostics import ArgumentError, Diagnostic
 from polyc.digest import sha256
 from polyc.machine import MACHINES, Machine
 from polyc.machine.presets import recognise
 from polyc.records import dataclass, replace
+
+if TYPE_CHECKING:
+    from polyc.machine.calibration import Calibration
 
 _CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 _L1_RANGE, _L2_RANGE, _L3_RANGE = (16 << 10, 128 << 10), (256 << 10, 4 << 20), (2 << 20, 64 << 20)
@@ -93,6 +98,34 @@ def physical_host() -> Machine:
 @cache
 def _host_with(cores: int) -> Machine:
     """The machine does not change while a process runs, but for the cores that it is held to."""
+    found, machine = host_calibration(), uncalibrated_host(cores)
+    if found is None:
+        return machine
+    from polyc.machine.calibration import calibrate_model  # only now: few machines are calibrated
+
+    return calibrate_model(machine, found)
+
+
+@cache
+def host_calibration() -> Calibration | None:
+    """What `polyc calibrate` measured of this machine, if it was kept."""
+    return calibration_file.read(machine_identity())
+
+
+def machine_identity() -> str:
+    """What a calibration belongs to: the processor, its caches, and how many cores there are, whatever this process may use."""
+    processor = describe_machine() or f"{facts().triple} {','.join(facts().features)}"
+    return f"{processor} {sorted(read_cache_sizes().items())} {os.cpu_count()}"
+
+
+def read_calibration_again() -> None:
+    """Forget what was read, as after another one was kept."""
+    host_calibration.cache_clear()
+    _host_with.cache_clear()
+
+
+def uncalibrated_host(cores: int) -> Machine:
+    """This machine as its features, caches and cores say."""
     triple, features = facts().triple, facts().features
     base = recognise(triple, features)
     sizes = read_cache_sizes()

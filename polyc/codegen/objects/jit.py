@@ -16,12 +16,10 @@ from typing import Any
 
 import llvmlite.binding as llvm
 
+from polyc.code_limits import LONG_MODULE
 from polyc.codegen.objects.loader import OPENMP_SYMBOLS, LoadedCode
 from polyc.diagnostics import Diagnostic, InternalError, UnsupportedError
 from polyc.target import Target
-
-LONG = 3000
-"""Lines of a module from which on LLVM does not look for conditions that it could ask outside of loops."""
 
 WIDE_DIVISIONS = ("__divti3", "__modti3", "__udivti3", "__umodti3")
 """Divisions of integers of two words, which LLVM counts iterations of some loops with, and has no instructions for."""
@@ -72,7 +70,7 @@ def _optimize(ir_text: str, target: Target) -> tuple[llvm.ModuleRef, llvm.Target
         help = "please report it with the text of the stage before, `--emit loops`"
         raise InternalError(Diagnostic("internal-llvm", f"LLVM refuses the generated code: {error}", help=help)) from error
     is_unrolling, is_whole = "llvm.loop.unroll.count" in ir_text, "!polyc.keeping" in ir_text
-    _run_passes(module, machine, is_unrolling, is_whole, is_long=ir_text.count("\n") > LONG)
+    _run_passes(module, machine, is_unrolling, is_whole, is_long=ir_text.count("\n") > LONG_MODULE)
     return module, machine
 
 

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from dataclasses import field
 from math import gcd
 
+from polyc.code_limits import MINIMUM_ITERATIONS
 from polyc.config import Options
 from polyc.diagnostics import Remark
 from polyc.ir.expr import Index, Read, rewrite, type_of
@@ -29,7 +30,6 @@ from polyc.scheduler.accesses import index_trips, statement_work
 from polyc.scheduler.contractions.choice import Choice, choose, describe
 from polyc.scheduler.contractions.contraction import find_contraction
 from polyc.scheduler.contractions.operands import Form, Operand, form_expr, form_interval, form_name, over_forms
-from polyc.scheduler.parallel import MINIMUM_ITERATIONS
 from polyc.scheduler.tiling import RegisterTile
 from polyc.target import Target
 

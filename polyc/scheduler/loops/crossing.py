@@ -11,13 +11,13 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from polyc.code_limits import MINIMUM_ITERATIONS
 from polyc.ir.expr import Const
 from polyc.machine import Level, Share
 from polyc.poly.rows import Member
 from polyc.poly.tree import Plan, PlanLoop
 from polyc.scheduler.accesses import AccessMotion, access_motions, index_trips
 from polyc.scheduler.loops.member_view import MemberView
-from polyc.scheduler.parallel import MINIMUM_ITERATIONS
 from polyc.target import Target
 
 SOON_USED = 1.5

@@ -9,20 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from math import prod
 
+from polyc.code_limits import FUNCTION_WORK, MAX_CARRIED, SHORT_SUM
 from polyc.ir.expr import Call, Const, Index, Pad, Select, reads, walk
 from polyc.poly.rows import Member
 from polyc.poly.scop import ScopStatement
 from polyc.poly.tree import Mark, Plan, PlanLeaf, make_sequence
 from polyc.records import dataclass, replace
-from polyc.scheduler.accesses import (
-    MATH_WEIGHT,
-    SHORT_SUM,
-    access_motions,
-    call_weight,
-    index_trips,
-    operation_weight,
-    vector_itemsize,
-)
+from polyc.scheduler.accesses import access_motions, call_weight, index_trips, operation_weight, vector_itemsize
 from polyc.scheduler.loops.crossing import tile_for_locality
 from polyc.scheduler.loops.member_view import MemberView, make_loop
 from polyc.scheduler.loops.read_order import follow_reads
@@ -35,9 +28,6 @@ HALF_RATE = ("truediv", "sqrt", "rsqrt")
 
 MAX_COLUMN_VECTORS = 8
 """Short vectors of one step that are better than longer ones with a mask."""
-
-HELD_VECTORS = 4
-"""Vectors that a loop in order keeps in registers from one step to the next."""
 
 MANY_STATEMENTS = 4
 """Statements of one loop that keep a core busy without a second vector of each."""
@@ -281,7 +271,7 @@ class NestPlanner:
         if self.view.target.vector_bits <= self.view.target.streaming_bits:
             return False
         statements = [self.view.statement(n) for n in names]
-        if sum(operation_weight(s.value) for s in statements) >= MATH_WEIGHT:
+        if sum(operation_weight(s.value) for s in statements) >= FUNCTION_WORK:
             return False
         if any(isinstance(e, Call) and e.op in HALF_RATE for s in statements for e in walk(s.value)):
             return False
@@ -314,7 +304,7 @@ class NestPlanner:
             return 0
         count = index_trips(s)[index]
         whole = count & -count
-        return count if count <= (MAX_COLUMN_VECTORS if whole == 1 else HELD_VECTORS * whole) else 0
+        return count if count <= (MAX_COLUMN_VECTORS if whole == 1 else MAX_CARRIED * whole) else 0
 
     def _waits_for_functions(self, statements: list[ScopStatement]) -> bool:
         """Whether functions of one vector are chains that a core waits for: those of two registers advance together.
@@ -322,7 +312,7 @@ class NestPlanner:
         With AVX-512 there is a short way for most (AVX2, 4096 floats: exp .351 to .3 ns each)."""
         if self.view.target.has_masks:
             return False
-        return any(isinstance(e, Call) and call_weight(e) >= MATH_WEIGHT for s in statements for e in walk(s.value))
+        return any(isinstance(e, Call) and call_weight(e) >= FUNCTION_WORK for s in statements for e in walk(s.value))
 
     def _count_cut_vectors(self, names: list[str], member: Member, lanes: int) -> int:
         """How many vectors of what is computed fill one of the narrower integers (or truth values) that are stored along a row.

@@ -13,13 +13,13 @@ from __future__ import annotations
 from itertools import groupby
 from math import prod
 
+from polyc.code_limits import MINIMUM_ITERATIONS
 from polyc.machine import Level, Share
 from polyc.poly.rows import Row
 from polyc.poly.scop import Scop, ScopStatement
 from polyc.poly.tree import Plan, PlanLoop, PlanSequence, make_sequence, plan_statements
 from polyc.records import dataclass, replace
 from polyc.scheduler.accesses import AccessMotion, access_motions, index_trips
-from polyc.scheduler.parallel import MINIMUM_ITERATIONS
 from polyc.scheduler.traffic import find_level
 from polyc.target import Target
 

@@ -25,13 +25,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from math import prod
 
+from polyc.code_limits import FUNCTION_WORK
 from polyc.diagnostics import Remark
 from polyc.ir.expr import Call, Cast, Expr, Index, Pad, Read, Select, children, index_names, reads, type_of, walk
 from polyc.ir.linear import index_coefficients
 from polyc.ir.program import Program, Statement
 from polyc.poly.ranges import Ranges, estimate_extent
 from polyc.records import dataclass, replace
-from polyc.scheduler.accesses import MATH_WEIGHT, call_weight, trip_count
+from polyc.scheduler.accesses import call_weight, trip_count
 from polyc.scheduler.rewriting.builder import Change, ProgramBuilder, change_statements
 from polyc.scheduler.rewriting.rules.blocks import is_simple, replace_node
 
@@ -214,4 +215,4 @@ def _is_free(expr: Expr, s: Statement, program: Program) -> bool:
 
 
 def _calls(expr: Expr) -> Iterator[Call]:
-    return (n for n in walk(expr) if isinstance(n, Call) and (n.op in _SLOW or call_weight(n) >= MATH_WEIGHT))
+    return (n for n in walk(expr) if isinstance(n, Call) and (n.op in _SLOW or call_weight(n) >= FUNCTION_WORK))

@@ -10,6 +10,7 @@ from math import lcm, prod
 
 from polyc.ir.expr import Call, Cast, Const, Expr, Index, Read, Size, evaluate, substitute, walk
 from polyc.ir.linear import index_coefficients
+from polyc.ir.loops import LINE
 from polyc.ir.scans import find_scan
 from polyc.ir.types import DType
 from polyc.poly.dependences import Dependences
@@ -19,7 +20,7 @@ from polyc.records import dataclass
 UNKNOWN_EXTENT = 64
 """Extent of a dimension of unknown size, for footprints."""
 
-FAR = 16
+FAR = LINE // 4
 """Elements from which a step along the last dimension counts as one to another cache line."""
 
 Equation = tuple[tuple[tuple[int, int], int], ...]

@@ -10,13 +10,22 @@ from polyc.scheduler.rows.model import AccessShape, Model
 UnitRow = Mapping[str, int]
 """One dimension of every statement: a row of unit coefficients."""
 
-WEIGHT_CONTIGUITY = 10.0
-WEIGHT_STRIDE = 0.5
-WEIGHT_TEXT = 0.01
-COST_REDUCTION = 5.0
-COST_EXTENT_ONE = 3.0
 TOLERANCE = 0.02
 """Part of the largest footprint by which fusion may worsen contiguity."""
+
+
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """Of the parts of a row's cost: of elements moved over the group's largest footprint, and of its dimensions."""
+
+    contiguity: float = 10.0
+    stride: float = 0.5
+    text: float = 0.01
+    reduction: float = 5.0
+    extent_one: float = 3.0
+
+
+WEIGHTS = Weights()
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,10 +73,10 @@ def group_costs(model: Model, names: Collection[str]) -> Costs:
         own, sums = [], []
         for d in range(s.n_dims):
             moved = sum(_contiguity(a, d) for a in visible)
-            cost = (WEIGHT_CONTIGUITY * moved + WEIGHT_STRIDE * sum(_stride_order(a, d) for a in visible)) / largest
+            cost = (WEIGHTS.contiguity * moved + WEIGHTS.stride * sum(_stride_order(a, d) for a in visible)) / largest
             # The first statement's own order breaks ties between rows that pair dimensions differently.
-            cost += (1.1 if name == first else 1.0) * WEIGHT_TEXT * d
-            cost += COST_REDUCTION * (d not in s.fixed) + COST_EXTENT_ONE * (s.extents[d] == 1)
+            cost += (1.1 if name == first else 1.0) * WEIGHTS.text * d
+            cost += WEIGHTS.reduction * (d not in s.fixed) + WEIGHTS.extent_one * (s.extents[d] == 1)
             own.append(moved)
             sums.append(cost)
         contiguity[name], total[name] = tuple(own), tuple(sums)

@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import product
 
+from polyc.code_limits import MINIMUM_ITERATIONS
 from polyc.diagnostics import Remark
 from polyc.ir.expr import Const, Index, reads
 from polyc.ir.linear import index_coefficients
@@ -19,7 +20,6 @@ from polyc.ir.program import Program, Statement
 from polyc.ir.read_sites import ReadSite, collect_reads
 from polyc.poly.ranges import Ranges
 from polyc.records import dataclass, replace
-from polyc.scheduler.parallel import MINIMUM_ITERATIONS
 from polyc.scheduler.rewriting.overlap.overlap_boxes import Box, Boxes, Root, moves_with_all, tile_boxes, tile_name
 from polyc.scheduler.rewriting.overlap.overlap_costs import Estimate, Model, Trial
 from polyc.scheduler.rewriting.overlap.overlap_rewrite import Cluster, store_apart, tile_cluster

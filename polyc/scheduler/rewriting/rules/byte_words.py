@@ -12,12 +12,12 @@ from __future__ import annotations
 from functools import reduce
 from math import prod
 
+from polyc.code_limits import UNKNOWN_EXTENT
 from polyc.ir.expr import Call, Cast, Const, Expr, Index, Pad, Read, Select, children, identity_of, int_const, lt
 from polyc.ir.program import Program, Reduction, Statement
 from polyc.ir.types import I8, I32, U8, DType
 from polyc.poly.ranges import Interval, Ranges
 from polyc.records import dataclass, replace
-from polyc.scheduler.accesses import UNKNOWN_EXTENT
 from polyc.scheduler.rewriting.builder import Change, ProgramBuilder
 from polyc.scheduler.rewriting.rules.blocks import is_whole_box
 from polyc.scheduler.rewriting.rules.operands import Operand, find_operands

@@ -19,6 +19,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import reduce
 from math import prod
 
+from polyc.code_limits import UNKNOWN_EXTENT
 from polyc.ir.contraction_paths import find_path
 from polyc.ir.expr import (
     Call,
@@ -39,7 +40,7 @@ from polyc.ir.read_sites import collect_reads
 from polyc.poly.domains import fills_box, is_box, is_product, project_domain, reads_within
 from polyc.poly.ranges import Ranges, StatementRanges
 from polyc.records import dataclass, replace
-from polyc.scheduler.accesses import UNKNOWN_EXTENT, trip_count
+from polyc.scheduler.accesses import trip_count
 from polyc.scheduler.rewriting.builder import Change, ProgramBuilder
 from polyc.scheduler.rewriting.rules.blocks import is_simple, writes_whole
 

@@ -1,0 +1,79 @@
+"""Where the calibration of this machine is kept: a file in the directory of the disk cache, whose name says for which machine.
+
+Clearing the cache leaves it there, and without a disk cache there is none.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from polyc.config import cache_settings
+from polyc.digest import sha256
+from polyc.log import logger
+
+if TYPE_CHECKING:
+    from polyc.machine.calibration import Calibration
+
+FORMAT = "1"
+"""Of what is kept: other ones are not read."""
+
+
+def place(identity: str) -> Path | None:
+    """The file for the machine with this `identity`; None where there is no disk cache."""
+    settings = cache_settings()
+    return None if settings is None else settings[0] / f"calibration-{sha256(f'{FORMAT} {identity}'.encode()).hexdigest()[:16]}"
+
+
+def read(identity: str) -> Calibration | None:
+    """What was kept of a machine; None where nothing was, or it makes no sense."""
+    file = place(identity)
+    try:
+        text = "" if file is None else file.read_text()
+    except (OSError, ValueError):
+        return None
+    if not text:
+        return None
+    import json
+
+    from polyc.machine.calibration import from_plain
+
+    try:
+        return from_plain(json.loads(text))
+    except ValueError as error:
+        logger.warning("calibration: %s is not used: %s", file, error)
+        return None
+
+
+def write(identity: str, measured: Calibration) -> Path:
+    """Keep a calibration.  Raises OSError, also where there is no disk cache."""
+    import json
+    import tempfile
+
+    from polyc.machine.calibration import to_plain
+
+    file = place(identity)
+    if file is None:
+        raise OSError("the disk cache is off, or has no place")
+    file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(dir=file.parent)
+    try:
+        with os.fdopen(handle, "w") as out:
+            out.write(json.dumps(to_plain(measured), indent=2) + "\n")
+        os.replace(temporary, file)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)
+        raise
+    return file
+
+
+def remove(identity: str) -> Path | None:
+    """Remove what was kept of a machine; None where nothing was.  Raises OSError."""
+    file = place(identity)
+    if file is None or not file.exists():
+        return None
+    file.unlink()
+    return file
