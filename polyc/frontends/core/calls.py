@@ -42,7 +42,7 @@ class Argument:
 
 
 def call(b: ProgramBuilder, callee: Program, arguments: Mapping[str, Argument], span: Span) -> tuple[Tensor, ...]:
-    """Add the statements of `callee` for `arguments` (by parameter); its results as versions of the caller.
+    """Add the statements of `callee` for `arguments` (by parameter); its results as versions of the b.
 
     Raises `Fault` where the arguments do not fit; `Reported` where an error stands in the caller's statements, or where ranges
     of these, or of the callee, cannot be inferred."""
@@ -63,41 +63,30 @@ def _inline(b: ProgramBuilder, callee: Program, arguments: Mapping[str, Argument
         message = f"{callee.name} adds to what its result {accumulated.name} holds before, and a call has no such array"
         raise Fault("semantic-call", message, f"let {callee.name} set the starting value of {accumulated.name} itself")
     for p in callee.parameters:
-        _check_argument(callee, callee.tensor(p), arguments[p], b)
-    extents = {p: _find_intervals(arguments[p].version, b) for p in callee.parameters}
-    sizes = _bind_sizes(callee, arguments, extents, b)
-    prefix = f"{callee.name}.{b.n_calls}"
-    splice = _Splice(callee, prefix, sizes, {*b.sizes, *(t.base for t in b.tensors.values())})
-    copies = [
-        _copy_argument(callee, callee.tensor(p), arguments[p], extents[p], splice)
-        for p in callee.parameters
-        if not _fits(callee.tensor(p), arguments[p], extents[p], sizes, b)
-    ]
-    names = {t.name: f"{prefix}.{t.name}" for t in callee.tensors if t.role not in ("input", "accumulated")}
-    names |= {p: arguments[p].version for p in callee.parameters} | {t.base_parameter: t.tensor.name for t in copies}
-    splice.names = names
-    tensors = [c.tensor for c in copies]
-    tensors += [splice.tensor(t) for t in callee.tensors if t.role not in ("input", "accumulated")]
-    statements = [c.statement for c in copies] + [splice.statement(s) for s in callee.statements]
-    results: list[Tensor] = []
+        _check_argument(b, callee, callee.tensor(p), arguments[p])
+    extents = {p: _find_intervals(b, arguments[p].version) for p in callee.parameters}
+    before, taken = set(b.tensors), {*b.sizes, *(t.base for t in b.tensors.values())}
+    splice = _Splice(callee, f"{callee.name}.{b.n_calls}", _bind_sizes(b, callee, arguments, extents), taken)
+    for p in callee.parameters:
+        splice.names[p] = _fit_argument(b, callee, callee.tensor(p), arguments[p], extents[p], splice)
+    for t in callee.tensors:
+        if t.role not in ("input", "accumulated"):
+            b.tensors[splice.names[t.name]] = splice.tensor(t)
+    b.add(*(splice.statement(s) for s in callee.statements))
     if id(callee) not in b.callees:
         b.callees[id(callee)] = callee, infer_intervals(callee)
-    inferred = b.callees[id(callee)][1]
-    by_name = {t.name: t for t in tensors}
+    results: list[Tensor] = []
     for r in callee.returns:
-        result = by_name[names[r.version]]
-        intervals = tuple(Interval(splice.size(i.lower), splice.size(i.extent)) for i in inferred[r.version])
+        result = b.tensors[splice.names[r.version]]
+        intervals = [Interval(splice.size(i.lower), splice.size(i.extent)) for i in b.callees[id(callee)][1][r.version]]
         if any(i.lower != int_const(0) for i in intervals):
-            origin = tuple(i.lower for i in intervals)
-            copied = Tensor(f"{result.name}.0", result.dtype, result.rank, None, "temporary", result.base, span)
-            statements.append(_copy(copied, result.name, origin, span, splice.taken))
-            tensors.append(copied)
+            b.add_tensor(f"{result.name}.0", result.dtype, result.rank, result.base, span)
+            copied = b.tensors[f"{result.name}.0"]
+            b.add(copy_tensor(result.name, copied, span, taken, [i.lower for i in intervals]))
             result = copied
         b.intervals[result.name] = tuple(Interval(int_const(0), i.extent) for i in intervals)
         results.append(result)
-    b.tensors |= {t.name: t for t in tensors}
-    b.made |= {t.name: callee.name for t in tensors}
-    b.add(*statements)
+    b.made |= {name: callee.name for name in b.tensors if name not in before}
     return tuple(results)
 
 
@@ -108,9 +97,17 @@ def add_scalar(b: ProgramBuilder, version: str, base: str, dtype: DType, value: 
     return Argument(version, "the argument", span, value.weak and value.dtype == dtype)
 
 
-def copy_tensor(source: Tensor, target: Tensor, span: Span, taken: Collection[str]) -> Statement:
-    """``target[i, …] = source[i, …]`` for a tensor that starts at 0, with indices that have no name of `taken`."""
-    return _copy(target, source.name, (int_const(0),) * source.rank, span, taken)
+def copy_tensor(
+    source: str, target: Tensor, span: Span, taken: Collection[str], origin: Sequence[Expr] | None = None
+) -> Statement:
+    """``target[i, …] = source[i + origin, …]``, with indices that have no name of `taken`."""
+    indices = tuple(Index(find_free(f"i{d}", taken)) for d in range(target.rank))
+    places = tuple(
+        i if low == int_const(0) else simplify(Call("add", (i, low)))
+        for i, low in zip(indices, origin or [int_const(0)] * target.rank, strict=True)
+    )
+    names = tuple(i.name for i in indices)
+    return Statement("", target.name, indices, names, Read(source, places, span), None, (), span)
 
 
 def drop_unused_calls(b: ProgramBuilder, program: Program) -> Program:
@@ -168,32 +165,31 @@ def _all_reads(s: Statement) -> Iterable[Read]:
             yield from reads(w.value)
 
 
-def _check_argument(callee: Program, parameter: Tensor, argument: Argument, caller: ProgramBuilder) -> None:
-    given = caller.tensors[argument.version]
+def _check_argument(b: ProgramBuilder, callee: Program, parameter: Tensor, argument: Argument) -> None:
+    given = b.tensors[argument.version]
     if given.rank != parameter.rank:
         wanted, found = count_dimensions(parameter.rank), count_dimensions(given.rank)
         message = f"{parameter.base} of {callee.name} has {wanted}, and {argument.shown} has {found}"
         help = "give a tensor with one dimension for each, or read the elements that are meant into one first"
         raise Fault("semantic-rank", message, help, argument.span)
     if given.dtype != parameter.dtype and not argument.is_weak:
-        wanted, found = caller.notation.spell(parameter.dtype), caller.notation.spell(given.dtype)
+        wanted, found = b.notation.spell(parameter.dtype), b.notation.spell(given.dtype)
         message = f"{parameter.base} of {callee.name} is {wanted}, and {argument.shown} is {found}"
         raise Fault("type-call", message, f"cast it first, in a tensor of its own: {wanted}(…)", argument.span)
 
 
-def _find_intervals(version: str, caller: ProgramBuilder) -> tuple[Interval, ...]:
+def _find_intervals(b: ProgramBuilder, version: str) -> tuple[Interval, ...]:
     """Where a version of the caller starts and how far it extends: declared, known from an earlier call, or inferred now."""
-    tensor = caller.tensors[version]
+    tensor = b.tensors[version]
     if tensor.shape is not None:
         return tuple(Interval(int_const(0), e) for e in tensor.shape)
-    if version not in caller.intervals:
-        caller.intervals |= infer_intervals(_slice_program(version, caller))
-    return caller.intervals[version]
+    if version not in b.intervals:
+        b.intervals |= infer_intervals(_slice_program(b, version))
+    return b.intervals[version]
 
 
-def _slice_program(version: str, caller: ProgramBuilder) -> Program:
+def _slice_program(b: ProgramBuilder, version: str) -> Program:
     """The statements that `version` needs, from tensors whose shapes are known on."""
-    writers = caller.writers
     inputs: dict[str, Tensor] = {}
     inside: dict[str, Tensor] = {}
     stack = [version]
@@ -201,21 +197,21 @@ def _slice_program(version: str, caller: ProgramBuilder) -> Program:
         name = stack.pop()
         if name in inputs or name in inside:
             continue
-        tensor = caller.tensors[name]
-        known = caller.intervals.get(name)
+        tensor = b.tensors[name]
+        known = b.intervals.get(name)
         is_based = known is not None and all(i.lower == int_const(0) for i in known)
-        if name not in writers and tensor.role not in ("input", "accumulated"):
+        if name not in b.writers and tensor.role not in ("input", "accumulated"):
             raise Reported
         if tensor.role in ("input", "accumulated") or (is_based and name != version):
             shape = tensor.shape if known is None else tuple(i.extent for i in known)
             inputs[name] = replace(tensor, role="input", shape=shape)
             continue
         inside[name] = replace(tensor, role="output" if name == version else "temporary")
-        stack += [r.tensor for s in writers[name] for r in _all_reads(s)]
-    chosen = [s for s in caller.statements if s.target in inside]
+        stack += [r.tensor for s in b.writers[name] for r in _all_reads(s)]
+    chosen = [s for s in b.statements if s.target in inside]
     return Program(
         name="call",
-        sizes=tuple(caller.sizes),
+        sizes=tuple(b.sizes),
         tensors=(*inputs.values(), *inside.values()),
         parameters=tuple(inputs),
         returns=(Return(version, version),),
@@ -224,11 +220,11 @@ def _slice_program(version: str, caller: ProgramBuilder) -> Program:
 
 
 def _bind_sizes(
-    callee: Program, arguments: Mapping[str, Argument], extents: Mapping[str, tuple[Interval, ...]], caller: ProgramBuilder
+    b: ProgramBuilder, callee: Program, arguments: Mapping[str, Argument], extents: Mapping[str, tuple[Interval, ...]]
 ) -> dict[str, Expr]:
     """The extent that each size symbol of the callee stands for; declared ones before inferred ones."""
     sizes: dict[str, Expr] = {}
-    is_declared = {p: caller.tensors[arguments[p].version].shape is not None for p in callee.parameters}
+    is_declared = {p: b.tensors[arguments[p].version].shape is not None for p in callee.parameters}
     for p in sorted(callee.parameters, key=lambda p: not is_declared[p]):
         for extent, interval in zip(callee.tensor(p).shape or (), extents[p], strict=True):
             if isinstance(extent, Size):
@@ -243,47 +239,22 @@ def _bind_sizes(
     return sizes
 
 
-def _fits(
-    parameter: Tensor, argument: Argument, intervals: Sequence[Interval], sizes: Mapping[str, Expr], caller: ProgramBuilder
-) -> bool:
-    """Whether a tensor can be read as the parameter as it stands: no other origin, extent or element type."""
-    if caller.tensors[argument.version].dtype != parameter.dtype:
-        return False
-    for extent, interval in zip(parameter.shape or (), intervals, strict=True):
-        if interval.lower != int_const(0):
-            return False
-        if simplify(substitute(extent, {}, sizes)) != simplify(interval.extent):
-            return False
-    return True
-
-
-@dataclass(frozen=True, slots=True)
-class _Copied:
-    base_parameter: str
-    tensor: Tensor
-    statement: Statement
-
-
-def _copy_argument(
-    callee: Program, parameter: Tensor, argument: Argument, intervals: Sequence[Interval], splice: _Splice
-) -> _Copied:
+def _fit_argument(
+    b: ProgramBuilder, callee: Program, parameter: Tensor, argument: Argument, intervals: Sequence[Interval], splice: _Splice
+) -> str:
+    """The version that the parameter stands for: the argument's, or a copy where that has another origin, extent or type."""
     shape = tuple(splice.size(e) for e in parameter.shape or ())
-    base = f"{parameter.base} of {callee.name}"
-    name = f"{splice.prefix}.{parameter.name}"
-    tensor = Tensor(name, parameter.dtype, parameter.rank, shape, "temporary", base, argument.span)
-    statement = _copy(tensor, argument.version, [i.lower for i in intervals], argument.span, splice.taken)
+    origin = [i.lower for i in intervals]
+    has_shape = shape == tuple(simplify(i.extent) for i in intervals) and all(low == int_const(0) for low in origin)
+    if has_shape and b.tensors[argument.version].dtype == parameter.dtype:
+        return argument.version
+    name, base = f"{splice.prefix}.{parameter.name}", f"{parameter.base} of {callee.name}"
+    b.add_tensor(name, parameter.dtype, parameter.rank, base, argument.span, shape)
+    statement = copy_tensor(argument.version, b.tensors[name], argument.span, splice.taken, origin)
     if argument.is_weak:
         statement = replace(statement, value=Cast(statement.value, parameter.dtype, argument.span))
-    return _Copied(parameter.name, tensor, statement)
-
-
-def _copy(target: Tensor, source: str, origin: Sequence[Expr], span: Span, taken: Collection[str]) -> Statement:
-    indices = tuple(Index(find_free(f"i{d}", taken)) for d in range(target.rank))
-    places = tuple(
-        i if low == int_const(0) else simplify(Call("add", (i, low))) for i, low in zip(indices, origin, strict=True)
-    )
-    names = tuple(i.name for i in indices)
-    return Statement("", target.name, indices, names, Read(source, places, span), None, (), span)
+    b.add(statement)
+    return name
 
 
 def find_free(name: str, taken: Collection[str]) -> str:
@@ -300,12 +271,12 @@ class _Splice:
         self.prefix = prefix
         self.taken = taken
         self.sizes = sizes
-        self.names: dict[str, str] = {}
+        self.names = {t.name: f"{prefix}.{t.name}" for t in callee.tensors}
         indices = {i for s in callee.statements for i in s.indices}
         self.indices = {i: f"{prefix}.{i}" for i in indices if i in taken}
 
     def size(self, expr: Expr) -> Expr:
-        """An expression over sizes of the callee, over those of the caller."""
+        """An expression over sizes of the callee, over those of the b."""
         return simplify(substitute(expr, {}, self.sizes))
 
     def tensor(self, t: Tensor) -> Tensor:

@@ -49,7 +49,7 @@ _ARITHMETIC: dict[type[ast.operator], str] = {
     ast.BitOr: "bitor",
     ast.BitXor: "bitxor",
 }
-_COMPARISON: dict[type[ast.cmpop], str] = {
+COMPARISONS: dict[type[ast.cmpop], str] = {
     ast.Lt: "lt",
     ast.LtE: "le",
     ast.Gt: "gt",
@@ -177,11 +177,11 @@ def _read_comparison(node: ast.Compare, scope: Scope, depth: int) -> Value:
     span = scope.text.span(node)
     parts = []
     for op, left, right in zip(node.ops, operands, operands[1:], strict=False):
-        if type(op) not in _COMPARISON:
+        if type(op) not in COMPARISONS:
             raise Fault(
                 "semantic-expression", "'is' and 'in' have no meaning on elements", "use == or <, and combine with and/or"
             )
-        parts.append(binary(_COMPARISON[type(op)], left, right, span))
+        parts.append(binary(COMPARISONS[type(op)], left, right, span))
     return parts[0] if len(parts) == 1 else logical("and", tuple(parts), span)
 
 
@@ -266,6 +266,9 @@ def _read_subscript(node: ast.Subscript, scope: Scope, depth: int) -> Value:
 
 
 def _read_tensor(name: str, node: ast.Subscript, scope: Scope, depth: int, is_turned: bool = False) -> Value:
+    parts: dict[object, Value] = dict(enumerate(scope.components.get(name, ())))
+    if isinstance(node.slice, ast.Constant) and node.slice.value in parts:
+        return parts[node.slice.value]
     values = _read_subscripts(node.slice, scope, depth)
     version = scope.current.get(name) or scope.forward_version(name)
     if version is None:
@@ -281,8 +284,8 @@ def _read_tensor(name: str, node: ast.Subscript, scope: Scope, depth: int, is_tu
         return POISON
     subscripts = tuple(v.expr for v in (values[::-1] if is_turned else values))
     if not scope.is_padded:  # there, what is in front of a tensor is not its end
-        parts = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
-        from_end = [isinstance(p, ast.UnaryOp) and isinstance(p.operand, ast.Constant) for p in parts]
+        written = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
+        from_end = [isinstance(p, ast.UnaryOp) and isinstance(p.operand, ast.Constant) for p in written]
         subscripts = count_from_the_end(subscripts, from_end[::-1] if is_turned else from_end, version)
     return read_element(version, subscripts, name, node, scope).made_of(*values)
 

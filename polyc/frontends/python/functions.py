@@ -10,24 +10,14 @@ import numpy as np
 
 from polyc.diagnostics import Span, suggest_name
 from polyc.frontends.core.reductions import SELECTIONS
-from polyc.frontends.core.values import Fault, Value
+from polyc.frontends.core.values import LONG_NAMES, Fault, Value
 from polyc.frontends.python.operators import binary, combine, keep, logical, negate, select
 from polyc.frontends.python.values import POISON, call, common_type, convert, convert_weakly, float_type, make_literal, unify
 from polyc.ir.expr import Const
 from polyc.ir.halves import narrow, widen
-from polyc.ir.types import BOOL, C128, DTYPES, F32, F64, I64, DType
+from polyc.ir.types import BOOL, C128, DTYPES, F16, F32, F64, I64, DType
 
-TYPE_NAMES: dict[str, DType] = {
-    **DTYPES,
-    **{f"float{b}": DTYPES[f"f{b}"] for b in (16, 32, 64)},
-    "half": DTYPES["f16"],
-    "bfloat16": DTYPES["bf16"],
-    **{f"int{b}": DTYPES[f"i{b}"] for b in (8, 16, 32, 64)},
-    **{f"uint{b}": DTYPES[f"u{b}"] for b in (8, 16, 32, 64)},
-    "complex64": DTYPES["c64"],
-    "complex128": DTYPES["c128"],
-    "bool_": BOOL,
-}
+TYPE_NAMES: dict[str, DType] = {**DTYPES, **LONG_NAMES, "half": F16, "bool_": BOOL}
 """Element types by name, in annotations and as casts."""
 
 UNSUPPORTED_TYPES = frozenset("longdouble f128 float128 clongdouble c256 complex256".split())

@@ -151,7 +151,7 @@ def _assign(d: Definition, target: SyntaxTarget, result: Tensor | None, s: Synta
             d.tensors[result.name] = replace(d.tensors[result.name], shape=shape)
         else:
             d.add_tensor(version, result.dtype, result.rank, name, target.span, declared)
-            d.add(copy_tensor(result, d.tensors[version], target.span, {*d.sizes, *d.names}))
+            d.add(copy_tensor(result.name, d.tensors[version], target.span, {*d.sizes, *d.names}))
             d.made[version] = s.value.name
             result, shape = d.tensors[version], declared
     d.results.setdefault(result.name, CallResult(name, s.value.name, target.span))

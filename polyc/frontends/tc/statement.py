@@ -7,8 +7,8 @@ from polyc.frontends.core.values import Value
 from polyc.frontends.tc.definition import Definition
 from polyc.frontends.tc.scope import Scope, check_not_builtin
 from polyc.frontends.tc.syntax import LetSyntax, Name, SyntaxExpr, SyntaxStatement, SyntaxTarget, syntax_children
-from polyc.frontends.tc.values import build_subscript, build_value
-from polyc.frontends.tc.where import build_where, check_size, define_lets
+from polyc.frontends.tc.values import build_subscript
+from polyc.frontends.tc.where import build_sized, build_where, define_lets
 from polyc.ir.expr import Expr, Pad, Read, walk
 
 MONOIDS = {"+": "add", "*": "mul", "min": "min", "max": "max", "&&": "and", "||": "or"}
@@ -21,9 +21,8 @@ def read_sides(d: Definition, s: SyntaxStatement) -> tuple[Scope, tuple[Value, .
     scope.left = frozenset(left)
     define_lets(scope, s.where)
     lefts = [_build_left(scope, s, target) for target in s.targets]
-    built = [build_value(scope, value) for value in s.values]
-    values = tuple(v for v, e in zip(built, s.values, strict=True) if v is not None and check_size(d.reporter, v.expr, e))
-    has_all = len(values) == len(built)
+    values = tuple(v for v in [build_sized(scope, value) for value in s.values] if v is not None)
+    has_all = len(values) == len(s.values)
     where = build_where(scope, s.where, frozenset([*left, *reduced_indices(values, left)]) if has_all else None)
     targets = tuple(Target(t.name, e, t.span) for t, e in zip(s.targets, lefts, strict=True) if e is not None)
     if not has_all or len(targets) < len(lefts):
