@@ -19,8 +19,7 @@ from polyc.diagnostics import PolycError, Span
 from polyc.frontends.core.builder import Interval, ProgramBuilder, count_dimensions
 from polyc.frontends.core.values import Fault, Reported, Value
 from polyc.ir.expr import Call, Cast, Const, Expr, Index, Read, Size, int_const, reads, rewrite, substitute, walk
-from polyc.ir.program import Condition, Exists, Program, RangeClause, Return, Statement, Tensor, Where
-from polyc.ir.program import element_names as name_elements
+from polyc.ir.program import Program, RangeClause, Return, Statement, Tensor, map_expressions, statement_expressions
 from polyc.ir.simplify import simplify
 from polyc.ir.sizes import define_sizes
 from polyc.ir.types import DType
@@ -66,19 +65,22 @@ def _inline(b: ProgramBuilder, callee: Program, arguments: Mapping[str, Argument
         _check_argument(b, callee, callee.tensor(p), arguments[p])
     extents = {p: _find_intervals(b, arguments[p].version) for p in callee.parameters}
     before, taken = set(b.tensors), {*b.sizes, *(t.base for t in b.tensors.values())}
-    splice = _Splice(callee, f"{callee.name}.{b.n_calls}", _bind_sizes(b, callee, arguments, extents), taken)
+    prefix = f"{callee.name}.{b.n_calls}"
+    own = [t for t in callee.tensors if t.role not in ("input", "accumulated")]
+    versions = {t.name: f"{prefix}.{t.name}" for t in own}
+    names = _Names(prefix, taken, _bind_sizes(b, callee, arguments, extents), versions)
     for p in callee.parameters:
-        splice.names[p] = _fit_argument(b, callee, callee.tensor(p), arguments[p], extents[p], splice)
-    for t in callee.tensors:
-        if t.role not in ("input", "accumulated"):
-            b.tensors[splice.names[t.name]] = splice.tensor(t)
-    b.add(*(splice.statement(s) for s in callee.statements))
+        versions[p] = _fit_argument(b, callee, callee.tensor(p), arguments[p], extents[p], names)
+    for t in own:
+        shape = None if t.shape is None else tuple(names.size(e) for e in t.shape)
+        b.tensors[versions[t.name]] = replace(t, name=versions[t.name], shape=shape, role="temporary")
+    b.add(*names.rename(callee))
     if id(callee) not in b.callees:
         b.callees[id(callee)] = callee, infer_intervals(callee)
     results: list[Tensor] = []
     for r in callee.returns:
-        result = b.tensors[splice.names[r.version]]
-        intervals = [Interval(splice.size(i.lower), splice.size(i.extent)) for i in b.callees[id(callee)][1][r.version]]
+        result = b.tensors[versions[r.version]]
+        intervals = [Interval(names.size(i.lower), names.size(i.extent)) for i in b.callees[id(callee)][1][r.version]]
         if any(i.lower != int_const(0) for i in intervals):
             b.add_tensor(f"{result.name}.0", result.dtype, result.rank, result.base, span)
             copied = b.tensors[f"{result.name}.0"]
@@ -155,14 +157,7 @@ def infer_intervals(program: Program) -> dict[str, tuple[Interval, ...]]:
 
 
 def _all_reads(s: Statement) -> Iterable[Read]:
-    yield from reads(s.value)
-    for e in s.subscripts:
-        yield from reads(e)
-    if s.reduction is not None:
-        yield from reads(s.reduction.init)
-    for w in s.where:
-        if isinstance(w, Exists):
-            yield from reads(w.value)
+    return (r for e in statement_expressions(s) for r in reads(e))
 
 
 def _check_argument(b: ProgramBuilder, callee: Program, parameter: Tensor, argument: Argument) -> None:
@@ -240,17 +235,17 @@ def _bind_sizes(
 
 
 def _fit_argument(
-    b: ProgramBuilder, callee: Program, parameter: Tensor, argument: Argument, intervals: Sequence[Interval], splice: _Splice
+    b: ProgramBuilder, callee: Program, parameter: Tensor, argument: Argument, intervals: Sequence[Interval], names: _Names
 ) -> str:
     """The version that the parameter stands for: the argument's, or a copy where that has another origin, extent or type."""
-    shape = tuple(splice.size(e) for e in parameter.shape or ())
+    shape = tuple(names.size(e) for e in parameter.shape or ())
     origin = [i.lower for i in intervals]
     has_shape = shape == tuple(simplify(i.extent) for i in intervals) and all(low == int_const(0) for low in origin)
     if has_shape and b.tensors[argument.version].dtype == parameter.dtype:
         return argument.version
-    name, base = f"{splice.prefix}.{parameter.name}", f"{parameter.base} of {callee.name}"
+    name, base = f"{names.prefix}.{parameter.name}", f"{parameter.base} of {callee.name}"
     b.add_tensor(name, parameter.dtype, parameter.rank, base, argument.span, shape)
-    statement = copy_tensor(argument.version, b.tensors[name], argument.span, splice.taken, origin)
+    statement = copy_tensor(argument.version, b.tensors[name], argument.span, names.taken, origin)
     if argument.is_weak:
         statement = replace(statement, value=Cast(statement.value, parameter.dtype, argument.span))
     b.add(statement)
@@ -264,65 +259,42 @@ def find_free(name: str, taken: Collection[str]) -> str:
     return name
 
 
-class _Splice:
-    """Names of the callee as the caller's program has them."""
+@dataclass(frozen=True, slots=True)
+class _Names:
+    """What the callee's names are in the caller's program."""
 
-    def __init__(self, callee: Program, prefix: str, sizes: Mapping[str, Expr], taken: set[str]) -> None:
-        self.prefix = prefix
-        self.taken = taken
-        self.sizes = sizes
-        self.names = {t.name: f"{prefix}.{t.name}" for t in callee.tensors}
-        indices = {i for s in callee.statements for i in s.indices}
-        self.indices = {i: f"{prefix}.{i}" for i in indices if i in taken}
+    prefix: str
+    taken: Collection[str]
+    """Names of the caller that indices must not have."""
+    sizes: Mapping[str, Expr]
+    versions: dict[str, str]
 
     def size(self, expr: Expr) -> Expr:
-        """An expression over sizes of the callee, over those of the b."""
+        """An expression over sizes of the callee, over those of the caller."""
         return simplify(substitute(expr, {}, self.sizes))
 
-    def tensor(self, t: Tensor) -> Tensor:
-        shape = None if t.shape is None else tuple(self.size(e) for e in t.shape)
-        return replace(t, name=self.names[t.name], shape=shape, role="temporary")
-
-    def statement(self, s: Statement) -> Statement:
-        target = self.names[s.target]
-        subscripts = tuple(self._expr(e) for e in s.subscripts)
-        reduction = s.reduction
-        if reduction is not None:
-            old, new = s.element_names, name_elements(target, subscripts)
-            reduction = replace(reduction, init=self._expr(reduction.init, dict(zip(old, new, strict=True))))
-        return replace(
-            s,
-            target=target,
-            subscripts=subscripts,
-            indices=tuple(self.indices.get(i, i) for i in s.indices),
-            value=self._expr(s.value),
-            reduction=reduction,
-            where=tuple(self._clause(w) for w in s.where),
-        )
-
-    def _expr(self, expr: Expr, elements: Mapping[str, str] | None = None) -> Expr:
-        indices = self.indices if elements is None else {**self.indices, **elements}
-        if not any(isinstance(n, (Read, Index, Size)) for n in walk(expr)):
-            return expr
+    def rename(self, callee: Program) -> list[Statement]:
+        """The statements of the callee."""
+        own = {i: f"{self.prefix}.{i}" for s in callee.statements for i in s.indices if i in self.taken}
+        elements = ((f"{t.name}.d{d}", f"{self.versions[t.name]}.d{d}") for t in callee.tensors for d in range(t.rank))
+        indices = {**own, **dict(elements)}  # those of elements in initial values, too
 
         def rule(node: Expr) -> Expr | None:
             match node:
                 case Read():
-                    return replace(node, tensor=self.names[node.tensor])
+                    return replace(node, tensor=self.versions[node.tensor])
                 case Size():
                     return self.sizes[node.name]
                 case Index() if node.name in indices:
                     return replace(node, name=indices[node.name])
             return None
 
-        return rewrite(expr, rule)
+        def change(expr: Expr) -> Expr:
+            return rewrite(expr, rule) if any(isinstance(n, (Read, Index, Size)) for n in walk(expr)) else expr
 
-    def _clause(self, clause: Where) -> Where:
-        match clause:
-            case RangeClause():
-                index = self.indices.get(clause.index, clause.index)
-                return RangeClause(index, self._expr(clause.lower), self._expr(clause.upper), clause.span)
-            case Condition():
-                return Condition(self._expr(clause.condition), clause.span)
-            case Exists():
-                return Exists(self._expr(clause.value), clause.span)
+        def finish(s: Statement) -> Statement:
+            where = (replace(w, index=own.get(w.index, w.index)) if isinstance(w, RangeClause) else w for w in s.where)
+            renamed = tuple(own.get(i, i) for i in s.indices)
+            return replace(s, target=self.versions[s.target], indices=renamed, where=tuple(where))
+
+        return [finish(s) for s in map_expressions(callee, change).statements]

@@ -7,11 +7,11 @@ import ast
 from polyc.frontends.core.values import Fault, Value
 from polyc.frontends.python.expressions import COMPARISONS, inline_numbers, read_expression
 from polyc.frontends.python.operators import FLIPPED
-from polyc.frontends.python.scope import Clause, Clauses, Scope
+from polyc.frontends.python.scope import Clauses, Scope
 from polyc.frontends.python.syntax import call_name
 from polyc.frontends.python.values import POISON, require_integer
 from polyc.ir.expr import Call, Expr, Index, Pad, Read, index_names, int_const, walk
-from polyc.ir.program import Condition
+from polyc.ir.program import Condition, RangeClause
 from polyc.ir.simplify import simplify_int
 from polyc.records import dataclass, replace
 
@@ -50,7 +50,7 @@ class _Found:
     conditions: list[Condition]
 
 
-def _merge_bounds(found: _Found, outer: dict[str, Clause], scope: Scope) -> dict[str, Clause]:
+def _merge_bounds(found: _Found, outer: dict[str, RangeClause], scope: Scope) -> dict[str, RangeClause]:
     result = dict(outer)
     lower, upper = found.lower, found.upper
     related = {n.name for c in found.conditions for n in walk(c.condition) if isinstance(n, Index)}
@@ -69,7 +69,7 @@ def _merge_bounds(found: _Found, outer: dict[str, Clause], scope: Scope) -> dict
             message = f"the index {index} has a lower bound only"
             scope.report("semantic-range-open", message, node, f"give both: where(1 <= {index} < N)")
             continue
-        clause = Clause(index, low, high, scope.text.span(node))
+        clause = RangeClause(index, low, high, scope.text.span(node))
         if around is not None:
             low, high = _tighten("max", low, around.lower), _tighten("min", high, around.upper)
             clause = replace(clause, lower=low, upper=high)

@@ -277,7 +277,8 @@ def _check_ranges_used(inner: Clauses, outer: Clauses, statements: list[Statemen
     for index, clause in inner.ranges.items():
         if outer.ranges.get(index) is not clause and index not in used:
             help = "use the index inside, or drop the condition"
-            scope.report("semantic-unused-index", f"no statement of this block uses the index {index}", clause.span, help)
+            message = f"no statement of this block uses the index {index}"
+            scope.reporter.error("semantic-unused-index", message, clause.span, help)
     for condition in inner.conditions[len(outer.conditions) :]:
         names = index_names(condition.condition)
         if condition.span is not None and not any(names <= set(s.indices) for s in statements):

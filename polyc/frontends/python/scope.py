@@ -16,7 +16,6 @@ from polyc.frontends.core.values import Value
 from polyc.frontends.python.names import Index as IndexObject
 from polyc.frontends.python.signature import Number
 from polyc.frontends.python.source import FunctionText
-from polyc.ir.expr import Expr
 from polyc.ir.program import Condition, RangeClause
 from polyc.ir.types import I64, DType
 from polyc.records import dataclass
@@ -32,23 +31,10 @@ class Retyped(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Clause:
-    """A range of a where block, before it is attached to statements."""
-
-    index: str
-    lower: Expr
-    upper: Expr
-    span: Span
-
-    def as_range(self) -> RangeClause:
-        return RangeClause(self.index, self.lower, self.upper, self.span)
-
-
-@dataclass(frozen=True, slots=True)
 class Clauses:
     """What the where blocks around a statement say; each part belongs to the statements that use all its indices."""
 
-    ranges: dict[str, Clause] = field(default_factory=dict)
+    ranges: dict[str, RangeClause] = field(default_factory=dict)
     conditions: tuple[Condition, ...] = ()
 
 

@@ -143,7 +143,7 @@ def make_assignment(targets: list[Target], values: list[Value], op: str, clauses
     """Both sides of a statement, with what the blocks around it say of its indices."""
     left = tuple(dict.fromkeys(name for e in targets[0].subscripts for name in index_names(e)))
     indices = (*left, *reduced_indices(values, left))
-    where: list[Where] = [clauses.ranges[i].as_range() for i in indices if i in clauses.ranges]
+    where: list[Where] = [clauses.ranges[i] for i in indices if i in clauses.ranges]
     where += [c for c in clauses.conditions if set(index_names(c.condition)) <= set(indices)]
     return Assignment(tuple(targets), tuple(values), left, tuple(where), op, span)
 

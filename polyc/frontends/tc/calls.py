@@ -11,7 +11,7 @@ from polyc.frontends.core.values import Fault, Reported
 from polyc.frontends.tc.definition import Definition
 from polyc.frontends.tc.syntax import Apply, LetSyntax, Name, SyntaxDef, SyntaxExpr, SyntaxStatement, SyntaxTarget
 from polyc.frontends.tc.targets import check_targets
-from polyc.frontends.tc.types import is_narrower, spell_type
+from polyc.frontends.tc.types import TYPE_NAMES, is_narrower, spell_type
 from polyc.frontends.tc.values import build_value, known
 from polyc.ir.expr import Index, walk
 from polyc.ir.program import Program, Tensor
@@ -58,7 +58,7 @@ def check_call(d: Definition, s: SyntaxStatement) -> None:
 def _find_results(d: Definition, s: SyntaxStatement) -> tuple[Tensor, ...]:
     """The results of the call as versions of this definition."""
     value = s.value
-    if not isinstance(value, Apply):
+    if not isinstance(value, Apply) or value.is_operator or value.name in TYPE_NAMES:
         help = "write (Q, K) = project(X, W), or assign the tensors one by one"
         raise Fault("semantic-call", "only a call of another definition has several results", help, value.span)
     if value.name in d.names:

@@ -11,7 +11,7 @@ from polyc.frontends.core.values import Fault, Value
 from polyc.frontends.tc.definition import Definition
 from polyc.frontends.tc.scope import Let, Scope, check_not_builtin
 from polyc.frontends.tc.statement import read_sides
-from polyc.frontends.tc.syntax import Convert, Name, NamedValue, Number, SyntaxExpr, SyntaxMonoid, SyntaxStatement, Unary
+from polyc.frontends.tc.syntax import Apply, LetSyntax, Name, Number, SyntaxExpr, SyntaxMonoid, SyntaxStatement
 from polyc.frontends.tc.targets import check_targets, define_unknown
 from polyc.frontends.tc.types import TYPE_NAMES, convert, fits_type, is_narrower, spell_type
 from polyc.frontends.tc.where import build_sized
@@ -61,7 +61,7 @@ def _read_monoid(reporter: Reporter, monoid: SyntaxMonoid) -> Monoid:
         let = scope.lets.get(component.name)
         if let is None:
             message = f"{component.name} is a result of {monoid.name} and is never assigned"
-            reporter.error(_CODE, message, component.span, f"assign it: {component.name} = …")
+            reporter.error(_CODE, message, component.name_span, f"assign it: {component.name} = …")
         elif let.value is not None:
             span = next(p.value.span for p in monoid.parts if p.name == component.name)
             if is_narrower(dtype, let.value.dtype):
@@ -97,14 +97,14 @@ def _component_types(monoid: SyntaxMonoid) -> list[DType]:
     return list(dtypes.values())[:n]
 
 
-def _assign(scope: Scope, part: NamedValue, parameters: list[str], monoid: SyntaxMonoid) -> None:
+def _assign(scope: Scope, part: LetSyntax, parameters: list[str], monoid: SyntaxMonoid) -> None:
     """``name = value`` in the body: a name for an expression, as in a where clause."""
     reporter, name = scope.reporter, part.name
-    check_not_builtin(reporter, name, part.span)
+    check_not_builtin(reporter, name, part.name_span)
     if name in parameters or name in scope.lets:
         what = "a parameter" if name in parameters else "a name"
         message = f"{name} is already defined as {what} of {monoid.name}"
-        reporter.error("semantic-already-defined", message, part.span, "choose another name")
+        reporter.error("semantic-already-defined", message, part.name_span, "choose another name")
         return
     value = build_sized(scope, part.value)
     for node in walk(value.expr) if value is not None else ():
@@ -117,7 +117,7 @@ def _assign(scope: Scope, part: NamedValue, parameters: list[str], monoid: Synta
     scope.lets[name] = Let(value, None, False, True)
 
 
-def _identity(component: NamedValue, dtype: DType, monoid: SyntaxMonoid) -> Const:
+def _identity(component: LetSyntax, dtype: DType, monoid: SyntaxMonoid) -> Const:
     number = _number(component.value)
     span = component.value.span
     if number is None:
@@ -137,10 +137,10 @@ def _number(syntax: SyntaxExpr) -> float | int | None:
             return float(syntax.text) if syntax.is_float else int(syntax.text)
         case Name(name="inf"):
             return math.inf
-        case Unary(op="-", operand=operand):
+        case Apply("-", (operand,)):
             inner = _number(operand)
             return None if inner is None else -inner
-        case Convert(value=value):
+        case Apply(type_name, (value,)) if type_name in TYPE_NAMES:
             return _number(value)
     return None
 

@@ -13,6 +13,7 @@ from polyc.frontends.core.budget import find_excess
 from polyc.frontends.tc.build import build_syntax
 from polyc.frontends.tc.mistakes import LOOPS, guess_habit
 from polyc.frontends.tc.syntax import (
+    Apply,
     ConditionSyntax,
     ExistsSyntax,
     LetSyntax,
@@ -20,7 +21,6 @@ from polyc.frontends.tc.syntax import (
     SyntaxDef,
     SyntaxExpr,
     SyntaxStatement,
-    syntax_children,
 )
 from polyc.frontends.tc.types import TYPE_NAMES
 
@@ -87,7 +87,7 @@ def _check_height(definitions: tuple[SyntaxDef, ...]) -> None:
             message = f"an expression is more than {MAX_HEIGHT} operators deep"
             help = "split the statement: `T(i) = …`, then `O(i) = T(i) + …`"
             raise SyntaxErrorInSource(Diagnostic("syntax-nesting", message, node.span, help))
-        stack.extend((child, height + 1) for child in syntax_children(node))
+        stack.extend((child, height + 1) for child in (node.args if isinstance(node, Apply) else ()))
 
 
 _EXPRESSION_START = {"NUMBER", "NAME", "EXTENT", "LPAR", "TYPE", "MIN", "MAX", "MINUS", "NOT"}

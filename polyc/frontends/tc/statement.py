@@ -6,7 +6,7 @@ from polyc.frontends.core.builder import Assignment, Target, reduced_indices
 from polyc.frontends.core.values import Value
 from polyc.frontends.tc.definition import Definition
 from polyc.frontends.tc.scope import Scope, check_not_builtin
-from polyc.frontends.tc.syntax import LetSyntax, Name, SyntaxExpr, SyntaxStatement, SyntaxTarget, syntax_children
+from polyc.frontends.tc.syntax import LetSyntax, Name, SyntaxStatement, SyntaxTarget, walk_syntax
 from polyc.frontends.tc.values import build_subscript
 from polyc.frontends.tc.where import build_sized, build_where, define_lets
 from polyc.ir.expr import Expr, Pad, Read, walk
@@ -36,7 +36,8 @@ def _find_left_indices(scope: Scope, s: SyntaxStatement) -> tuple[str, ...]:
     lets = {clause.name for clause in s.where if isinstance(clause, LetSyntax)}
     for syntax in s.subscripts:
         if not isinstance(syntax, Name):
-            found = [n for n in _names(syntax) if n not in scope.sizes and n not in scope.tensors and n not in lets]
+            found = [n.name for n in walk_syntax(syntax) if isinstance(n, Name)]
+            found = [n for n in found if n not in scope.sizes and n not in scope.tensors and n not in lets]
             names.update(dict.fromkeys(n for n in found if n not in scope.definition_tensors))
             continue
         check_not_builtin(scope.reporter, syntax.name, syntax.span)
@@ -58,14 +59,3 @@ def _build_left(scope: Scope, s: SyntaxStatement, target: SyntaxTarget) -> tuple
             help = "say how they combine: +=! (or *=! min=! max=!)"
             scope.reporter.error("semantic-scatter", message, syntax.span, help)
     return tuple(subscripts)
-
-
-def _names(syntax: SyntaxExpr) -> list[str]:
-    found: list[str] = []
-    stack = [syntax]
-    while stack:
-        node = stack.pop()
-        if isinstance(node, Name):
-            found.append(node.name)
-        stack.extend(reversed(syntax_children(node)))
-    return found

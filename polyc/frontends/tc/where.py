@@ -6,7 +6,7 @@ from polyc.frontends.core.values import Value, measure_expr
 from polyc.frontends.tc.builtins import COMPARISONS, LOGICAL
 from polyc.frontends.tc.scope import Let, Scope, check_not_builtin
 from polyc.frontends.tc.subscripts import find_access, is_index_expression
-from polyc.frontends.tc.syntax import Binary, ClauseSyntax, ConditionSyntax, ExistsSyntax, LetSyntax, RangeSyntax, SyntaxExpr
+from polyc.frontends.tc.syntax import Apply, ClauseSyntax, ConditionSyntax, ExistsSyntax, LetSyntax, RangeSyntax, SyntaxExpr
 from polyc.frontends.tc.values import build_condition, build_subscript, build_value
 from polyc.ir.expr import Expr, Index, walk
 from polyc.ir.program import Condition, Exists, RangeClause, Where
@@ -70,7 +70,7 @@ def _build_bound(scope: Scope, syntax: SyntaxExpr) -> Expr | None:
         help = "the size of a loop must be known from the sizes alone: pass it as a size, or mask with ?:"
         scope.reporter.error("semantic-read-in-bound", _ACCESS, access.span, help)
         return None
-    if isinstance(syntax, Binary) and syntax.op in (*COMPARISONS, *LOGICAL):
+    if isinstance(syntax, Apply) and syntax.name in (*COMPARISONS, *LOGICAL):
         message = "a bound of a range is a number, and this is a condition"
         help = "clauses are separated by commas: where i in 0:N, i > 1"
         scope.reporter.error("type-not-integral", message, syntax.span, help)
