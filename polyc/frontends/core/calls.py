@@ -29,6 +29,23 @@ MAX_STATEMENTS = 2048
 """Statements that a program may have after calls are read in place: f that calls g twice, that calls h twice, doubles."""
 
 
+MAX_DEPTH = 64
+"""Calls inside each other."""
+
+
+def check_depth(n_callers: int, what: str = "operators") -> None:
+    """Raise `Fault` where a call would be nested too deeply."""
+    if n_callers >= MAX_DEPTH:
+        raise Fault("budget-calls", f"calls are nested more than {MAX_DEPTH} deep", f"call the inner {what} from one")
+
+
+def describe_recursion(chain: Sequence[str], what: str, example: str, span: Span | None = None) -> Fault:
+    """The fault of a definition that calls itself, through those of `chain`, which begins and ends with it."""
+    through = f": {' → '.join(chain)}" if len(chain) > 2 else ""
+    help = f"{what} are read in place, so that none can call itself; a recurrence is written {example}"
+    return Fault("semantic-recursion", f"{chain[-1]} calls itself{through}", help, span)
+
+
 @dataclass(frozen=True, slots=True)
 class Argument:
     """A tensor version of the caller that stands for a parameter, and the user's name of it."""

@@ -8,6 +8,7 @@ import types
 from collections.abc import Sequence
 
 from polyc.diagnostics import PolycError
+from polyc.frontends.core.calls import check_depth
 from polyc.frontends.core.values import Fault, Value
 from polyc.frontends.python.callees import find_function
 from polyc.frontends.python.expressions import read_expression
@@ -18,8 +19,6 @@ from polyc.frontends.python.syntax import is_division
 from polyc.frontends.python.values import POISON, make_literal
 from polyc.ir.expr import Index, Read
 
-MAX_DEPTH = 64
-"""Functions that call each other."""
 MAX_STATEMENTS = 4096
 """Statements of one call, those behind a branch counted for each way to them."""
 
@@ -40,8 +39,7 @@ def read_element_function(node: ast.Call, function: types.FunctionType, scope: S
     chain = [*scope.callers, scope.text]
     if any(other.function is text.function for other in chain if other.function is not None):
         raise Fault("semantic-recursion", f"{name} calls itself", "functions are read in place, so that none can call itself")
-    if len(chain) >= MAX_DEPTH:
-        raise Fault("budget-calls", f"calls are nested more than {MAX_DEPTH} deep", "call the inner functions from one")
+    check_depth(len(chain), "functions")
     values = _sort_arguments(node, text.definition, function, scope, depth)
     inner = scope.inside(text)
     inner.values, inner.element_function = values, name
@@ -62,12 +60,8 @@ def _sort_arguments(
     spec, name = definition.args, definition.name
     positional = [a.arg for a in (*spec.posonlyargs, *spec.args)]
     others = [a.arg for a in spec.kwonlyargs]
-    if (
-        spec.vararg
-        or spec.kwarg
-        or any(isinstance(a, ast.Starred) for a in node.args)
-        or any(k.arg is None for k in node.keywords)
-    ):
+    has_star = any(isinstance(a, ast.Starred) for a in node.args) or any(k.arg is None for k in node.keywords)
+    if spec.vararg or spec.kwarg or has_star:
         raise Fault(_CODE, f"arguments of {name} cannot be told one by one", "give each argument and parameter a name")
     if len(node.args) > len(positional):
         message = f"{name} takes {len(positional)} argument{'s' * (len(positional) != 1)}, not {len(node.args)}"

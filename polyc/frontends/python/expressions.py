@@ -95,7 +95,9 @@ def _read_node(node: ast.expr, scope: Scope, depth: int) -> Value:
         case ast.UnaryOp(ast.Not(), operand):
             return logical("not", (_read_boolean(operand, scope, depth),), span)
         case ast.UnaryOp(op, operand):
-            return _read_unary(op, read_expression(operand, scope, depth), span)
+            value = read_expression(operand, scope, depth)
+            is_minus = isinstance(op, ast.USub)
+            return negate(value, span) if is_minus else invert(value, span) if isinstance(op, ast.Invert) else keep(value)
         case ast.BoolOp(op, values):
             operands = tuple(_read_boolean(v, scope, depth) for v in values)
             return logical("and" if isinstance(op, ast.And) else "or", operands, span)
@@ -137,39 +139,21 @@ def _read_boolean(node: ast.expr, scope: Scope, depth: int) -> Value:
 
 
 def _read_shift(op: ast.LShift | ast.RShift, value: Value, count: Value, span: Span) -> Value:
-    """Shifts by a number: products, and quotients rounded down, which is what they are for negative numbers as well."""
+    """Shifts by a number are products, and quotients rounded down, which is what they are for negative numbers as well.
+
+    By numbers that differ from element to element, and by as many as there are bits and more, they give 0, or -1."""
     if value is POISON or count is POISON:
         return POISON
-    help = "multiply or divide by a power of two"
+    is_left, number, help = isinstance(op, ast.LShift), count.constant, "multiply or divide by a power of two"
     if not value.dtype.is_integer:
         raise Fault("semantic-expression", f"only integers are shifted, and this is {value.dtype}", help)
-    if count.constant is None:
-        return _shift_by_values(op, value, count, span)
-    if type(count.constant) is not int or count.constant < 0:
-        message = f"{value.dtype} is shifted by numbers from 0 on"
-        raise Fault("semantic-expression", message, help)
-    if count.constant >= (63 if value.weak else value.dtype.bits - int(value.dtype.is_signed)):
-        return _shift_by_values(op, value, count, span)
-    return binary(
-        "mul" if isinstance(op, ast.LShift) else "floordiv", value, make_literal(1 << count.constant, span).made_of(count), span
-    )
-
-
-def _shift_by_values(op: ast.LShift | ast.RShift, value: Value, count: Value, span: Span) -> Value:
-    """Shifts by numbers that differ from element to element; by as many as there are bits and more they give 0, or -1."""
+    if number is not None and (type(number) is not int or number < 0):
+        raise Fault("semantic-expression", f"{value.dtype} is shifted by numbers from 0 on", help)
+    if type(number) is int and number < (63 if value.weak else value.dtype.bits - int(value.dtype.is_signed)):
+        return binary("mul" if is_left else "floordiv", value, make_literal(1 << number, span).made_of(count), span)
     if not count.dtype.is_integer:
         raise Fault("semantic-expression", f"shifts are by integers, and this is {count.dtype}", "cast it with i32(...)")
-    return binary("shl" if isinstance(op, ast.LShift) else "shr", value, count, span)
-
-
-def _read_unary(op: ast.unaryop, value: Value, span: object) -> Value:
-    match op:
-        case ast.USub():
-            return negate(value, span)  # type: ignore[arg-type]
-        case ast.Invert():
-            return invert(value, span)  # type: ignore[arg-type]
-        case _:
-            return keep(value)
+    return binary("shl" if is_left else "shr", value, count, span)
 
 
 def _read_comparison(node: ast.Compare, scope: Scope, depth: int) -> Value:

@@ -14,6 +14,7 @@ from polyc.frontends.python.names import UserMonoid
 from polyc.frontends.python.scope import Clauses, Scope
 from polyc.frontends.python.source import load_function
 from polyc.frontends.python.statements import make_assignment, read_target, target_name
+from polyc.frontends.python.syntax import positional
 from polyc.frontends.python.values import POISON, convert, make_literal
 from polyc.ir.expr import Const, Expr, Index, Read, Size, walk
 from polyc.ir.program import Monoid
@@ -42,7 +43,7 @@ def read_combination(node: ast.Assign, monoid: UserMonoid, clauses: Clauses, sco
     targets = [t for t in (read_target(left, scope) for left in lefts) if t is not None]
     try:
         n = len(monoid.identity)
-        if node.value.keywords or len(node.value.args) != n or any(isinstance(a, ast.Starred) for a in node.value.args):
+        if len(positional(node.value)) != n:
             message = f"{monoid.name} combines {n} value{'s' * (n > 1)}, and {len(node.value.args)} are given"
             raise Fault(_CODE, message, f"give one expression for each component of {monoid.name}")
         if len(lefts) != n:

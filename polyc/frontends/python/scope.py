@@ -74,7 +74,7 @@ class Scope(ProgramBuilder):
     callers: tuple[FunctionText, ...] = ()
     """Functions that call this one, outermost first."""
     callee_programs: dict[Any, Any] = field(default_factory=dict)
-    """What was read of called functions (`ReadCallee`), by function, element types and constants."""
+    """What was read of called functions (`ReadResult`), by function, element types and constants."""
     rounds: int = 0
     """Bodies of loops unrolled so far."""
     loop_names: set[str] = field(default_factory=set)

@@ -195,10 +195,9 @@ def _read_constants(text: FunctionText, given: dict[str, object], report: Report
             report(Diagnostic("semantic-constant", message, span, "use an int, a float or a bool; arrays go before the *"))
         result.append(Constant(name, number, span))
     for name in given:
-        place = text.span(text.definition)
         names = ", ".join(a.arg for a in arguments.kwonlyargs) or "none"
         message = f"{text.definition.name} has no compile-time constant {name!r}"
-        header = Span(place.source, place.start, place.start + 3)
+        header = text.start(text.definition, "def")
         report(Diagnostic("semantic-constant", message, header, f"its keyword-only parameters are: {names}"))
     return tuple(result)
 

@@ -9,8 +9,8 @@ from polyc.frontends.core.builder import CallResult, Version
 from polyc.frontends.core.calls import Argument, add_scalar, call, copy_tensor
 from polyc.frontends.core.values import Fault, Reported
 from polyc.frontends.tc.definition import Definition
+from polyc.frontends.tc.statement import check_targets
 from polyc.frontends.tc.syntax import Apply, LetSyntax, Name, SyntaxDef, SyntaxExpr, SyntaxStatement, SyntaxTarget
-from polyc.frontends.tc.targets import check_targets
 from polyc.frontends.tc.types import TYPE_NAMES, is_narrower, spell_type
 from polyc.frontends.tc.values import build_value, known
 from polyc.ir.expr import Index, walk

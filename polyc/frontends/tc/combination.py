@@ -10,9 +10,8 @@ from polyc.frontends.core.reports import Reporter
 from polyc.frontends.core.values import Fault, Value
 from polyc.frontends.tc.definition import Definition
 from polyc.frontends.tc.scope import Let, Scope, check_not_builtin
-from polyc.frontends.tc.statement import read_sides
+from polyc.frontends.tc.statement import check_targets, define_unknown, read_sides
 from polyc.frontends.tc.syntax import Apply, LetSyntax, Name, Number, SyntaxExpr, SyntaxMonoid, SyntaxStatement
-from polyc.frontends.tc.targets import check_targets, define_unknown
 from polyc.frontends.tc.types import TYPE_NAMES, convert, fits_type, is_narrower, spell_type
 from polyc.frontends.tc.where import build_sized
 from polyc.frontends.tc.wording import narrowing

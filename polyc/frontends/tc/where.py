@@ -105,7 +105,7 @@ def _build_clause(scope: Scope, clause: ClauseSyntax, indices: frozenset[str] | 
                 )
                 scope.reporter.error("semantic-own-bound", message, node.span or clause.span, help)
             for node in strangers(lower, upper, known=scope.left | ranged):
-                scope.report_undefined(node.name, node.span or clause.span)
+                scope.reporter.report(scope.undefined(node.name, node.span or clause.span), clause.span)
             return RangeClause(clause.index, lower, upper, clause.span)
         case ConditionSyntax():
             access = find_access(scope, clause.value)
@@ -117,7 +117,7 @@ def _build_clause(scope: Scope, clause: ClauseSyntax, indices: frozenset[str] | 
             if condition is None:
                 return None
             for node in strangers(condition.expr) if indices is not None else ():
-                scope.report_undefined(node.name, node.span or clause.span)
+                scope.reporter.report(scope.undefined(node.name, node.span or clause.span), clause.span)
             return Condition(condition.expr, clause.span)
         case ExistsSyntax():
             value = build_sized(scope, clause.value)
