@@ -45,8 +45,9 @@ def moments(a: Any, b: Any) -> Any:
 
 @polyc.monoid(identity=(-np.inf, 9223372036854775807))
 def first_greatest(a: Any, b: Any) -> Any:
-    is_left = a[0] > b[0] or (a[0] == b[0] and a[1] < b[1])
-    return a[0] if is_left else b[0], a[1] if is_left else b[1]
+    if a[0] > b[0] or (a[0] == b[0] and a[1] < b[1]):
+        return a
+    return b
 
 
 multiply_modulo = None
