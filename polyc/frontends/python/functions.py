@@ -77,7 +77,8 @@ _FOLD_MATH: dict[str, Callable[[float], float]] = {
 }
 
 
-def _unary_float(op: str, x: Value, span: Span | None) -> Value:
+def unary_float(op: str, x: Value, span: Span | None) -> Value:
+    """A floating-point function of one operand, by its operator; of a literal it is computed at once."""
     if x.constant is not None and op in _FOLD_MATH:
         try:
             with np.errstate(all="ignore"):
@@ -90,7 +91,7 @@ def _unary_float(op: str, x: Value, span: Span | None) -> Value:
 
 def _rounding(op: str, x: Value, span: Span | None) -> Value:
     return (
-        _unary_float(op, x, span) if x.dtype.is_float or x.dtype.is_complex else x
+        unary_float(op, x, span) if x.dtype.is_float or x.dtype.is_complex else x
     )  # integers are what they are, as in NumPy 2
 
 
@@ -216,9 +217,9 @@ _UNARY: dict[str, Callable[[Value, Span | None], Value]] = {
     "bitwise_not": invert,
 }
 
-_FUNCTIONS: dict[str, tuple[int, Callable[..., Value]]] = {
+FUNCTIONS: dict[str, tuple[int, Callable[..., Value]]] = {
     **{name: (1, f) for name, f in _UNARY.items()},
-    **{name: (1, partial(_unary_float, op)) for name, op in _FLOAT_1.items()},
+    **{name: (1, partial(unary_float, op)) for name, op in _FLOAT_1.items()},
     **{name: (1, partial(_rounding, op)) for name, op in _ROUNDING.items()},
     **{name: (2, partial(binary, op)) for name, op in _BINARY.items()},
     **{name: (2, lambda x, y, s, op=op: _float_all(op, (x, y), s)) for name, op in _FLOAT_2.items()},
@@ -233,9 +234,9 @@ _FUNCTIONS: dict[str, tuple[int, Callable[..., Value]]] = {
     "clip": (3, lambda x, low, high, s: binary("min", binary("max", x, low, s), high, s)),
     "where": (3, _where),
 }
-"""Functions by name, with the number of their arguments."""
+"""Functions by name: the number of their arguments, and what they give for these and a place."""
 
-KNOWN = sorted({*_FUNCTIONS, *CAST_NAMES, *REDUCERS, *SELECTIONS, "pad", "len"} - {"math.remainder"})
+KNOWN = sorted({*FUNCTIONS, *CAST_NAMES, *REDUCERS, *SELECTIONS, "pad", "len"} - {"math.remainder"})
 
 
 def cast(x: Value, dtype: DType, span: Span | None) -> Value:
@@ -261,7 +262,7 @@ def apply_function(module: str | None, name: str, args: tuple[Value, ...], span:
         raise Fault("unsupported-type", f"the element type {name} is not supported", f"use one of {', '.join(DTYPES)}")
     if name == "complex" and len(args) == 1:
         return cast(args[0], C128, span)
-    found = _FUNCTIONS.get(f"{module}.{name}") or _FUNCTIONS.get(name)
+    found = FUNCTIONS.get(f"{module}.{name}") or FUNCTIONS.get(name)
     if found is not None:
         return found[1](*_expect(name, args, found[0]), span)
     if name in ("max", "min") and len(args) > 1:
