@@ -45,8 +45,9 @@ def moments(a: Any, b: Any) -> Any:
 
 @polyc.monoid(identity=(-np.inf, 9223372036854775807))
 def first_greatest(a: Any, b: Any) -> Any:
-    is_left = a[0] > b[0] or (a[0] == b[0] and a[1] < b[1])
-    return a[0] if is_left else b[0], a[1] if is_left else b[1]
+    if a[0] > b[0] or (a[0] == b[0] and a[1] < b[1]):
+        return a
+    return b
 
 
 multiply_modulo = None
@@ -263,7 +264,7 @@ ERRORS: dict[str, tuple[str, str]] = {
     "p[i] = bad_name(x[i, j])": ("semantic-monoid", "has no value in bad_name"),
     "p[i] = bad_type(int(x[i, j]))": ("type-monoid", "gives f64 for a component that is i64"),
     "p[i] = bad_count(x[i, j])": ("semantic-monoid", "returns 2 values"),
-    "p[i] = bad_body(x[i, j])": ("semantic-monoid", "assigns names and returns"),
+    "p[i] = bad_body(x[i, j])": ("semantic-element-function", "cannot be read as a function of elements: it says 'for"),
     "p[i] = bad_parameters(x[i, j])": ("semantic-monoid", "takes 3 parameters"),
     "p[i] = bad_identity(int(x[i, j]))": ("type-monoid", "the identity of bad_identity is -inf"),
 }
@@ -291,9 +292,9 @@ def bad_count(a: Any, b: Any) -> Any:
 
 @polyc.monoid(identity=0)
 def bad_body(a: Any, b: Any) -> Any:
-    if a > b:
-        return a
-    return b
+    for _ in range(2):
+        a = a + b
+    return a
 
 
 @polyc.monoid(identity=0)

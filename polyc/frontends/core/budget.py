@@ -13,19 +13,15 @@ MAX_DIMENSIONS = 64
 """NumPy's arrays have no more."""
 
 
-def find_excess(name: str, places: Sequence[Span | None]) -> Diagnostic | None:
+def find_excess(name: str, places: Sequence[Span | None]) -> list[Diagnostic]:
     """``budget-statements`` at the first statement that is too many, for the places of all statements of the definition."""
-    if len(places) <= MAX_STATEMENTS:
-        return None
     message = f"{name} has {len(places)} statements; the limit is {MAX_STATEMENTS}"
     help = "let an index stand for statements that differ in a number (T(k, i) = …), or compile the parts apart"
-    return Diagnostic("budget-statements", message, places[MAX_STATEMENTS], help)
+    return [Diagnostic("budget-statements", message, place, help) for place in places[MAX_STATEMENTS : MAX_STATEMENTS + 1]]
 
 
-def find_excess_rank(program: Program) -> Diagnostic | None:
+def find_excess_rank(program: Program) -> list[Diagnostic]:
     """``budget-dimensions`` at the first tensor with too many dimensions."""
-    for tensor in program.tensors:
-        if tensor.rank > MAX_DIMENSIONS:
-            message = f"{tensor.base} has {tensor.rank} dimensions; the limit is {MAX_DIMENSIONS}"
-            return Diagnostic("budget-dimensions", message, tensor.span, "join dimensions that are always walked together")
-    return None
+    message, help = "{} has {} dimensions; the limit is {}", "join dimensions that are always walked together"
+    bad = [t for t in program.tensors if t.rank > MAX_DIMENSIONS][:1]
+    return [Diagnostic("budget-dimensions", message.format(t.base, t.rank, MAX_DIMENSIONS), t.span, help) for t in bad]

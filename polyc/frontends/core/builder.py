@@ -26,12 +26,11 @@ class Notation:
     spell: Callable[[DType], str]
     convert: Callable[[Value, DType], Expr]
     """A value as an expression of that type; that it fits is checked before."""
-    words: Mapping[str, tuple[str, str]]
-    """Message and way out by the name of the law, with places for what a message names: ``{name}``, ``{wanted}``, …."""
+    words: Mapping[str, str]
+    """Messages and ways out that differ between notations, with places for what they name: ``{name}``, ``{rank}``, …."""
 
-    def fault(self, code: str, law: str, span: Span | None = None, **named: object) -> Fault:
-        message, help = self.words[law]
-        return Fault(code, message.format(**named), help.format(**named), span)
+    def say(self, key: str, **named: object) -> str:
+        return self.words[key].format(**named)
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,11 +189,13 @@ class ProgramBuilder:
             return False
         rank, found = previous.rank or 0, len(draft.subscripts)
         if rank != found:
-            ranks = {"rank": count_dimensions(rank), "found": count_dimensions(found)}
-            raise self.notation.fault("semantic-rank", "part-rank", target.span, name=target.name, **ranks)
+            ranks = {"name": target.name, "rank": count_dimensions(rank), "found": count_dimensions(found)}
+            message, help = self.notation.say("part-rank", **ranks), self.notation.say("part-rank-help", **ranks)
+            raise Fault("semantic-rank", message, help, target.span)
         if previous.name in self.intervals:
             if is_made:
-                raise self.notation.fault("semantic-call-part", "part-of-result", target.span, name=target.name)
+                message = f"{target.name} is the result of a call, which has assigned all of it"
+                raise Fault("semantic-call-part", message, self.notation.say("part-of-result", name=target.name), target.span)
             message = f"{target.name} is given to a call above, and this assigns another part of it"
             raise Fault("semantic-call-part", message, f"assign all parts of {target.name} above the call", target.span)
         return True
@@ -224,6 +225,11 @@ class ProgramBuilder:
         return version
 
     # -- the program
+    def add_parameter(self, tensor: Tensor, is_weak: bool = False) -> None:
+        name = tensor.name
+        self.tensors[name] = tensor
+        self.current[name] = Version(name, tensor.dtype, tensor.rank, is_weak, tensor.shape, True, tensor.span)
+
     def build(self, name: str, parameters: Collection[str], returns: tuple[Return, ...], source: Source | None) -> Program:
         """All of it, with the versions that are returned as outputs."""
         last = {r.version for r in returns}

@@ -19,8 +19,7 @@ from polyc.diagnostics import PolycError, Span
 from polyc.frontends.core.builder import Interval, ProgramBuilder, count_dimensions
 from polyc.frontends.core.values import Fault, Reported, Value
 from polyc.ir.expr import Call, Cast, Const, Expr, Index, Read, Size, int_const, reads, rewrite, substitute, walk
-from polyc.ir.program import Condition, Exists, Program, RangeClause, Return, Statement, Tensor, Where
-from polyc.ir.program import element_names as name_elements
+from polyc.ir.program import Program, RangeClause, Return, Statement, Tensor, map_expressions, statement_expressions
 from polyc.ir.simplify import simplify
 from polyc.ir.sizes import define_sizes
 from polyc.ir.types import DType
@@ -28,6 +27,23 @@ from polyc.records import dataclass, replace
 
 MAX_STATEMENTS = 2048
 """Statements that a program may have after calls are read in place: f that calls g twice, that calls h twice, doubles."""
+
+
+MAX_DEPTH = 64
+"""Calls inside each other."""
+
+
+def check_depth(n_callers: int, what: str = "operators") -> None:
+    """Raise `Fault` where a call would be nested too deeply."""
+    if n_callers >= MAX_DEPTH:
+        raise Fault("budget-calls", f"calls are nested more than {MAX_DEPTH} deep", f"call the inner {what} from one")
+
+
+def describe_recursion(chain: Sequence[str], what: str, example: str, span: Span | None = None) -> Fault:
+    """The fault of a definition that calls itself, through those of `chain`, which begins and ends with it."""
+    through = f": {' → '.join(chain)}" if len(chain) > 2 else ""
+    help = f"{what} are read in place, so that none can call itself; a recurrence is written {example}"
+    return Fault("semantic-recursion", f"{chain[-1]} calls itself{through}", help, span)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +58,7 @@ class Argument:
 
 
 def call(b: ProgramBuilder, callee: Program, arguments: Mapping[str, Argument], span: Span) -> tuple[Tensor, ...]:
-    """Add the statements of `callee` for `arguments` (by parameter); its results as versions of the caller.
+    """Add the statements of `callee` for `arguments` (by parameter); its results as versions of the b.
 
     Raises `Fault` where the arguments do not fit; `Reported` where an error stands in the caller's statements, or where ranges
     of these, or of the callee, cannot be inferred."""
@@ -63,41 +79,33 @@ def _inline(b: ProgramBuilder, callee: Program, arguments: Mapping[str, Argument
         message = f"{callee.name} adds to what its result {accumulated.name} holds before, and a call has no such array"
         raise Fault("semantic-call", message, f"let {callee.name} set the starting value of {accumulated.name} itself")
     for p in callee.parameters:
-        _check_argument(callee, callee.tensor(p), arguments[p], b)
-    extents = {p: _find_intervals(arguments[p].version, b) for p in callee.parameters}
-    sizes = _bind_sizes(callee, arguments, extents, b)
+        _check_argument(b, callee, callee.tensor(p), arguments[p])
+    extents = {p: _find_intervals(b, arguments[p].version) for p in callee.parameters}
+    before, taken = set(b.tensors), {*b.sizes, *(t.base for t in b.tensors.values())}
     prefix = f"{callee.name}.{b.n_calls}"
-    splice = _Splice(callee, prefix, sizes, {*b.sizes, *(t.base for t in b.tensors.values())})
-    copies = [
-        _copy_argument(callee, callee.tensor(p), arguments[p], extents[p], splice)
-        for p in callee.parameters
-        if not _fits(callee.tensor(p), arguments[p], extents[p], sizes, b)
-    ]
-    names = {t.name: f"{prefix}.{t.name}" for t in callee.tensors if t.role not in ("input", "accumulated")}
-    names |= {p: arguments[p].version for p in callee.parameters} | {t.base_parameter: t.tensor.name for t in copies}
-    splice.names = names
-    tensors = [c.tensor for c in copies]
-    tensors += [splice.tensor(t) for t in callee.tensors if t.role not in ("input", "accumulated")]
-    statements = [c.statement for c in copies] + [splice.statement(s) for s in callee.statements]
-    results: list[Tensor] = []
+    own = [t for t in callee.tensors if t.role not in ("input", "accumulated")]
+    versions = {t.name: f"{prefix}.{t.name}" for t in own}
+    names = _Names(prefix, taken, _bind_sizes(b, callee, arguments, extents), versions)
+    for p in callee.parameters:
+        versions[p] = _fit_argument(b, callee, callee.tensor(p), arguments[p], extents[p], names)
+    for t in own:
+        shape = None if t.shape is None else tuple(names.size(e) for e in t.shape)
+        b.tensors[versions[t.name]] = replace(t, name=versions[t.name], shape=shape, role="temporary")
+    b.add(*names.rename(callee))
     if id(callee) not in b.callees:
         b.callees[id(callee)] = callee, infer_intervals(callee)
-    inferred = b.callees[id(callee)][1]
-    by_name = {t.name: t for t in tensors}
+    results: list[Tensor] = []
     for r in callee.returns:
-        result = by_name[names[r.version]]
-        intervals = tuple(Interval(splice.size(i.lower), splice.size(i.extent)) for i in inferred[r.version])
+        result = b.tensors[versions[r.version]]
+        intervals = [Interval(names.size(i.lower), names.size(i.extent)) for i in b.callees[id(callee)][1][r.version]]
         if any(i.lower != int_const(0) for i in intervals):
-            origin = tuple(i.lower for i in intervals)
-            copied = Tensor(f"{result.name}.0", result.dtype, result.rank, None, "temporary", result.base, span)
-            statements.append(_copy(copied, result.name, origin, span, splice.taken))
-            tensors.append(copied)
+            b.add_tensor(f"{result.name}.0", result.dtype, result.rank, result.base, span)
+            copied = b.tensors[f"{result.name}.0"]
+            b.add(copy_tensor(result.name, copied, span, taken, [i.lower for i in intervals]))
             result = copied
         b.intervals[result.name] = tuple(Interval(int_const(0), i.extent) for i in intervals)
         results.append(result)
-    b.tensors |= {t.name: t for t in tensors}
-    b.made |= {t.name: callee.name for t in tensors}
-    b.add(*statements)
+    b.made |= {name: callee.name for name in b.tensors if name not in before}
     return tuple(results)
 
 
@@ -108,9 +116,17 @@ def add_scalar(b: ProgramBuilder, version: str, base: str, dtype: DType, value: 
     return Argument(version, "the argument", span, value.weak and value.dtype == dtype)
 
 
-def copy_tensor(source: Tensor, target: Tensor, span: Span, taken: Collection[str]) -> Statement:
-    """``target[i, …] = source[i, …]`` for a tensor that starts at 0, with indices that have no name of `taken`."""
-    return _copy(target, source.name, (int_const(0),) * source.rank, span, taken)
+def copy_tensor(
+    source: str, target: Tensor, span: Span, taken: Collection[str], origin: Sequence[Expr] | None = None
+) -> Statement:
+    """``target[i, …] = source[i + origin, …]``, with indices that have no name of `taken`."""
+    indices = tuple(Index(find_free(f"i{d}", taken)) for d in range(target.rank))
+    places = tuple(
+        i if low == int_const(0) else simplify(Call("add", (i, low)))
+        for i, low in zip(indices, origin or [int_const(0)] * target.rank, strict=True)
+    )
+    names = tuple(i.name for i in indices)
+    return Statement("", target.name, indices, names, Read(source, places, span), None, (), span)
 
 
 def drop_unused_calls(b: ProgramBuilder, program: Program) -> Program:
@@ -158,42 +174,34 @@ def infer_intervals(program: Program) -> dict[str, tuple[Interval, ...]]:
 
 
 def _all_reads(s: Statement) -> Iterable[Read]:
-    yield from reads(s.value)
-    for e in s.subscripts:
-        yield from reads(e)
-    if s.reduction is not None:
-        yield from reads(s.reduction.init)
-    for w in s.where:
-        if isinstance(w, Exists):
-            yield from reads(w.value)
+    return (r for e in statement_expressions(s) for r in reads(e))
 
 
-def _check_argument(callee: Program, parameter: Tensor, argument: Argument, caller: ProgramBuilder) -> None:
-    given = caller.tensors[argument.version]
+def _check_argument(b: ProgramBuilder, callee: Program, parameter: Tensor, argument: Argument) -> None:
+    given = b.tensors[argument.version]
     if given.rank != parameter.rank:
         wanted, found = count_dimensions(parameter.rank), count_dimensions(given.rank)
         message = f"{parameter.base} of {callee.name} has {wanted}, and {argument.shown} has {found}"
         help = "give a tensor with one dimension for each, or read the elements that are meant into one first"
         raise Fault("semantic-rank", message, help, argument.span)
     if given.dtype != parameter.dtype and not argument.is_weak:
-        wanted, found = caller.notation.spell(parameter.dtype), caller.notation.spell(given.dtype)
+        wanted, found = b.notation.spell(parameter.dtype), b.notation.spell(given.dtype)
         message = f"{parameter.base} of {callee.name} is {wanted}, and {argument.shown} is {found}"
         raise Fault("type-call", message, f"cast it first, in a tensor of its own: {wanted}(…)", argument.span)
 
 
-def _find_intervals(version: str, caller: ProgramBuilder) -> tuple[Interval, ...]:
+def _find_intervals(b: ProgramBuilder, version: str) -> tuple[Interval, ...]:
     """Where a version of the caller starts and how far it extends: declared, known from an earlier call, or inferred now."""
-    tensor = caller.tensors[version]
+    tensor = b.tensors[version]
     if tensor.shape is not None:
         return tuple(Interval(int_const(0), e) for e in tensor.shape)
-    if version not in caller.intervals:
-        caller.intervals |= infer_intervals(_slice_program(version, caller))
-    return caller.intervals[version]
+    if version not in b.intervals:
+        b.intervals |= infer_intervals(_slice_program(b, version))
+    return b.intervals[version]
 
 
-def _slice_program(version: str, caller: ProgramBuilder) -> Program:
+def _slice_program(b: ProgramBuilder, version: str) -> Program:
     """The statements that `version` needs, from tensors whose shapes are known on."""
-    writers = caller.writers
     inputs: dict[str, Tensor] = {}
     inside: dict[str, Tensor] = {}
     stack = [version]
@@ -201,21 +209,21 @@ def _slice_program(version: str, caller: ProgramBuilder) -> Program:
         name = stack.pop()
         if name in inputs or name in inside:
             continue
-        tensor = caller.tensors[name]
-        known = caller.intervals.get(name)
+        tensor = b.tensors[name]
+        known = b.intervals.get(name)
         is_based = known is not None and all(i.lower == int_const(0) for i in known)
-        if name not in writers and tensor.role not in ("input", "accumulated"):
+        if name not in b.writers and tensor.role not in ("input", "accumulated"):
             raise Reported
         if tensor.role in ("input", "accumulated") or (is_based and name != version):
             shape = tensor.shape if known is None else tuple(i.extent for i in known)
             inputs[name] = replace(tensor, role="input", shape=shape)
             continue
         inside[name] = replace(tensor, role="output" if name == version else "temporary")
-        stack += [r.tensor for s in writers[name] for r in _all_reads(s)]
-    chosen = [s for s in caller.statements if s.target in inside]
+        stack += [r.tensor for s in b.writers[name] for r in _all_reads(s)]
+    chosen = [s for s in b.statements if s.target in inside]
     return Program(
         name="call",
-        sizes=tuple(caller.sizes),
+        sizes=tuple(b.sizes),
         tensors=(*inputs.values(), *inside.values()),
         parameters=tuple(inputs),
         returns=(Return(version, version),),
@@ -224,11 +232,11 @@ def _slice_program(version: str, caller: ProgramBuilder) -> Program:
 
 
 def _bind_sizes(
-    callee: Program, arguments: Mapping[str, Argument], extents: Mapping[str, tuple[Interval, ...]], caller: ProgramBuilder
+    b: ProgramBuilder, callee: Program, arguments: Mapping[str, Argument], extents: Mapping[str, tuple[Interval, ...]]
 ) -> dict[str, Expr]:
     """The extent that each size symbol of the callee stands for; declared ones before inferred ones."""
     sizes: dict[str, Expr] = {}
-    is_declared = {p: caller.tensors[arguments[p].version].shape is not None for p in callee.parameters}
+    is_declared = {p: b.tensors[arguments[p].version].shape is not None for p in callee.parameters}
     for p in sorted(callee.parameters, key=lambda p: not is_declared[p]):
         for extent, interval in zip(callee.tensor(p).shape or (), extents[p], strict=True):
             if isinstance(extent, Size):
@@ -243,47 +251,22 @@ def _bind_sizes(
     return sizes
 
 
-def _fits(
-    parameter: Tensor, argument: Argument, intervals: Sequence[Interval], sizes: Mapping[str, Expr], caller: ProgramBuilder
-) -> bool:
-    """Whether a tensor can be read as the parameter as it stands: no other origin, extent or element type."""
-    if caller.tensors[argument.version].dtype != parameter.dtype:
-        return False
-    for extent, interval in zip(parameter.shape or (), intervals, strict=True):
-        if interval.lower != int_const(0):
-            return False
-        if simplify(substitute(extent, {}, sizes)) != simplify(interval.extent):
-            return False
-    return True
-
-
-@dataclass(frozen=True, slots=True)
-class _Copied:
-    base_parameter: str
-    tensor: Tensor
-    statement: Statement
-
-
-def _copy_argument(
-    callee: Program, parameter: Tensor, argument: Argument, intervals: Sequence[Interval], splice: _Splice
-) -> _Copied:
-    shape = tuple(splice.size(e) for e in parameter.shape or ())
-    base = f"{parameter.base} of {callee.name}"
-    name = f"{splice.prefix}.{parameter.name}"
-    tensor = Tensor(name, parameter.dtype, parameter.rank, shape, "temporary", base, argument.span)
-    statement = _copy(tensor, argument.version, [i.lower for i in intervals], argument.span, splice.taken)
+def _fit_argument(
+    b: ProgramBuilder, callee: Program, parameter: Tensor, argument: Argument, intervals: Sequence[Interval], names: _Names
+) -> str:
+    """The version that the parameter stands for: the argument's, or a copy where that has another origin, extent or type."""
+    shape = tuple(names.size(e) for e in parameter.shape or ())
+    origin = [i.lower for i in intervals]
+    has_shape = shape == tuple(simplify(i.extent) for i in intervals) and all(low == int_const(0) for low in origin)
+    if has_shape and b.tensors[argument.version].dtype == parameter.dtype:
+        return argument.version
+    name, base = f"{names.prefix}.{parameter.name}", f"{parameter.base} of {callee.name}"
+    b.add_tensor(name, parameter.dtype, parameter.rank, base, argument.span, shape)
+    statement = copy_tensor(argument.version, b.tensors[name], argument.span, names.taken, origin)
     if argument.is_weak:
         statement = replace(statement, value=Cast(statement.value, parameter.dtype, argument.span))
-    return _Copied(parameter.name, tensor, statement)
-
-
-def _copy(target: Tensor, source: str, origin: Sequence[Expr], span: Span, taken: Collection[str]) -> Statement:
-    indices = tuple(Index(find_free(f"i{d}", taken)) for d in range(target.rank))
-    places = tuple(
-        i if low == int_const(0) else simplify(Call("add", (i, low))) for i, low in zip(indices, origin, strict=True)
-    )
-    names = tuple(i.name for i in indices)
-    return Statement("", target.name, indices, names, Read(source, places, span), None, (), span)
+    b.add(statement)
+    return name
 
 
 def find_free(name: str, taken: Collection[str]) -> str:
@@ -293,65 +276,42 @@ def find_free(name: str, taken: Collection[str]) -> str:
     return name
 
 
-class _Splice:
-    """Names of the callee as the caller's program has them."""
+@dataclass(frozen=True, slots=True)
+class _Names:
+    """What the callee's names are in the caller's program."""
 
-    def __init__(self, callee: Program, prefix: str, sizes: Mapping[str, Expr], taken: set[str]) -> None:
-        self.prefix = prefix
-        self.taken = taken
-        self.sizes = sizes
-        self.names: dict[str, str] = {}
-        indices = {i for s in callee.statements for i in s.indices}
-        self.indices = {i: f"{prefix}.{i}" for i in indices if i in taken}
+    prefix: str
+    taken: Collection[str]
+    """Names of the caller that indices must not have."""
+    sizes: Mapping[str, Expr]
+    versions: dict[str, str]
 
     def size(self, expr: Expr) -> Expr:
         """An expression over sizes of the callee, over those of the caller."""
         return simplify(substitute(expr, {}, self.sizes))
 
-    def tensor(self, t: Tensor) -> Tensor:
-        shape = None if t.shape is None else tuple(self.size(e) for e in t.shape)
-        return replace(t, name=self.names[t.name], shape=shape, role="temporary")
-
-    def statement(self, s: Statement) -> Statement:
-        target = self.names[s.target]
-        subscripts = tuple(self._expr(e) for e in s.subscripts)
-        reduction = s.reduction
-        if reduction is not None:
-            old, new = s.element_names, name_elements(target, subscripts)
-            reduction = replace(reduction, init=self._expr(reduction.init, dict(zip(old, new, strict=True))))
-        return replace(
-            s,
-            target=target,
-            subscripts=subscripts,
-            indices=tuple(self.indices.get(i, i) for i in s.indices),
-            value=self._expr(s.value),
-            reduction=reduction,
-            where=tuple(self._clause(w) for w in s.where),
-        )
-
-    def _expr(self, expr: Expr, elements: Mapping[str, str] | None = None) -> Expr:
-        indices = self.indices if elements is None else {**self.indices, **elements}
-        if not any(isinstance(n, (Read, Index, Size)) for n in walk(expr)):
-            return expr
+    def rename(self, callee: Program) -> list[Statement]:
+        """The statements of the callee."""
+        own = {i: f"{self.prefix}.{i}" for s in callee.statements for i in s.indices if i in self.taken}
+        elements = ((f"{t.name}.d{d}", f"{self.versions[t.name]}.d{d}") for t in callee.tensors for d in range(t.rank))
+        indices = {**own, **dict(elements)}  # those of elements in initial values, too
 
         def rule(node: Expr) -> Expr | None:
             match node:
                 case Read():
-                    return replace(node, tensor=self.names[node.tensor])
+                    return replace(node, tensor=self.versions[node.tensor])
                 case Size():
                     return self.sizes[node.name]
                 case Index() if node.name in indices:
                     return replace(node, name=indices[node.name])
             return None
 
-        return rewrite(expr, rule)
+        def change(expr: Expr) -> Expr:
+            return rewrite(expr, rule) if any(isinstance(n, (Read, Index, Size)) for n in walk(expr)) else expr
 
-    def _clause(self, clause: Where) -> Where:
-        match clause:
-            case RangeClause():
-                index = self.indices.get(clause.index, clause.index)
-                return RangeClause(index, self._expr(clause.lower), self._expr(clause.upper), clause.span)
-            case Condition():
-                return Condition(self._expr(clause.condition), clause.span)
-            case Exists():
-                return Exists(self._expr(clause.value), clause.span)
+        def finish(s: Statement) -> Statement:
+            where = (replace(w, index=own.get(w.index, w.index)) if isinstance(w, RangeClause) else w for w in s.where)
+            renamed = tuple(own.get(i, i) for i in s.indices)
+            return replace(s, target=self.versions[s.target], indices=renamed, where=tuple(where))
+
+        return [finish(s) for s in map_expressions(callee, change).statements]

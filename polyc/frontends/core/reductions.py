@@ -38,7 +38,8 @@ def add_selection(b: ProgramBuilder, a: Assignment, selection: str) -> None:
         help = f"give one target for each of {listed}, and one more in front for the value"
         raise Fault("semantic-selection", message, help, a.span)
     if value.dtype.is_complex:
-        raise b.notation.fault("type-complex", "selection-complex", op=a.op)
+        message, help = (b.notation.say(f"selection-complex{part}", op=a.op) for part in ("", "-help"))
+        raise Fault("type-complex", message, help)
     dtype = value.dtype.computed if value.dtype.is_storage else U8 if value.dtype.kind == "b" else value.dtype
     compared = b.notation.convert(value, dtype)
     draft = a.draft(compared)
@@ -69,9 +70,7 @@ def add_selection(b: ProgramBuilder, a: Assignment, selection: str) -> None:
 
 def add_combination(b: ProgramBuilder, a: Assignment, monoid: Monoid) -> None:
     """Add one statement for each component of a monoid, and the versions of its targets.  Raises `Fault`."""
-    left = _plain_left(b, a, "semantic-monoid", "combination-left")
-    if len(set(left)) < len(left):
-        raise b.notation.fault("semantic-monoid", "combination-left", a.op_span, op=a.op)
+    left = _plain_left(b, a, "semantic-monoid", "combination-left", is_distinct=True)
     components = tuple(b.notation.convert(v, c.dtype) for v, c in zip(a.values, monoid.identity, strict=True))
     draft = a.draft(Call("tuple", order_components(components, 0), a.span))
     _refuse_parts(b, a, draft, "semantic-monoid")
@@ -90,13 +89,14 @@ def add_combination(b: ProgramBuilder, a: Assignment, monoid: Monoid) -> None:
         _add_copy(b, a, *copy)
 
 
-def _plain_left(b: ProgramBuilder, a: Assignment, code: str, law: str) -> tuple[Index, ...]:
+def _plain_left(b: ProgramBuilder, a: Assignment, code: str, key: str, is_distinct: bool = False) -> tuple[Index, ...]:
     """The left indices, which are the same for all targets."""
     first = a.targets[0].subscripts
-    plain = tuple(e for e in first if isinstance(e, Index))
+    plain = tuple(e for e in (dict.fromkeys(first) if is_distinct else first) if isinstance(e, Index))
     if len(plain) < len(first) or any(t.subscripts != first for t in a.targets):
         bad = next((t for t in a.targets if t.subscripts != first), a.targets[0])
-        raise b.notation.fault(code, law, bad.span, op=a.op)
+        message = f"{a.op} needs the same plain indices on the left of all its results"
+        raise Fault(code, message, b.notation.say(key, op=a.op), bad.span)
     return plain
 
 

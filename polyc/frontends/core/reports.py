@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import field
-from typing import Literal
 
 from polyc.diagnostics import (
     CompileBudgetError,
@@ -46,22 +45,20 @@ class Reporter:
 
     @property
     def errors(self) -> list[Diagnostic]:
-        return self._of("error")
+        return [d for d in self.found.values() if d.severity == "error"]
 
     @property
     def warnings(self) -> list[Diagnostic]:
-        return self._of("warning")
+        return [d for d in self.found.values() if d.severity == "warning"]
 
     @property
     def n_errors(self) -> int:
         return len(self.errors)
 
-    def _of(self, severity: Literal["error", "warning"]) -> list[Diagnostic]:
-        return [d for d in self.found.values() if d.severity == severity]
 
-
-def raise_errors(errors: Iterable[Diagnostic]) -> None:
-    """Raise all errors, as the class that fits them: a plain mistake outweighs what is merely not possible yet."""
+def raise_errors(errors: Sequence[Diagnostic]) -> None:
+    """Raise all errors in the order of the text, as the class that fits them: a plain mistake outweighs what is merely not
+    possible yet."""
     kinds = {e.code.split("-")[0] for e in errors}
     error: type[PolycError] = SemanticError
     if kinds == {"budget"}:
@@ -71,4 +68,4 @@ def raise_errors(errors: Iterable[Diagnostic]) -> None:
     elif kinds == {"syntax"}:
         error = SyntaxErrorInSource
     if kinds:
-        raise error(*errors)
+        raise error(*sorted(errors, key=lambda d: d.span.start if d.span else 0))

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import field
 
 from polyc.diagnostics import Span
 from polyc.ir.expr import Const, Expr, Index, children, walk
 from polyc.ir.read_sites import mention
-from polyc.ir.types import DType
+from polyc.ir.types import DTYPES, DType
 from polyc.records import dataclass, replace
+
+_WORDS = {"f": "float", "bf": "bfloat", "c": "complex", "i": "int", "u": "uint", "bool": "bool"}
+LONG_NAMES = {re.sub("[a-z]+", lambda found: _WORDS[found[0]], name): dtype for name, dtype in DTYPES.items()}
+"""Element types by the names that C and NumPy have for them: ``float32``, ``uint8``."""
 
 
 class Fault(Exception):

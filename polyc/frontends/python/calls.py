@@ -13,7 +13,7 @@ from typing import Any
 
 from polyc.diagnostics import Diagnostic, PolycError
 from polyc.frontends.core.builder import CallResult, Version
-from polyc.frontends.core.calls import Argument, add_scalar, call
+from polyc.frontends.core.calls import Argument, add_scalar, call, check_depth, describe_recursion
 from polyc.frontends.core.values import Fault, Reported
 from polyc.frontends.python.callees import ITSELF, find_callee
 from polyc.frontends.python.expressions import read_expression
@@ -28,21 +28,18 @@ from polyc.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class ReadCallee:
-    """The program of a function, warnings, and which of its results are numbers that adapt to what they meet."""
+class ReadResult:
+    """The program of a function, warnings to show, and which of its results are numbers that adapt to what they meet."""
 
     program: Program
-    warnings: tuple[Diagnostic, ...]
-    weak_results: tuple[bool, ...]
+    warnings: tuple[Diagnostic, ...] = ()
+    weak_results: tuple[bool, ...] = ()
 
 
 ReadProgram = Callable[
-    [FunctionText, Mapping[str, tuple[DType, int]], Mapping[str, object], frozenset[str], tuple[FunctionText, ...]], ReadCallee
+    [FunctionText, Mapping[str, tuple[DType, int]], Mapping[str, object], frozenset[str], tuple[FunctionText, ...]], ReadResult
 ]
 """Reads a called function for element types, constants and the names of weak arguments, with the functions that call it."""
-
-MAX_DEPTH = 64
-"""Calls inside each other."""
 
 
 def read_call(node: ast.Assign, targets: list[ast.Name], callee: object, scope: Scope, read: ReadProgram) -> None:
@@ -116,8 +113,7 @@ def _describe_callee(callee: Any, scope: Scope) -> _Callee:
     chain = [*scope.callers, scope.text]
     if any(other.function is text.function for other in chain if other.function is not None):
         raise _recursion(chain, text.definition.name, text.function)
-    if len(chain) >= MAX_DEPTH:
-        raise Fault("budget-calls", f"calls are nested more than {MAX_DEPTH} deep", "call the inner operators from one")
+    check_depth(len(chain))
     spec = text.definition.args
     positional = tuple(a.arg for a in (*spec.posonlyargs, *spec.args))
     annotated = frozenset(a.arg for a in (*spec.posonlyargs, *spec.args) if a.annotation is not None)
@@ -139,10 +135,7 @@ def _describe_program(operator: Any) -> _Callee:
 
 def _recursion(chain: list[FunctionText], name: str, function: object = None) -> Fault:
     first = next((n for n, t in enumerate(chain) if function is not None and t.function is function), len(chain) - 1)
-    names = [*(t.definition.name for t in chain[first:]), name]
-    through = f": {' → '.join(names)}" if len(names) > 2 else ""
-    help = "functions are read in place, so that none can call itself; a recurrence is written T[t] = f(T[t - 1])"
-    return Fault("semantic-recursion", f"{name} calls itself{through}", help)
+    return describe_recursion([*(t.definition.name for t in chain[first:]), name], "functions", "T[t] = f(T[t - 1])")
 
 
 def _sort_arguments(call: ast.Call, callee: _Callee, scope: Scope) -> tuple[dict[str, object], dict[str, ast.expr]]:
@@ -242,7 +235,7 @@ def _read_callee(
     weak: frozenset[str],
     scope: Scope,
     read: ReadProgram,
-) -> ReadCallee:
+) -> ReadResult:
     """The Program of a called function for these types; read once for all calls alike."""
     numbers = tuple((n, type(v).__name__, repr(v)) for n, v in sorted(constants.items()))
     key = (id(text.function), tuple(opened.items()), weak, numbers)
@@ -254,5 +247,5 @@ def _read_callee(
             raise Reported from None
         scope.reporter.add(*found.warnings)
         scope.callee_programs[key] = found
-    known: ReadCallee = scope.callee_programs[key]
+    known: ReadResult = scope.callee_programs[key]
     return known

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Sequence
 
-from polyc.diagnostics import Span
 from polyc.frontends.core.values import Fault
 from polyc.frontends.python.expressions import known_number, read_expression
 from polyc.frontends.python.scope import Scope
@@ -28,8 +27,7 @@ def unroll_loop(node: ast.For, scope: Scope, read_body: ReadBody) -> None:
     try:
         rounds = _loop_values(node, scope)
     except Fault as fault:
-        word = scope.text.span(node)
-        scope.report(fault.code, fault.message, Span(word.source, word.start, word.start + len("for")), fault.help)
+        scope.report(fault.code, fault.message, scope.text.start(node, "for"), fault.help)
         return
     names = [name for values in rounds[:1] for name in values]
     hidden = {name: scope.constants[name] for name in names if name in scope.constants}
@@ -54,10 +52,9 @@ def choose_branch(node: ast.If, scope: Scope) -> Sequence[ast.stmt]:
         return ()
     known = known_number(value, scope)
     if known is None:
-        word = scope.text.span(node)
         message = "this condition is not known when the function is read"
         help = "on elements write 'a if c else b', on indices 'with polyc.where(...)'; 'if' takes numbers and constants"
-        scope.report("semantic-static-condition", message, Span(word.source, word.start, word.start + len("if")), help)
+        scope.report("semantic-static-condition", message, scope.text.start(node, "if"), help)
         return ()
     return node.body if known else node.orelse
 

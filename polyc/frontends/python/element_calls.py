@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import types
 
+from polyc.frontends.core.padding import describe_unknown_border
 from polyc.frontends.core.values import Fault, Value
 from polyc.frontends.python.attributes import extent_value, tensor_with_shape
 from polyc.frontends.python.callees import find_function
@@ -12,11 +13,11 @@ from polyc.frontends.python.element_functions import read_element_function
 from polyc.frontends.python.expressions import ALLOWED, read_expression
 from polyc.frontends.python.functions import CAST_NAMES, INSTEAD, KNOWN, REDUCERS, apply_function, cast
 from polyc.frontends.python.names import UserMonoid
-from polyc.frontends.python.nested import read_reduction
-from polyc.frontends.python.padding import apply_pad, apply_pad_mode, pad_mode
+from polyc.frontends.python.reductions import read_reduction
 from polyc.frontends.python.scope import Scope
 from polyc.frontends.python.syntax import call_name, is_reduction, unturn
-from polyc.frontends.python.values import POISON, make_literal
+from polyc.frontends.python.values import POISON, check_size, common_type, convert, make_literal
+from polyc.ir.expr import PAD_MODES, Pad, Read, identity_of
 
 
 def read_element_call(node: ast.Call, scope: Scope, depth: int) -> Value:
@@ -75,13 +76,33 @@ def read_element_call(node: ast.Call, scope: Scope, depth: int) -> Value:
 
 
 def _read_pad(node: ast.Call, scope: Scope, depth: int) -> Value:
-    mode = pad_mode(node)
-    if mode is None and (node.keywords or any(isinstance(a, ast.Starred) for a in node.args)):
+    """``pad(X[i - 1], 0)``, or with the name of a border: ``pad(X[i - 1], "clamp")``, ``pad(X[i - 1], mode="clamp")``."""
+    given = [*node.args[1:], *(k.value for k in node.keywords if k.arg == "mode")]
+    word = given[0].value if len(given) == 1 and isinstance(given[0], ast.Constant) and node.args else None
+    if not isinstance(word, str) and (node.keywords or any(isinstance(a, ast.Starred) for a in node.args)):
         return _refuse_keywords(node, "pad", scope)
     scope.is_padded = True
-    args = tuple(read_expression(a, scope, depth) for a in (node.args if mode is None else node.args[:1]))
+    args = [read_expression(a, scope, depth) for a in (node.args[:1] if isinstance(word, str) else node.args)]
     scope.is_padded = False
-    return apply_pad(args, node, scope) if mode is None else apply_pad_mode(args[0], mode, node, scope)
+    mode = next((m for m in PAD_MODES if m == word), None)
+    if isinstance(word, str) and mode is None:
+        raise Fault("semantic-pad", *describe_unknown_border(word))
+    if mode is None and len(args) != 2:
+        raise Fault("semantic-arity", f"pad takes 2 arguments, not {len(args)}", "write pad(X[i - 1], 0)")
+    if any(a is POISON for a in args):
+        return POISON
+    read, span = args[0], scope.text.span(node)
+    if not isinstance(read.expr, Read):
+        help = "write pad(X[i - 1], 0)" if mode is None else 'write pad(X[i - 1], "clamp")'
+        raise Fault("semantic-pad", "the first argument of pad must be an element of a tensor", help)
+    filling = args[1] if mode is None else Value(identity_of("add", read.dtype), read.dtype)
+    if common_type((read, filling))[0] != read.dtype:
+        message = f"the padding is {filling.dtype}, but the tensor holds {read.dtype}"
+        raise Fault("type-pad", message, f"cast the padding: pad(X[i], {read.dtype}(...))")
+    filling = filling if mode is not None else convert(filling, read.dtype)
+    n_nodes = 1 + read.n_nodes + filling.n_nodes
+    check_size(n_nodes)
+    return Value(Pad(read.expr, filling.expr, span, mode or "value"), read.dtype, read.weak, n_nodes).made_of(read, filling)
 
 
 def _refuse_keywords(node: ast.Call, name: str, scope: Scope) -> Value:

@@ -6,11 +6,9 @@ import ast
 import inspect
 import types
 from collections.abc import Sequence
-from typing import Any
-
-import numpy as np
 
 from polyc.diagnostics import PolycError
+from polyc.frontends.core.calls import check_depth
 from polyc.frontends.core.values import Fault, Value
 from polyc.frontends.python.callees import find_function
 from polyc.frontends.python.expressions import read_expression
@@ -21,8 +19,6 @@ from polyc.frontends.python.syntax import is_division
 from polyc.frontends.python.values import POISON, make_literal
 from polyc.ir.expr import Index, Read
 
-MAX_DEPTH = 64
-"""Functions that call each other."""
 MAX_STATEMENTS = 4096
 """Statements of one call, those behind a branch counted for each way to them."""
 
@@ -43,17 +39,12 @@ def read_element_function(node: ast.Call, function: types.FunctionType, scope: S
     chain = [*scope.callers, scope.text]
     if any(other.function is text.function for other in chain if other.function is not None):
         raise Fault("semantic-recursion", f"{name} calls itself", "functions are read in place, so that none can call itself")
-    if len(chain) >= MAX_DEPTH:
-        raise Fault("budget-calls", f"calls are nested more than {MAX_DEPTH} deep", "call the inner functions from one")
+    check_depth(len(chain), "functions")
     values = _sort_arguments(node, text.definition, function, scope, depth)
-    inner = scope.inside(text, _numbers_around(text))
-    inner.values = values
-    inner.element_function = name
-    inner.assigned_names = frozenset(
-        n.id for n in ast.walk(text.definition) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)
-    )
+    inner = scope.inside(text)
+    inner.values, inner.element_function = values, name
     n_errors = scope.reporter.n_errors
-    results = _run(text.definition.body, inner, depth)
+    results = run_body(text.definition.body, inner, depth)
     if results is None:
         raise Fault(_CODE, f"{name} does not return a value in every case", "end it with return")
     if scope.reporter.n_errors > n_errors or any(r is POISON for r in results):
@@ -69,12 +60,8 @@ def _sort_arguments(
     spec, name = definition.args, definition.name
     positional = [a.arg for a in (*spec.posonlyargs, *spec.args)]
     others = [a.arg for a in spec.kwonlyargs]
-    if (
-        spec.vararg
-        or spec.kwarg
-        or any(isinstance(a, ast.Starred) for a in node.args)
-        or any(k.arg is None for k in node.keywords)
-    ):
+    has_star = any(isinstance(a, ast.Starred) for a in node.args) or any(k.arg is None for k in node.keywords)
+    if spec.vararg or spec.kwarg or has_star:
         raise Fault(_CODE, f"arguments of {name} cannot be told one by one", "give each argument and parameter a name")
     if len(node.args) > len(positional):
         message = f"{name} takes {len(positional)} argument{'s' * (len(positional) != 1)}, not {len(node.args)}"
@@ -99,57 +86,63 @@ def _sort_arguments(
     return values
 
 
-def _numbers_around(text: Any) -> dict[str, Any]:
-    names = {n.id for n in ast.walk(text.definition) if isinstance(n, ast.Name)}
-    found = {n: text.lookup(n) for n in names}
-    return {n: v.item() if isinstance(v, np.generic) else v for n, v in found.items() if isinstance(v, (int, float, np.number))}
-
-
-def _run(body: Sequence[ast.stmt], scope: Scope, depth: int) -> list[Value] | None:
+def run_body(body: Sequence[ast.stmt], scope: Scope, depth: int = 0) -> list[Value] | None:
     """What statements return, None where they end without; names that they assign are in `scope.values`."""
     for n, statement in enumerate(body):
         scope.rounds += 1
+        name = scope.text.definition.name
         if scope.rounds > MAX_STATEMENTS:
-            message = f"{scope.element_function} has too many branches: they unfold to more than {MAX_STATEMENTS} statements"
+            message = f"{name} has too many branches: they unfold to more than {MAX_STATEMENTS} statements"
             raise Fault("budget-unroll", message, "write the conditions as a if c else b")
         match statement:
             case ast.Expr(ast.Constant(str())) | ast.Pass():
                 pass
             case ast.Assign([target], value):
                 _assign(target, value, scope, depth)
-            case ast.AugAssign(ast.Name(name) as target, op, value):
-                left = ast.copy_location(ast.Name(name, ast.Load()), target)
-                scope.values[name] = read_expression(ast.copy_location(ast.BinOp(left, op, value), statement), scope, depth)
+            case ast.AugAssign(ast.Name() as target, op, value):
+                left = ast.copy_location(ast.Name(target.id, ast.Load()), target)
+                scope.values[target.id] = read_expression(
+                    ast.copy_location(ast.BinOp(left, op, value), statement), scope, depth
+                )
             case ast.Return(value) if value is not None:
                 return read_elements(value, scope, depth)
             case ast.If():
                 return _choose(statement, body[n + 1 :], scope, depth)
             case _:
                 line = scope.text.source.text[scope.text.span(statement).start :].split("\n", 1)[0]
-                message = f"{scope.element_function} cannot be read as a function of elements: it says '{line.strip()[:60]}'"
+                message = f"{name} cannot be read as a function of elements: it says '{line.strip()[:60]}'"
                 raise Fault(_CODE, message, _ALLOWED)
     return None
 
 
 def _assign(target: ast.expr, value: ast.expr, scope: Scope, depth: int) -> None:
-    targets = target.elts if isinstance(target, ast.Tuple) else [target]
-    parts = _parts(value)
-    if len(targets) > 1 and len(parts) == 1:
-        values = read_elements(value, scope, depth)
-    else:
-        values = [read_expression(p, scope, depth) for p in parts]
-    names = [t.id for t in targets if isinstance(t, ast.Name)]
-    if len(names) != len(targets) or len(values) != len(targets):
+    for name, found in _pair(target, value, scope, depth):
+        if isinstance(name, ast.Name):
+            scope.values[name.id] = found
+        elif found is not POISON:
+            scope.report(_CODE, "only names can be assigned here, each one value", target, _ALLOWED)
+
+
+def _pair(target: ast.expr, value: ast.expr, scope: Scope, depth: int) -> list[tuple[ast.expr, Value]]:
+    """What stands in a target, each with its value: all are read before one is assigned."""
+    if not isinstance(target, ast.Tuple):
+        return [(target, read_expression(value, scope, depth))]
+    if isinstance(value, ast.Tuple) and len(value.elts) == len(target.elts):
+        return [pair for t, v in zip(target.elts, value.elts, strict=True) for pair in _pair(t, v, scope, depth)]
+    values = read_elements(value, scope, depth)
+    if len(values) != len(target.elts):
         if not any(v is POISON for v in values):
             scope.report(_CODE, "only names can be assigned here, each one value", target, _ALLOWED)
-        values = [POISON] * len(names)
-    scope.values.update(zip(names, values, strict=False))
+        values = [POISON] * len(target.elts)
+    return list(zip(target.elts, values, strict=True))
 
 
 def read_elements(value: ast.expr, scope: Scope, depth: int = 0) -> list[Value]:
     """Values of a right side that stands for several: a tuple, ``divmod``, or a call of a function that returns several."""
     if isinstance(value, ast.Tuple):
         return [read_expression(p, scope, depth) for p in value.elts]
+    if isinstance(value, ast.Name) and value.id in scope.components.keys() - scope.values.keys():
+        return scope.components[value.id]
     function = find_function(value, scope)
     if isinstance(value, ast.Call) and isinstance(function, types.FunctionType):
         try:
@@ -172,7 +165,7 @@ def _choose(node: ast.If, rest: Sequence[ast.stmt], scope: Scope, depth: int) ->
     if condition.constant is not None:
         taken, left = (node.body, node.orelse) if condition.constant else (node.orelse, node.body)
         left_out = _run_aside([*left, *rest], scope, depth)
-        values = _run([*taken, *rest], scope, depth)
+        values = run_body([*taken, *rest], scope, depth)
         if values is None or len(left_out) != len(values):
             return values
         return [choose(condition, a, b) for a, b in zip(values, left_out, strict=True)]
@@ -180,9 +173,9 @@ def _choose(node: ast.If, rest: Sequence[ast.stmt], scope: Scope, depth: int) ->
     span = scope.text.span(node)
     returns = any(isinstance(n, ast.Return) for n in ast.walk(node))
     behind = rest if returns else ()  # what follows belongs to each branch that does not return
-    then = _run([*node.body, *behind], scope, depth)
+    then = run_body([*node.body, *behind], scope, depth)
     after_then, scope.values = scope.values, dict(before)
-    other = _run([*node.orelse, *behind], scope, depth)
+    other = run_body([*node.orelse, *behind], scope, depth)
     if not returns:
         for name in {**after_then, **scope.values}:
             a, b = after_then.get(name), scope.values.get(name)
@@ -191,14 +184,14 @@ def _choose(node: ast.If, rest: Sequence[ast.stmt], scope: Scope, depth: int) ->
             scope.values.pop(name, None)
             if a is not None and b is not None:  # a name with a value in one branch only has none behind it
                 scope.values[name] = POISON if a is POISON or b is POISON else select(condition, a, b, span)
-        return _run(rest, scope, depth)
+        return run_body(rest, scope, depth)
     if then is None or other is None:
         return None
     if any(v is POISON for v in (*then, *other)):
         return [POISON]
     if len(then) != len(other):
         scope.report(
-            _CODE, f"{scope.element_function} returns {len(then)} values or {len(other)}", node, "return as many always"
+            _CODE, f"{scope.text.definition.name} returns {len(then)} values or {len(other)}", node, "return as many always"
         )
         return [POISON]
     return [select(condition, a, b, span) for a, b in zip(then, other, strict=True)]
@@ -210,13 +203,9 @@ def _run_aside(body: Sequence[ast.stmt], scope: Scope, depth: int) -> list[Value
     values, found_before = dict(scope.values), dict(scope.reporter.found)
     n_errors = scope.reporter.n_errors
     try:
-        found = _run(body, scope, depth)
+        found = run_body(body, scope, depth)
     except Fault:
         found = None
     has_errors = scope.reporter.n_errors > n_errors
     scope.values, scope.reporter.found = values, found_before
     return [] if found is None or has_errors or any(v is POISON for v in found) else found
-
-
-def _parts(value: ast.expr) -> list[ast.expr]:
-    return value.elts if isinstance(value, ast.Tuple) else [value]

@@ -49,7 +49,7 @@ _ARITHMETIC: dict[type[ast.operator], str] = {
     ast.BitOr: "bitor",
     ast.BitXor: "bitxor",
 }
-_COMPARISON: dict[type[ast.cmpop], str] = {
+COMPARISONS: dict[type[ast.cmpop], str] = {
     ast.Lt: "lt",
     ast.LtE: "le",
     ast.Gt: "gt",
@@ -95,7 +95,9 @@ def _read_node(node: ast.expr, scope: Scope, depth: int) -> Value:
         case ast.UnaryOp(ast.Not(), operand):
             return logical("not", (_read_boolean(operand, scope, depth),), span)
         case ast.UnaryOp(op, operand):
-            return _read_unary(op, read_expression(operand, scope, depth), span)
+            value = read_expression(operand, scope, depth)
+            is_minus = isinstance(op, ast.USub)
+            return negate(value, span) if is_minus else invert(value, span) if isinstance(op, ast.Invert) else keep(value)
         case ast.BoolOp(op, values):
             operands = tuple(_read_boolean(v, scope, depth) for v in values)
             return logical("and" if isinstance(op, ast.And) else "or", operands, span)
@@ -137,39 +139,21 @@ def _read_boolean(node: ast.expr, scope: Scope, depth: int) -> Value:
 
 
 def _read_shift(op: ast.LShift | ast.RShift, value: Value, count: Value, span: Span) -> Value:
-    """Shifts by a number: products, and quotients rounded down, which is what they are for negative numbers as well."""
+    """Shifts by a number are products, and quotients rounded down, which is what they are for negative numbers as well.
+
+    By numbers that differ from element to element, and by as many as there are bits and more, they give 0, or -1."""
     if value is POISON or count is POISON:
         return POISON
-    help = "multiply or divide by a power of two"
+    is_left, number, help = isinstance(op, ast.LShift), count.constant, "multiply or divide by a power of two"
     if not value.dtype.is_integer:
         raise Fault("semantic-expression", f"only integers are shifted, and this is {value.dtype}", help)
-    if count.constant is None:
-        return _shift_by_values(op, value, count, span)
-    if type(count.constant) is not int or count.constant < 0:
-        message = f"{value.dtype} is shifted by numbers from 0 on"
-        raise Fault("semantic-expression", message, help)
-    if count.constant >= (63 if value.weak else value.dtype.bits - int(value.dtype.is_signed)):
-        return _shift_by_values(op, value, count, span)
-    return binary(
-        "mul" if isinstance(op, ast.LShift) else "floordiv", value, make_literal(1 << count.constant, span).made_of(count), span
-    )
-
-
-def _shift_by_values(op: ast.LShift | ast.RShift, value: Value, count: Value, span: Span) -> Value:
-    """Shifts by numbers that differ from element to element; by as many as there are bits and more they give 0, or -1."""
+    if number is not None and (type(number) is not int or number < 0):
+        raise Fault("semantic-expression", f"{value.dtype} is shifted by numbers from 0 on", help)
+    if type(number) is int and number < (63 if value.weak else value.dtype.bits - int(value.dtype.is_signed)):
+        return binary("mul" if is_left else "floordiv", value, make_literal(1 << number, span).made_of(count), span)
     if not count.dtype.is_integer:
         raise Fault("semantic-expression", f"shifts are by integers, and this is {count.dtype}", "cast it with i32(...)")
-    return binary("shl" if isinstance(op, ast.LShift) else "shr", value, count, span)
-
-
-def _read_unary(op: ast.unaryop, value: Value, span: object) -> Value:
-    match op:
-        case ast.USub():
-            return negate(value, span)  # type: ignore[arg-type]
-        case ast.Invert():
-            return invert(value, span)  # type: ignore[arg-type]
-        case _:
-            return keep(value)
+    return binary("shl" if is_left else "shr", value, count, span)
 
 
 def _read_comparison(node: ast.Compare, scope: Scope, depth: int) -> Value:
@@ -177,11 +161,11 @@ def _read_comparison(node: ast.Compare, scope: Scope, depth: int) -> Value:
     span = scope.text.span(node)
     parts = []
     for op, left, right in zip(node.ops, operands, operands[1:], strict=False):
-        if type(op) not in _COMPARISON:
+        if type(op) not in COMPARISONS:
             raise Fault(
                 "semantic-expression", "'is' and 'in' have no meaning on elements", "use == or <, and combine with and/or"
             )
-        parts.append(binary(_COMPARISON[type(op)], left, right, span))
+        parts.append(binary(COMPARISONS[type(op)], left, right, span))
     return parts[0] if len(parts) == 1 else logical("and", tuple(parts), span)
 
 
@@ -266,6 +250,9 @@ def _read_subscript(node: ast.Subscript, scope: Scope, depth: int) -> Value:
 
 
 def _read_tensor(name: str, node: ast.Subscript, scope: Scope, depth: int, is_turned: bool = False) -> Value:
+    parts: dict[object, Value] = dict(enumerate(scope.components.get(name, ())))
+    if isinstance(node.slice, ast.Constant) and node.slice.value in parts:
+        return parts[node.slice.value]
     values = _read_subscripts(node.slice, scope, depth)
     version = scope.current.get(name) or scope.forward_version(name)
     if version is None:
@@ -281,8 +268,8 @@ def _read_tensor(name: str, node: ast.Subscript, scope: Scope, depth: int, is_tu
         return POISON
     subscripts = tuple(v.expr for v in (values[::-1] if is_turned else values))
     if not scope.is_padded:  # there, what is in front of a tensor is not its end
-        parts = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
-        from_end = [isinstance(p, ast.UnaryOp) and isinstance(p.operand, ast.Constant) for p in parts]
+        written = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
+        from_end = [isinstance(p, ast.UnaryOp) and isinstance(p.operand, ast.Constant) for p in written]
         subscripts = count_from_the_end(subscripts, from_end[::-1] if is_turned else from_end, version)
     return read_element(version, subscripts, name, node, scope).made_of(*values)
 

@@ -5,29 +5,20 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
 from polyc.diagnostics import Span, suggest_name
 from polyc.frontends.core.reductions import SELECTIONS
-from polyc.frontends.core.values import Fault, Value
+from polyc.frontends.core.values import LONG_NAMES, Fault, Value
 from polyc.frontends.python.operators import binary, combine, keep, logical, negate, select
 from polyc.frontends.python.values import POISON, call, common_type, convert, convert_weakly, float_type, make_literal, unify
 from polyc.ir.expr import Const
 from polyc.ir.halves import narrow, widen
-from polyc.ir.types import BOOL, C128, DTYPES, F32, F64, I64, DType
+from polyc.ir.types import BOOL, C128, DTYPES, F16, F32, F64, I64, DType
 
-TYPE_NAMES: dict[str, DType] = {
-    **DTYPES,
-    **{f"float{b}": DTYPES[f"f{b}"] for b in (16, 32, 64)},
-    "half": DTYPES["f16"],
-    "bfloat16": DTYPES["bf16"],
-    **{f"int{b}": DTYPES[f"i{b}"] for b in (8, 16, 32, 64)},
-    **{f"uint{b}": DTYPES[f"u{b}"] for b in (8, 16, 32, 64)},
-    "complex64": DTYPES["c64"],
-    "complex128": DTYPES["c128"],
-    "bool_": BOOL,
-}
+TYPE_NAMES: dict[str, DType] = {**DTYPES, **LONG_NAMES, "half": F16, "bool_": BOOL}
 """Element types by name, in annotations and as casts."""
 
 UNSUPPORTED_TYPES = frozenset("longdouble f128 float128 clongdouble c256 complex256".split())
@@ -76,7 +67,6 @@ _BINARY = {
     "greater_equal": "ge",
     "equal": "eq",
     "not_equal": "ne",
-    "logical_xor": "ne",
 }
 _FOLD_MATH: dict[str, Callable[[float], float]] = {
     **{n: getattr(np, n) for n in "exp exp2 expm1 log log2 log10 log1p sqrt cbrt sin cos tan sinh cosh tanh rint".split()},
@@ -87,7 +77,8 @@ _FOLD_MATH: dict[str, Callable[[float], float]] = {
 }
 
 
-def _unary_float(op: str, x: Value, span: Span | None) -> Value:
+def unary_float(op: str, x: Value, span: Span | None) -> Value:
+    """A floating-point function of one operand, by its operator; of a literal it is computed at once."""
     if x.constant is not None and op in _FOLD_MATH:
         try:
             with np.errstate(all="ignore"):
@@ -100,7 +91,7 @@ def _unary_float(op: str, x: Value, span: Span | None) -> Value:
 
 def _rounding(op: str, x: Value, span: Span | None) -> Value:
     return (
-        _unary_float(op, x, span) if x.dtype.is_float or x.dtype.is_complex else x
+        unary_float(op, x, span) if x.dtype.is_float or x.dtype.is_complex else x
     )  # integers are what they are, as in NumPy 2
 
 
@@ -125,12 +116,12 @@ def _angle(x: Value, span: Span | None) -> Value:
     return call("atan2", (take_part("imag", y, span), take_part("real", y, span)), span)
 
 
-def _make_complex(args: tuple[Value, ...], span: Span | None) -> Value:
-    if any(a.dtype.is_complex for a in args):
+def _make_complex(x: Value, y: Value, span: Span | None) -> Value:
+    if x.dtype.is_complex or y.dtype.is_complex:
         raise Fault("type-complex", "complex takes two real numbers", "write z + 1j * w")
-    dtype, weak = common_type(args)
+    dtype, weak = common_type((x, y))
     part = F32 if dtype.is_float and dtype.bits <= 32 and not weak else F64
-    return call("complex", unify(args, part, False), span)
+    return call("complex", unify((x, y), part, False), span)
 
 
 def _absolute(x: Value, span: Span | None) -> Value:
@@ -165,13 +156,39 @@ def _infinite(op: str, x: Value, span: Span | None) -> Value:
     return binary(op, _absolute(x, span), make_literal(math.inf), span)
 
 
-def _float_pair(op: str, args: tuple[Value, ...], span: Span | None) -> Value:
+def _float_all(op: str, args: tuple[Value, ...], span: Span | None) -> Value:
     dtype, weak = common_type(args)
     return call(op, unify(args, float_type(dtype), weak), span)
 
 
 def _truth(x: Value, span: Span | None) -> Value:
     return x if x.dtype == BOOL else binary("ne", x, make_literal(0), span)
+
+
+def invert(x: Value, span: Span | None = None) -> Value:
+    """``~x``: the bits of an integer, the opposite of a boolean."""
+    if x is POISON:
+        return POISON
+    if x.dtype == BOOL:
+        return logical("not", (x,), span)
+    if x.constant is not None and isinstance(x.constant, int):
+        return make_literal(~x.constant, span).made_of(x)
+    ones = -1 if x.dtype.is_signed else (1 << x.dtype.bits) - 1
+    return binary("bitxor", x, make_literal(ones), span)
+
+
+def _fmod(a: Value, b: Value, span: Span | None) -> Value:
+    x, y = unify((a, b))
+    if x.dtype.is_float:
+        return call("fmod", (x, y), span)
+    if x.dtype.kind == "u":
+        return binary("mod", x, y, span)
+    raise Fault("type-operands", "fmod needs floating-point operands", "cast with f64(...), or use %")
+
+
+def _where(condition: Value, x: Value, y: Value, span: Span | None) -> Value:
+    then, other = unify((x, y))  # also where the condition is known: the type depends on both
+    return select(condition, then, other, span)
 
 
 _UNARY: dict[str, Callable[[Value, Span | None], Value]] = {
@@ -196,26 +213,30 @@ _UNARY: dict[str, Callable[[Value, Span | None], Value]] = {
     "radians": lambda x, s: binary("mul", x, make_literal(math.pi / 180), s),
     "rad2deg": lambda x, s: binary("mul", x, make_literal(180 / math.pi), s),
     "degrees": lambda x, s: binary("mul", x, make_literal(180 / math.pi), s),
-    "invert": lambda x, s: invert(x, s),
-    "bitwise_not": lambda x, s: invert(x, s),
+    "invert": invert,
+    "bitwise_not": invert,
 }
 
-KNOWN = sorted(
-    {*_FLOAT_1, *_FLOAT_2, *_ROUNDING, *_BINARY, *_UNARY, *CAST_NAMES, *REDUCERS, *SELECTIONS}
-    | {"where", "clip", "complex", "fma", "fmod", "logical_and", "logical_or", "pad", "len", "float_power"}
-)
+FUNCTIONS: dict[str, tuple[int, Callable[..., Value]]] = {
+    **{name: (1, f) for name, f in _UNARY.items()},
+    **{name: (1, partial(unary_float, op)) for name, op in _FLOAT_1.items()},
+    **{name: (1, partial(_rounding, op)) for name, op in _ROUNDING.items()},
+    **{name: (2, partial(binary, op)) for name, op in _BINARY.items()},
+    **{name: (2, lambda x, y, s, op=op: _float_all(op, (x, y), s)) for name, op in _FLOAT_2.items()},
+    "logical_xor": (2, lambda x, y, s: binary("ne", _truth(x, s), _truth(y, s), s)),
+    "logical_and": (2, lambda x, y, s: logical("and", (_truth(x, s), _truth(y, s)), s)),
+    "logical_or": (2, lambda x, y, s: logical("or", (_truth(x, s), _truth(y, s)), s)),
+    "float_power": (2, lambda x, y, s: binary("pow", convert(x, F64), convert(y, F64), s)),
+    "fmod": (2, _fmod),
+    "math.remainder": (2, lambda x, y, s: _float_all("remainder", (x, y), s)),  # IEEE's, not NumPy's
+    "complex": (2, _make_complex),
+    "fma": (3, lambda x, y, z, s: _float_all("fma", (x, y, z), s)),
+    "clip": (3, lambda x, low, high, s: binary("min", binary("max", x, low, s), high, s)),
+    "where": (3, _where),
+}
+"""Functions by name: the number of their arguments, and what they give for these and a place."""
 
-
-def invert(x: Value, span: Span | None = None) -> Value:
-    """``~x``: the bits of an integer, the opposite of a boolean."""
-    if x is POISON:
-        return POISON
-    if x.dtype == BOOL:
-        return logical("not", (x,), span)
-    if x.constant is not None and isinstance(x.constant, int):
-        return make_literal(~x.constant, span).made_of(x)
-    ones = -1 if x.dtype.is_signed else (1 << x.dtype.bits) - 1
-    return binary("bitxor", x, make_literal(ones), span)
+KNOWN = sorted({*FUNCTIONS, *CAST_NAMES, *REDUCERS, *SELECTIONS, "pad", "len"} - {"math.remainder"})
 
 
 def cast(x: Value, dtype: DType, span: Span | None) -> Value:
@@ -232,8 +253,6 @@ def apply_function(module: str | None, name: str, args: tuple[Value, ...], span:
     """The value of ``module.name(*args)``; raises Fault for unknown names, wrong counts and wrong types."""
     if any(a is POISON for a in args):
         return POISON
-    if module == "math" and name == "remainder":  # IEEE's, not NumPy's
-        return _float_pair("remainder", _expect(name, args, 2), span)
     if name in CAST_NAMES:
         (x,) = _expect(name, args, 1)
         if name in ("int", "float", "bool") and x.constant is not None:
@@ -241,56 +260,15 @@ def apply_function(module: str | None, name: str, args: tuple[Value, ...], span:
         return cast(x, CAST_NAMES[name], span)
     if name in UNSUPPORTED_TYPES:
         raise Fault("unsupported-type", f"the element type {name} is not supported", f"use one of {', '.join(DTYPES)}")
-    if name in _FLOAT_1:
-        return _unary_float(_FLOAT_1[name], _expect(name, args, 1)[0], span)
-    if name in _ROUNDING:
-        return _rounding(_ROUNDING[name], _expect(name, args, 1)[0], span)
-    if name in _UNARY:
-        return _UNARY[name](_expect(name, args, 1)[0], span)
-    if name in _FLOAT_2:
-        return _float_pair(_FLOAT_2[name], _expect(name, args, 2), span)
-    if name == "logical_xor":
-        args = tuple(_truth(a, span) for a in args)
-    if name in _BINARY:
-        x, y = _expect(name, args, 2)
-        return binary(_BINARY[name], x, y, span)
-    return _apply_special(name, args, span)
-
-
-def _apply_special(name: str, args: tuple[Value, ...], span: Span | None) -> Value:
-    match name:
-        case "max" | "min":
-            if len(args) < 2:
-                _expect(name, args, 2)
-            return combine(lambda x, y: binary(name, x, y, span), args)
-        case "logical_and" | "logical_or":
-            pair = tuple(_truth(a, span) for a in _expect(name, args, 2))
-            return logical(name.removeprefix("logical_"), pair, span)
-        case "fmod":
-            x, y = unify(_expect(name, args, 2))
-            if x.dtype.is_float:
-                return call("fmod", (x, y), span)
-            if x.dtype.kind == "u":
-                return binary("mod", x, y, span)
-            raise Fault("type-operands", "fmod needs floating-point operands", "cast with f64(...), or use %")
-        case "float_power":
-            x, y = _expect(name, args, 2)
-            return binary("pow", convert(x, F64), convert(y, F64), span)
-        case "complex" if len(args) == 1:
-            return cast(args[0], C128, span)
-        case "complex":
-            return _make_complex(_expect(name, args, 2), span)
-        case "fma":
-            return _float_pair("fma", _expect(name, args, 3), span)
-        case "clip":
-            x, low, high = _expect(name, args, 3)
-            return binary("min", binary("max", x, low, span), high, span)
-        case "where":
-            condition, then, other = _expect(name, args, 3)
-            then, other = unify((then, other))  # also where the condition is known: the type depends on both
-            return select(condition, then, other, span)
-        case "sum" | "prod" | "any" | "all":
-            _expect(name, args, 1)
+    if name == "complex" and len(args) == 1:
+        return cast(args[0], C128, span)
+    found = FUNCTIONS.get(f"{module}.{name}") or FUNCTIONS.get(name)
+    if found is not None:
+        return found[1](*_expect(name, args, found[0]), span)
+    if name in ("max", "min") and len(args) > 1:
+        return combine(lambda x, y: binary(name, x, y, span), args)
+    if name in REDUCERS:
+        _expect(name, args, 2 if name in ("max", "min") else 1)
     if name in INSTEAD:
         raise Fault("unsupported-call", f"{name} is not a function of elements that polyc has", INSTEAD[name])
     hint = suggest_name(name, KNOWN) or "the language reference lists the functions"

@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import ast
-import copy
 import math
-from typing import Any
 
-import numpy as np
-
-from polyc.diagnostics import Diagnostic, PolycError, SemanticError
-from polyc.frontends.core.builder import Version
+from polyc.diagnostics import PolycError
 from polyc.frontends.core.reductions import add_combination
-from polyc.frontends.core.values import Fault, Reported
+from polyc.frontends.core.values import Fault, Reported, Value
+from polyc.frontends.python.element_functions import run_body
 from polyc.frontends.python.expressions import read_expression
 from polyc.frontends.python.names import UserMonoid
 from polyc.frontends.python.scope import Clauses, Scope
-from polyc.frontends.python.source import FunctionText, load_function
+from polyc.frontends.python.source import load_function
 from polyc.frontends.python.statements import make_assignment, read_target, target_name
+from polyc.frontends.python.syntax import positional
 from polyc.frontends.python.values import POISON, convert, make_literal
-from polyc.ir.expr import Const, Index, Read, Size, walk
+from polyc.ir.expr import Const, Expr, Index, Read, Size, walk
 from polyc.ir.program import Monoid
 from polyc.ir.types import DType, can_cast
 
@@ -46,7 +43,7 @@ def read_combination(node: ast.Assign, monoid: UserMonoid, clauses: Clauses, sco
     targets = [t for t in (read_target(left, scope) for left in lefts) if t is not None]
     try:
         n = len(monoid.identity)
-        if node.value.keywords or len(node.value.args) != n or any(isinstance(a, ast.Starred) for a in node.value.args):
+        if len(positional(node.value)) != n:
             message = f"{monoid.name} combines {n} value{'s' * (n > 1)}, and {len(node.value.args)} are given"
             raise Fault(_CODE, message, f"give one expression for each component of {monoid.name}")
         if len(lefts) != n:
@@ -74,40 +71,54 @@ def read_combination(node: ast.Assign, monoid: UserMonoid, clauses: Clauses, sco
 
 
 def read_monoid(monoid: UserMonoid, dtypes: list[DType], scope: Scope) -> Monoid:
-    """The function that combines, read for these element types.  Errors in it are raised with their place."""
+    """The function that combines, read for these element types.  Raises `Reported` after errors in it."""
     text = load_function(monoid.combine)
-    sides = _parameters(text, monoid)
-    tensors: dict[str, Version] = {}
-    for side, name in zip(("left", "right"), sides, strict=True):
-        for k, dtype in enumerate(dtypes):
-            shown = name if len(dtypes) == 1 else f"{name}[{k}]"
-            tensors[shown] = Version(f"{side}.{k}", dtype, 0, False, ())
-    inner = scope.inside(text, _constants(text))
-    inner.current = tensors
+    spec = text.definition.args
+    inner = scope.inside(text)
     n_errors = scope.reporter.n_errors
-    parts = _result_parts(text, sides, len(dtypes), monoid)
-    results = []
-    for part, dtype in zip(parts, dtypes, strict=True):
-        value = read_expression(part, inner)
-        if value is POISON:
-            continue
-        for found in walk(value.expr):
-            if isinstance(found, (Index, Size)) or (isinstance(found, Read) and found.subscripts):
-                name = found.tensor if isinstance(found, Read) else found.name
-                help = f"the function that combines sees {' and '.join(sides)}, names assigned in it, and numbers"
-                inner.report(_CODE, f"{name} has no value in {monoid.name}", found.span or part, help)
-        if not value.weak and not can_cast(value.dtype, dtype):
-            message = f"{monoid.name} gives {value.dtype} for a component that is {dtype}"
-            inner.report("type-monoid", message, part, f"cast it, or what is combined: {value.dtype}(...)")
-            continue
-        try:
-            results.append(convert(value, dtype).expr)
-        except Fault as fault:
-            inner.report(fault.code, fault.message, part, fault.help)
+    if len(spec.args) != 2 or spec.vararg or spec.kwonlyargs or spec.kwarg or spec.defaults or spec.posonlyargs:
+        message = f"{monoid.name} combines two values, and takes {len(spec.args)} parameters"
+        inner.report(_CODE, message, text.definition, "write def combine(a, b): return ...")
+        raise Reported
+    for side, parameter in zip(("left", "right"), spec.args, strict=True):
+        values = [Value(Read(f"{side}.{k}", ()), dtype) for k, dtype in enumerate(dtypes)]
+        inner.components[parameter.arg] = values
+        inner.values |= {parameter.arg: values[0]} if len(values) == 1 else {}
+    try:
+        results = run_body(text.definition.body, inner)
+    except Fault as fault:
+        inner.report(fault.code, fault.message, text.definition, fault.help)
+        raise Reported from None
+    if results is None:
+        inner.report(_CODE, f"{monoid.name} returns nothing", text.definition, "end it with return")
+    elif len(results) != len(dtypes) and scope.reporter.n_errors == n_errors:
+        n = len(results)
+        message = f"{monoid.name} returns {n} value{'s' * (n > 1)}, and has {len(dtypes)} in its identity"
+        inner.report(_CODE, message, text.definition, "return one value for each component")
+    made = [_convert_result(value, dtype, monoid, inner) for value, dtype in zip(results or (), dtypes, strict=False)]
     if scope.reporter.n_errors > n_errors:
         raise Reported
     identity = tuple(_identity(number, dtype, monoid) for number, dtype in zip(monoid.identity, dtypes, strict=True))
-    return Monoid(monoid.name, identity, tuple(results))
+    return Monoid(monoid.name, identity, tuple(made))
+
+
+def _convert_result(value: Value, dtype: DType, monoid: UserMonoid, inner: Scope) -> Expr:
+    """What the function returns for a component, in the component's element type."""
+    place = value.expr.span or inner.text.definition
+    for found in walk(value.expr):
+        if isinstance(found, (Index, Size)) or (isinstance(found, Read) and found.subscripts):
+            name = found.tensor if isinstance(found, Read) else found.name
+            help = f"the function that combines sees {' and '.join(inner.components)}, names assigned in it, and numbers"
+            inner.report(_CODE, f"{name} has no value in {monoid.name}", found.span or place, help)
+    if value is not POISON and not value.weak and not can_cast(value.dtype, dtype):
+        message = f"{monoid.name} gives {value.dtype} for a component that is {dtype}"
+        inner.report("type-monoid", message, place, f"cast it, or what is combined: {value.dtype}(...)")
+        return value.expr
+    try:
+        return convert(value, dtype).expr
+    except Fault as fault:
+        inner.report(fault.code, fault.message, place, fault.help)
+        return value.expr
 
 
 def _identity(number: int | float | bool, dtype: DType, monoid: UserMonoid) -> Const:
@@ -119,81 +130,3 @@ def _identity(number: int | float | bool, dtype: DType, monoid: UserMonoid) -> C
     expr = convert(make_literal(number), dtype).expr
     assert isinstance(expr, Const)
     return expr
-
-
-def _parameters(text: FunctionText, monoid: UserMonoid) -> tuple[str, str]:
-    spec = text.definition.args
-    if len(spec.args) != 2 or spec.vararg or spec.kwonlyargs or spec.kwarg or spec.defaults or spec.posonlyargs:
-        place = text.definition
-        message = f"{monoid.name} combines two values, and takes {len(spec.args)} parameters"
-        raise _error(text, _CODE, message, place, "write def combine(a, b): return ...")
-    return spec.args[0].arg, spec.args[1].arg
-
-
-def _constants(text: FunctionText) -> dict[str, Any]:
-    names = {n.id for n in ast.walk(text.definition) if isinstance(n, ast.Name)}
-    found = {n: text.lookup(n) for n in names}
-    return {n: v.item() if isinstance(v, np.generic) else v for n, v in found.items() if isinstance(v, (int, float, np.number))}
-
-
-def _result_parts(text: FunctionText, sides: tuple[str, str], n: int, monoid: UserMonoid) -> list[ast.expr]:
-    """What the function returns, with the names that it assigns replaced by what they stand for."""
-    names: dict[str, ast.expr] = {}
-    for statement in text.definition.body:
-        match statement:
-            case ast.Expr(ast.Constant(str())) | ast.Pass():
-                pass
-            case ast.Assign([target], value):
-                _assign(target, value, names, sides, n, text)
-            case ast.Return(value) if value is not None:
-                value = _replaced(value, names, sides, n)
-                parts = list(value.elts) if isinstance(value, ast.Tuple) else [value]
-                if len(parts) != n:
-                    message = f"{monoid.name} returns {len(parts)} value{'s' * (len(parts) > 1)}, and has {n} in its identity"
-                    raise _error(text, _CODE, message, statement, "return one value for each component")
-                return parts
-            case _:
-                message = "a function that combines assigns names and returns what they give"
-                raise _error(text, _CODE, message, statement, "write conditions as a if c else b")
-    raise _error(text, _CODE, f"{monoid.name} returns nothing", text.definition, "end it with return")
-
-
-def _assign(
-    target: ast.expr, value: ast.expr, names: dict[str, ast.expr], sides: tuple[str, str], n: int, text: FunctionText
-) -> None:
-    value = _replaced(value, names, sides, n)
-    match target:
-        case ast.Name(name):
-            names[name] = value
-        case ast.Tuple(targets):
-            parts = list(value.elts) if isinstance(value, ast.Tuple) else None
-            if isinstance(value, ast.Name) and value.id in sides and n > 1:
-                parts = [ast.copy_location(ast.Name(f"{value.id}[{k}]"), value) for k in range(n)]
-            if parts is None or len(parts) != len(targets):
-                help = f"write for example x, y = {sides[0]}"
-                raise _error(text, _CODE, f"{len(targets)} names are assigned from something else", target, help)
-            for inner, part in zip(targets, parts, strict=True):
-                _assign(inner, part, names, sides, n, text)
-        case _:
-            raise _error(text, _CODE, "only names can be assigned here", target, "give the value a name of its own")
-
-
-def _replaced(value: ast.expr, names: dict[str, ast.expr], sides: tuple[str, str], n: int) -> ast.expr:
-    """The expression with names for components, ``a[0]``, and without the names assigned above."""
-
-    class _Replace(ast.NodeTransformer):
-        def visit_Subscript(self, node: ast.Subscript) -> ast.AST:
-            match node:
-                case ast.Subscript(ast.Name(side), ast.Constant(int(k))) if side in sides and n > 1 and 0 <= k < n:
-                    return ast.copy_location(ast.Name(f"{side}[{k}]"), node)
-            return self.generic_visit(node)
-
-        def visit_Name(self, node: ast.Name) -> ast.AST:
-            return names.get(node.id, node)
-
-    result: ast.expr = _Replace().visit(copy.deepcopy(value))
-    return result
-
-
-def _error(text: FunctionText, code: str, message: str, node: ast.AST, help: str) -> PolycError:
-    return SemanticError(Diagnostic(code, message, text.span(node), help))

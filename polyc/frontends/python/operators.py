@@ -120,7 +120,7 @@ def binary(op: str, a: Value, b: Value, span: Span | None = None) -> Value:
 def _compare(op: str, a: Value, b: Value, dtype: DType, weak: bool, span: Span | None) -> Value:
     """As NumPy, compare exactly with a literal outside the range of an integer type."""
     if _is_outside(a, b):
-        op, a, b = _FLIPPED[op], b, a
+        op, a, b = FLIPPED[op], b, a
     if _is_outside(b, a):
         info = np.iinfo(a.dtype.numpy)
         is_below = bool(b.constant < info.min)  # type: ignore[operator]
@@ -133,7 +133,7 @@ def _compare(op: str, a: Value, b: Value, dtype: DType, weak: bool, span: Span |
     return call(op, unify((a, b), dtype, weak), span)
 
 
-_FLIPPED = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le", "eq": "eq", "ne": "ne"}
+FLIPPED = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le", "eq": "eq", "ne": "ne"}
 
 
 def _is_outside(literal: Value, other: Value) -> bool:

@@ -5,23 +5,17 @@ from __future__ import annotations
 import ast
 
 from polyc.frontends.core.values import Fault, Value
-from polyc.frontends.python.expressions import inline_numbers, read_expression
-from polyc.frontends.python.scope import Clause, Clauses, Scope
+from polyc.frontends.python.expressions import COMPARISONS, inline_numbers, read_expression
+from polyc.frontends.python.operators import FLIPPED
+from polyc.frontends.python.scope import Clauses, Scope
 from polyc.frontends.python.syntax import call_name
 from polyc.frontends.python.values import POISON, require_integer
-from polyc.ir.expr import Call, Expr, Index, Pad, Read, int_const, walk
-from polyc.ir.program import Condition
+from polyc.ir.expr import Call, Expr, Index, Pad, Read, index_names, int_const, walk
+from polyc.ir.program import Condition, RangeClause
 from polyc.ir.simplify import simplify_int
 from polyc.records import dataclass, replace
 
 _EXAMPLE = "write polyc.where(0 <= i < N, j <= i): comparisons of indices and sizes"
-_FLIP: dict[type[ast.cmpop], type[ast.cmpop]] = {
-    ast.Lt: ast.Gt,
-    ast.LtE: ast.GtE,
-    ast.Gt: ast.Lt,
-    ast.GtE: ast.LtE,
-    ast.Eq: ast.Eq,
-}
 
 
 def read_where(items: list[ast.withitem], outer: Clauses, scope: Scope) -> Clauses:
@@ -56,7 +50,7 @@ class _Found:
     conditions: list[Condition]
 
 
-def _merge_bounds(found: _Found, outer: dict[str, Clause], scope: Scope) -> dict[str, Clause]:
+def _merge_bounds(found: _Found, outer: dict[str, RangeClause], scope: Scope) -> dict[str, RangeClause]:
     result = dict(outer)
     lower, upper = found.lower, found.upper
     related = {n.name for c in found.conditions for n in walk(c.condition) if isinstance(n, Index)}
@@ -75,7 +69,7 @@ def _merge_bounds(found: _Found, outer: dict[str, Clause], scope: Scope) -> dict
             message = f"the index {index} has a lower bound only"
             scope.report("semantic-range-open", message, node, f"give both: where(1 <= {index} < N)")
             continue
-        clause = Clause(index, low, high, scope.text.span(node))
+        clause = RangeClause(index, low, high, scope.text.span(node))
         if around is not None:
             low, high = _tighten("max", low, around.lower), _tighten("min", high, around.upper)
             clause = replace(clause, lower=low, upper=high)
@@ -110,7 +104,8 @@ def _read_condition(node: ast.expr, found: _Found, scope: Scope) -> None:
 
 def _read_comparison(a: ast.expr, op: ast.cmpop, b: ast.expr, node: ast.expr, found: _Found, scope: Scope) -> None:
     """A bound of one index over sizes, or else a condition that relates indices."""
-    if type(op) not in _CALLS:
+    name = COMPARISONS.get(type(op))
+    if name is None:
         raise Fault("unsupported-range", "a range needs <, <=, >, >=, == or !=", _EXAMPLE)
     values: list[Value] = []
     for side in (a, b):
@@ -124,41 +119,21 @@ def _read_comparison(a: ast.expr, op: ast.cmpop, b: ast.expr, node: ast.expr, fo
     sides = [require_integer(value, "the bound of a range") for value in values]
     kinds = {type(n) for side in sides for n in walk(side)}
     if Index not in kinds:
-        name = next((x.id for x in (a, b) if isinstance(x, ast.Name)), None)
-        message = "this condition of where speaks of no index" if name is None else f"{name} is no index"
+        shown = next((x.id for x in (a, b) if isinstance(x, ast.Name)), None)
+        message = "this condition of where speaks of no index" if shown is None else f"{shown} is no index"
         raise Fault("semantic-range", message, _NO_INDEX)
-    for (index, bound), turned in zip((sides, sides[::-1]), (op, _FLIP.get(type(op), type(op))()), strict=True):
-        if isinstance(index, Index) and type(op) in _FLIP and not any(isinstance(n, Index) for n in walk(bound)):
-            _bound(turned, index.name, bound, node, found)
+    for (index, bound), turned in ((sides, name), (sides[::-1], FLIPPED[name])):
+        if isinstance(index, Index) and name != "ne" and not index_names(bound):
+            after = simplify_int(Call("add", (bound, int_const(1))))
+            if turned in ("gt", "ge", "eq"):
+                _set(found.lower, "max", index.name, after if turned == "gt" else bound, node)
+            if turned in ("lt", "le", "eq"):
+                _set(found.upper, "min", index.name, bound if turned == "lt" else after, node)
             return
-    found.conditions.append(Condition(Call(_CALLS[type(op)], (sides[0], sides[1])), scope.text.span(node)))
+    found.conditions.append(Condition(Call(name, (sides[0], sides[1])), scope.text.span(node)))
 
 
-_CALLS: dict[type[ast.cmpop], str] = {
-    ast.Lt: "lt",
-    ast.LtE: "le",
-    ast.Gt: "gt",
-    ast.GtE: "ge",
-    ast.Eq: "eq",
-    ast.NotEq: "ne",
-}
 _NO_INDEX = "a range belongs to an index; sizes and tensors have their own"
-
-
-def _bound(op: ast.cmpop, index: str, bound: Expr, node: ast.expr, found: _Found) -> None:
-    after = simplify_int(Call("add", (bound, int_const(1))))
-    match op:
-        case ast.Lt():
-            _set(found.upper, "min", index, bound, node)
-        case ast.LtE():
-            _set(found.upper, "min", index, after, node)
-        case ast.Gt():
-            _set(found.lower, "max", index, after, node)
-        case ast.GtE():
-            _set(found.lower, "max", index, bound, node)
-        case _:
-            _set(found.lower, "max", index, bound, node)
-            _set(found.upper, "min", index, after, node)
 
 
 def _set(bounds: Bounds, op: str, index: str, bound: Expr, node: ast.expr) -> None:

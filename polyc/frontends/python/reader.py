@@ -9,7 +9,7 @@ import ast
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from polyc.diagnostics import Diagnostic, Span, suggest_name
+from polyc.diagnostics import Span, suggest_name
 from polyc.frontends.core.budget import find_excess, find_excess_rank
 from polyc.frontends.core.builder import Version
 from polyc.frontends.core.calls import drop_unused_calls
@@ -18,38 +18,30 @@ from polyc.frontends.core.reports import Reporter, raise_errors
 from polyc.frontends.core.typos import find_lonely_indices
 from polyc.frontends.core.values import Fault, Reported
 from polyc.frontends.python.callees import find_callee, find_results, find_targets
-from polyc.frontends.python.calls import ReadCallee, read_call
+from polyc.frontends.python.calls import ReadResult, read_call
 from polyc.frontends.python.control import choose_branch, unroll_loop
 from polyc.frontends.python.declarations import declare_parameters, declare_results
 from polyc.frontends.python.element_calls import read_element_call
 from polyc.frontends.python.forward import describe_assignment, find_assignments
 from polyc.frontends.python.monoid import find_monoid, read_combination
 from polyc.frontends.python.ranges import read_where
+from polyc.frontends.python.reductions import find_selection, read_selection
 from polyc.frontends.python.returned import name_returned
 from polyc.frontends.python.scope import Clauses, Retyped, Scope
-from polyc.frontends.python.selection import find_selection, read_selection
 from polyc.frontends.python.signature import PythonSignature, read_parameters
 from polyc.frontends.python.source import FunctionText, load_function, make_nesting_error
 from polyc.frontends.python.statements import read_assignment, target_name
 from polyc.frontends.python.syntax import unturn
 from polyc.frontends.python.wording import NOTATION
 from polyc.ir.expr import index_names
-from polyc.ir.program import Program, Return, Statement
+from polyc.ir.program import Return, Statement
 from polyc.ir.types import DType
-from polyc.records import dataclass
+from polyc.records import replace
 
 _STATEMENTS = (
     "a body may hold T[i] = e, T[i] += e, with polyc.where(...), for and if over constants, "
     "a docstring and one return at the end"
 )
-
-
-@dataclass(frozen=True, slots=True)
-class ReadResult:
-    """The program of a function, and warnings to show."""
-
-    program: Program
-    warnings: tuple[Diagnostic, ...] = ()
 
 
 def read_signature(
@@ -62,7 +54,7 @@ def read_signature(
     text = load_function(function_or_source)
     reporter = Reporter()
     signature = read_parameters(text, constants, reporter.add, needs_values=False)
-    _raise_all(reporter)
+    raise_errors(reporter.errors)
     return signature
 
 
@@ -96,7 +88,7 @@ def read_function(
     Raises SyntaxErrorInSource, SemanticError or UnsupportedError, with all errors of the function at once.
     """
     found = _read_program(load_function(function_or_source), dtypes or {}, constants, weak, ())
-    return ReadResult(found.program, (*found.warnings, *find_lonely_indices(found.program)))
+    return replace(found, warnings=(*found.warnings, *find_lonely_indices(found.program)))
 
 
 def _read_program(
@@ -105,7 +97,7 @@ def _read_program(
     constants: Mapping[str, object] | None,
     weak: frozenset[str],
     callers: tuple[FunctionText, ...],
-) -> ReadCallee:
+) -> ReadResult:
     text = name_returned(text)
     hints: dict[str, tuple[DType, bool]] = {}
     while True:
@@ -123,21 +115,19 @@ def _read_text(
     weak: frozenset[str],
     hints: dict[str, tuple[DType, bool]],
     callers: tuple[FunctionText, ...],
-) -> ReadCallee:
+) -> ReadResult:
     reporter = Reporter()
     signature = read_parameters(text, constants, reporter.add)
     tensors, sizes = declare_parameters(text, signature, dict(dtypes), reporter)
     numbers = {c.name: c.value for c in signature.constants}
     scope = Scope(reporter, NOTATION, sizes, text=text, read_call=read_element_call, constants=numbers)
     scope.type_hints, scope.callers = hints, callers
-    scope.tensors = {t.name: t for t in tensors}
     events = [e for node in find_assignments(text.definition.body) if (e := describe_assignment(node)) is not None]
     results = find_results(scope)  # whole before they are read, and so in no recurrence
     forward = find_forward_reads(events, frozenset(p.name for p in signature.parameters))
     scope.forward = {name: rank for name, rank in forward.items() if name not in results}
     for tensor in tensors:
-        version = Version(tensor.name, tensor.dtype, tensor.rank, tensor.name in weak, tensor.shape, True, tensor.span)
-        scope.current[tensor.name] = version
+        scope.add_parameter(tensor, tensor.name in weak)
     for parameter in signature.parameters:
         scope.current.setdefault(parameter.name, Version(parameter.name, None, None, is_parameter=True))
     scope.assigned_names = _find_assigned_names(text.definition)
@@ -147,33 +137,21 @@ def _read_text(
     except RecursionError:
         reporter.add(make_nesting_error(Span(text.source, 0, 3)))
     declare_results(scope, returns)
-    excess = find_excess(signature.name, [s.span for s in scope.statements])
-    reporter.add(*([excess] if excess is not None else []))
-    _raise_all(reporter)
+    reporter.add(*find_excess(signature.name, [s.span for s in scope.statements]))
+    raise_errors(reporter.errors)
     program = scope.build(signature.name, [p.name for p in signature.parameters], returns, text.source)
-    excess = find_excess_rank(program)
-    reporter.add(*([excess] if excess is not None else []))
-    _raise_all(reporter)
+    reporter.add(*find_excess_rank(program))
+    raise_errors(reporter.errors)
     program = drop_unused_calls(scope, program)
     weak_results = tuple(any(v.name == r.version and v.is_weak for v in scope.current.values()) for r in returns)
-    return ReadCallee(program, tuple(reporter.warnings), weak_results)
-
-
-def _raise_all(reporter: Reporter) -> None:
-    raise_errors(sorted(reporter.errors, key=lambda d: d.span.start if d.span else 0))
+    return ReadResult(program, tuple(reporter.warnings), weak_results)
 
 
 def _find_assigned_names(definition: ast.FunctionDef) -> frozenset[str]:
-    names = set()
-    for node in ast.walk(definition):
-        targets = node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AugAssign) else []
-        for target in targets:
-            match target:
-                case ast.Name(name) | ast.Subscript(ast.Name(name)):
-                    names.add(name)
-                case ast.Tuple(parts):
-                    names |= {found for part in parts if (found := target_name(part)) is not None}
-    return frozenset(names)
+    nodes = [n for n in ast.walk(definition) if isinstance(n, (ast.Assign, ast.AugAssign))]
+    lefts = [left for n in nodes for left in (n.targets if isinstance(n, ast.Assign) else [n.target])]
+    parts = [p for left in lefts for p in (left.elts if isinstance(left, ast.Tuple) else [left])]
+    return frozenset(name for p in parts if (name := target_name(p)) is not None)
 
 
 def _read_body(body: list[ast.stmt], scope: Scope) -> tuple[Return, ...]:
@@ -187,8 +165,7 @@ def _read_body(body: list[ast.stmt], scope: Scope) -> tuple[Return, ...]:
         else:
             _read_statement(node, Clauses(), scope)
     if returns is None:
-        header = scope.text.span(scope.text.definition)
-        place = Span(header.source, header.start, header.start + 3)
+        place = scope.text.start(scope.text.definition, "def")
         scope.report(
             "semantic-return", "the function returns nothing", place, "end it with 'return Y', naming assigned tensors"
         )
@@ -225,8 +202,7 @@ def _read_statement(node: ast.stmt, clauses: Clauses, scope: Scope) -> None:
             _read_block(choose_branch(node, scope), clauses, scope)
         case ast.While():
             help = "indices stand for loops; steps that depend on each other are a recurrence: h[t] = f(h[t - 1])"
-            place = Span(scope.text.source, scope.text.span(node).start, scope.text.span(node).start + len("while"))
-            scope.report("semantic-statement", "'while' has no meaning here", place, help)
+            scope.report("semantic-statement", "'while' has no meaning here", scope.text.start(node, "while"), help)
         case ast.Break() | ast.Continue():
             help = "put the statements that are meant into an if over numbers: if k != 1: ..."
             scope.report("semantic-statement", "break and continue have no meaning here", node, help)
@@ -277,7 +253,8 @@ def _check_ranges_used(inner: Clauses, outer: Clauses, statements: list[Statemen
     for index, clause in inner.ranges.items():
         if outer.ranges.get(index) is not clause and index not in used:
             help = "use the index inside, or drop the condition"
-            scope.report("semantic-unused-index", f"no statement of this block uses the index {index}", clause.span, help)
+            message = f"no statement of this block uses the index {index}"
+            scope.reporter.error("semantic-unused-index", message, clause.span, help)
     for condition in inner.conditions[len(outer.conditions) :]:
         names = index_names(condition.condition)
         if condition.span is not None and not any(names <= set(s.indices) for s in statements):

@@ -16,7 +16,6 @@ from polyc.frontends.core.values import Value
 from polyc.frontends.python.names import Index as IndexObject
 from polyc.frontends.python.signature import Number
 from polyc.frontends.python.source import FunctionText
-from polyc.ir.expr import Expr
 from polyc.ir.program import Condition, RangeClause
 from polyc.ir.types import I64, DType
 from polyc.records import dataclass
@@ -32,23 +31,10 @@ class Retyped(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Clause:
-    """A range of a where block, before it is attached to statements."""
-
-    index: str
-    lower: Expr
-    upper: Expr
-    span: Span
-
-    def as_range(self) -> RangeClause:
-        return RangeClause(self.index, self.lower, self.upper, self.span)
-
-
-@dataclass(frozen=True, slots=True)
 class Clauses:
     """What the where blocks around a statement say; each part belongs to the statements that use all its indices."""
 
-    ranges: dict[str, Clause] = field(default_factory=dict)
+    ranges: dict[str, RangeClause] = field(default_factory=dict)
     conditions: tuple[Condition, ...] = ()
 
 
@@ -72,6 +58,8 @@ class Scope(ProgramBuilder):
     """Reductions inside of expressions so far."""
     values: dict[str, Value] = field(default_factory=dict)
     """Names that stand for values: parameters of a function that is called on elements, and what it assigns."""
+    components: dict[str, list[Value]] = field(default_factory=dict)
+    """Parameters of a function that combines tuples, each with what stands for its parts."""
     element_function: str | None = None
     """The name of that function."""
     forward: dict[str, int] = field(default_factory=dict)
@@ -86,16 +74,21 @@ class Scope(ProgramBuilder):
     callers: tuple[FunctionText, ...] = ()
     """Functions that call this one, outermost first."""
     callee_programs: dict[Any, Any] = field(default_factory=dict)
-    """What was read of called functions (`ReadCallee`), by function, element types and constants."""
+    """What was read of called functions (`ReadResult`), by function, element types and constants."""
     rounds: int = 0
     """Bodies of loops unrolled so far."""
     loop_names: set[str] = field(default_factory=set)
     """Variables of loops that are over: Python would still find a number there."""
 
-    def inside(self, text: FunctionText, constants: dict[str, Any]) -> Scope:
-        """The scope of a function that is read in place, on elements."""
-        callers = (*self.callers, self.text)
-        return Scope(self.reporter, self.notation, text=text, read_call=self.read_call, constants=constants, callers=callers)
+    def inside(self, text: FunctionText) -> Scope:
+        """The scope of a function that is read in place, on elements: it sees its parameters, its names, and numbers around."""
+        nodes = [n for n in ast.walk(text.definition) if isinstance(n, ast.Name)]
+        found = {n.id: text.lookup(n.id) for n in nodes}
+        inner = Scope(self.reporter, self.notation, text=text, read_call=self.read_call, callers=(*self.callers, self.text))
+        inner.assigned_names = frozenset(n.id for n in nodes if isinstance(n.ctx, ast.Store))
+        numbers = {name: value for name, value in found.items() if isinstance(value, (int, float, np.number))}
+        inner.constants = {name: n.item() if isinstance(n, np.generic) else n for name, n in numbers.items()}
+        return inner
 
     def forward_version(self, name: str) -> Version | None:
         """The first version of a tensor that is assigned further down, as a recurrence may read it."""

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from polyc.diagnostics import Diagnostic, Span
-from polyc.frontends.core.values import Fault
+from polyc.frontends.core.values import LONG_NAMES, Fault
 from polyc.frontends.python.functions import TYPE_NAMES, UNSUPPORTED_TYPES
 from polyc.frontends.python.source import FunctionText, quiet_parser
 from polyc.frontends.python.values import convert, make_literal
@@ -25,20 +25,8 @@ Report = Callable[[Diagnostic], None]
 
 
 _OTHER_NAMES = {
-    **{
-        "float": "f32",
-        "float32": "f32",
-        "double": "f64",
-        "float64": "f64",
-        "float16": "f16",
-        "fp16": "f16",
-        "bfloat": "bf16",
-        "int": "i64",
-        "long": "i64",
-        "boolean": "bool",
-    },
-    **{f"int{n}": f"i{n}" for n in (8, 16, 32, 64)},
-    **{f"uint{n}": f"u{n}" for n in (8, 16, 32, 64)},
+    **{name: dtype.name for name, dtype in LONG_NAMES.items()},
+    **{"float": "f32", "double": "f64", "fp16": "f16", "bfloat": "bf16", "int": "i64", "long": "i64", "boolean": "bool"},
 }
 
 
@@ -207,10 +195,9 @@ def _read_constants(text: FunctionText, given: dict[str, object], report: Report
             report(Diagnostic("semantic-constant", message, span, "use an int, a float or a bool; arrays go before the *"))
         result.append(Constant(name, number, span))
     for name in given:
-        place = text.span(text.definition)
         names = ", ".join(a.arg for a in arguments.kwonlyargs) or "none"
         message = f"{text.definition.name} has no compile-time constant {name!r}"
-        header = Span(place.source, place.start, place.start + 3)
+        header = text.start(text.definition, "def")
         report(Diagnostic("semantic-constant", message, header, f"its keyword-only parameters are: {names}"))
     return tuple(result)
 

@@ -44,6 +44,11 @@ class FunctionText:
         """The characters of an expression, statement or argument node."""
         return _span_of(self.source, self.line_shift, node)
 
+    def start(self, node: ast.AST, word: str) -> Span:
+        """The word that a statement begins with."""
+        start = self.span(node).start
+        return Span(self.source, start, start + len(word))
+
     def lookup(self, name: str) -> object | None:
         """What Python would find for a free `name` in the closure or the globals of the function; None if nothing."""
         if self.function is None:

@@ -13,7 +13,7 @@ from polyc.frontends.python.functions import REDUCERS
 from polyc.frontends.python.operators import binary, negate, require_bool
 from polyc.frontends.python.scope import Clauses, Retyped, Scope
 from polyc.frontends.python.source import make_nesting_error
-from polyc.frontends.python.syntax import call_name, find_outer_names
+from polyc.frontends.python.syntax import call_name, find_outer_names, is_reduction
 from polyc.frontends.python.values import POISON, common_type, convert, convert_weakly, make_literal, require_integer
 from polyc.ir.expr import Expr, Index, Pad, Read, reads, walk
 from polyc.ir.program import Where
@@ -83,11 +83,8 @@ def target_name(left: ast.expr) -> str | None:
 
 def _find_reducer(node: ast.expr) -> str | None:
     """The name of the reduction that a whole right side ``max(e)`` is."""
-    if isinstance(node, ast.Call) and len(node.args) == 1 and not node.keywords and not isinstance(node.args[0], ast.Starred):
-        found = call_name(node.func)
-        if found is not None and found[1] in REDUCERS:
-            return found[1]
-    return None
+    found = call_name(node.func) if isinstance(node, ast.Call) and is_reduction(node) else None
+    return found[1] if found is not None and found[1] in REDUCERS else None
 
 
 def read_target(left: ast.expr, scope: Scope) -> Target | None:
@@ -143,7 +140,7 @@ def make_assignment(targets: list[Target], values: list[Value], op: str, clauses
     """Both sides of a statement, with what the blocks around it say of its indices."""
     left = tuple(dict.fromkeys(name for e in targets[0].subscripts for name in index_names(e)))
     indices = (*left, *reduced_indices(values, left))
-    where: list[Where] = [clauses.ranges[i].as_range() for i in indices if i in clauses.ranges]
+    where: list[Where] = [clauses.ranges[i] for i in indices if i in clauses.ranges]
     where += [c for c in clauses.conditions if set(index_names(c.condition)) <= set(indices)]
     return Assignment(tuple(targets), tuple(values), left, tuple(where), op, span)
 

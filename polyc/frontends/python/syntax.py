@@ -30,24 +30,21 @@ def unturn(node: ast.expr) -> tuple[str, bool] | None:
     return (node.id, is_turned) if isinstance(node, ast.Name) else None
 
 
+def positional(node: ast.AST) -> list[ast.expr]:
+    """The arguments of a call that gives all of them one by one, by position; else nothing."""
+    is_plain = isinstance(node, ast.Call) and not node.keywords and not any(isinstance(a, ast.Starred) for a in node.args)
+    return node.args if is_plain and isinstance(node, ast.Call) else []
+
+
 def is_reduction(node: ast.AST) -> bool:
     """Whether a node is a call such as ``max(e)`` or ``argmax(e)``, of one operand."""
-    if not isinstance(node, ast.Call) or len(node.args) != 1 or node.keywords or isinstance(node.args[0], ast.Starred):
-        return False
-    found = call_name(node.func)
+    found = call_name(node.func) if isinstance(node, ast.Call) and len(positional(node)) == 1 else None
     return found is not None and (found[1] in REDUCERS or found[1] in SELECTIONS)
 
 
 def is_division(node: ast.AST) -> bool:
     """Whether a node is a call ``divmod(a, b)``, which gives two values."""
-    if (
-        not isinstance(node, ast.Call)
-        or len(node.args) != 2
-        or node.keywords
-        or any(isinstance(a, ast.Starred) for a in node.args)
-    ):
-        return False
-    found = call_name(node.func)
+    found = call_name(node.func) if isinstance(node, ast.Call) and len(positional(node)) == 2 else None
     return found is not None and found[1] == "divmod"
 
 

@@ -9,19 +9,12 @@ NOTATION = Notation(
     str,
     lambda value, dtype: convert(value, dtype).expr,
     {
-        "part-rank": ("{name} has {rank} here", "assign a part of it with one subscript per dimension, or use a new name"),
-        "part-of-result": (
-            "{name} is the result of a call, which has assigned all of it",
-            "make a new tensor of it, as in T[i] = 1 if i == 0 else {name}[i]",
-        ),
-        "selection-left": (
-            "{op} needs the same plain indices on the left of all its results",
-            "write for example v[i], p[i] = {op}(X[i, j])",
-        ),
-        "selection-complex": ("complex numbers have no order", "compare a part, or the size: {op}(abs(z[i]))"),
-        "combination-left": (
-            "{op} needs the same plain indices on the left of all its results",
-            "write for example re[i], im[i] = product(a[i, k], b[i, k])",
-        ),
+        "part-rank": "{name} has {rank} here",
+        "part-rank-help": "assign a part of it with one subscript per dimension, or use a new name",
+        "part-of-result": "make a new tensor of it, as in T[i] = 1 if i == 0 else {name}[i]",
+        "selection-left": "write for example v[i], p[i] = {op}(X[i, j])",
+        "selection-complex": "complex numbers have no order",
+        "selection-complex-help": "compare a part, or the size: {op}(abs(z[i]))",
+        "combination-left": "write for example re[i], im[i] = product(a[i, k], b[i, k])",
     },
 )

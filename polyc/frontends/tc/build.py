@@ -8,14 +8,11 @@ from typing import Any
 from polyc.diagnostics import Source, Span
 from polyc.frontends.tc.syntax import (
     Apply,
-    Binary,
     ConditionSyntax,
-    Convert,
     ExistsSyntax,
     Extent,
     LetSyntax,
     Name,
-    NamedValue,
     Number,
     Parameter,
     RangeSyntax,
@@ -23,9 +20,7 @@ from polyc.frontends.tc.syntax import (
     SyntaxMonoid,
     SyntaxStatement,
     SyntaxTarget,
-    Ternary,
     TypeSyntax,
-    Unary,
 )
 from polyc.records import replace
 
@@ -109,8 +104,8 @@ def _extent(c: list[Any], at: At) -> Extent:
 _RULES: dict[str, Callable[[list[Any], At], Any]] = {
     "start": _start,
     "monoid": _monoid,
-    "component": lambda c, at: ("component", NamedValue(str(c[0]), c[2], at(c[0]))),
-    "part": lambda c, at: ("part", NamedValue(str(c[0]), c[2], at(c[0]))),
+    "component": lambda c, at: ("component", LetSyntax(str(c[0]), c[2], at(c[0]), at(c[0], c[2]))),
+    "part": lambda c, at: ("part", LetSyntax(str(c[0]), c[2], at(c[0]), at(c[0], c[2]))),
     "definition": _definition,
     "parameters": lambda c, at: tuple(c),
     "bare_parameter": lambda c, at: Parameter(str(c[0]), None, at(c[0])),
@@ -131,13 +126,13 @@ _RULES: dict[str, Callable[[list[Any], At], Any]] = {
     "exists_clause": lambda c, at: ExistsSyntax(c[1], at(c[0], c[1])),
     "condition_clause": lambda c, at: ConditionSyntax(c[0], at(c[0])),
     "exprs": lambda c, at: tuple(c),
-    "ternary": lambda c, at: Ternary(c[0], c[2], c[4], at(c[0], c[4])),
-    "binary": lambda c, at: Binary(str(c[1]), c[0], c[2], at(c[1]), at(c[0], c[2])),
-    "prefix": lambda c, at: Unary(str(c[0]), c[1], at(c[0], c[1])),
+    "ternary": lambda c, at: Apply("?:", (c[0], c[2], c[4]), at(c[1]), at(c[0], c[4])),
+    "binary": lambda c, at: Apply(str(c[1]), (c[0], c[2]), at(c[1]), at(c[0], c[2])),
+    "prefix": lambda c, at: Apply(str(c[0]), (c[1],), at(c[0]), at(c[0], c[1])),
     "number": lambda c, at: Number(str(c[0]), at(c[0])),
     "name": lambda c, at: Name(str(c[0]), at(c[0])),
     "extent": _extent,
     "group": lambda c, at: replace(c[1], span=at(c[0], c[2])),
-    "cast": lambda c, at: Convert(str(c[0]), c[2], at(c[0], c[3])),
+    "cast": lambda c, at: Apply(str(c[0]), (c[2],), at(c[0]), at(c[0], c[3])),
     "apply": lambda c, at: Apply(str(c[0]), c[2], at(c[0]), at(c[0], c[3])),
 }

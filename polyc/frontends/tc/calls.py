@@ -9,9 +9,9 @@ from polyc.frontends.core.builder import CallResult, Version
 from polyc.frontends.core.calls import Argument, add_scalar, call, copy_tensor
 from polyc.frontends.core.values import Fault, Reported
 from polyc.frontends.tc.definition import Definition
+from polyc.frontends.tc.statement import check_targets
 from polyc.frontends.tc.syntax import Apply, LetSyntax, Name, SyntaxDef, SyntaxExpr, SyntaxStatement, SyntaxTarget
-from polyc.frontends.tc.targets import check_targets
-from polyc.frontends.tc.types import is_narrower, spell_type
+from polyc.frontends.tc.types import TYPE_NAMES, is_narrower, spell_type
 from polyc.frontends.tc.values import build_value, known
 from polyc.ir.expr import Index, walk
 from polyc.ir.program import Program, Tensor
@@ -58,7 +58,7 @@ def check_call(d: Definition, s: SyntaxStatement) -> None:
 def _find_results(d: Definition, s: SyntaxStatement) -> tuple[Tensor, ...]:
     """The results of the call as versions of this definition."""
     value = s.value
-    if not isinstance(value, Apply):
+    if not isinstance(value, Apply) or value.is_operator or value.name in TYPE_NAMES:
         help = "write (Q, K) = project(X, W), or assign the tensors one by one"
         raise Fault("semantic-call", "only a call of another definition has several results", help, value.span)
     if value.name in d.names:
@@ -151,7 +151,7 @@ def _assign(d: Definition, target: SyntaxTarget, result: Tensor | None, s: Synta
             d.tensors[result.name] = replace(d.tensors[result.name], shape=shape)
         else:
             d.add_tensor(version, result.dtype, result.rank, name, target.span, declared)
-            d.add(copy_tensor(result, d.tensors[version], target.span, {*d.sizes, *d.names}))
+            d.add(copy_tensor(result.name, d.tensors[version], target.span, {*d.sizes, *d.names}))
             d.made[version] = s.value.name
             result, shape = d.tensors[version], declared
     d.results.setdefault(result.name, CallResult(name, s.value.name, target.span))

@@ -10,12 +10,10 @@ from polyc.frontends.core.reports import Reporter
 from polyc.frontends.core.values import Fault, Value
 from polyc.frontends.tc.definition import Definition
 from polyc.frontends.tc.scope import Let, Scope, check_not_builtin
-from polyc.frontends.tc.statement import read_sides
-from polyc.frontends.tc.syntax import Convert, Name, NamedValue, Number, SyntaxExpr, SyntaxMonoid, SyntaxStatement, Unary
-from polyc.frontends.tc.targets import check_targets, define_unknown
+from polyc.frontends.tc.statement import check_targets, define_unknown, read_sides
+from polyc.frontends.tc.syntax import Apply, LetSyntax, Name, Number, SyntaxExpr, SyntaxMonoid, SyntaxStatement
 from polyc.frontends.tc.types import TYPE_NAMES, convert, fits_type, is_narrower, spell_type
-from polyc.frontends.tc.values import build_value
-from polyc.frontends.tc.where import check_size
+from polyc.frontends.tc.where import build_sized
 from polyc.frontends.tc.wording import narrowing
 from polyc.ir.expr import Const, Index, Size, walk
 from polyc.ir.program import Monoid
@@ -38,18 +36,19 @@ def read_monoids(reporter: Reporter, monoids: tuple[SyntaxMonoid, ...]) -> dict[
         check_not_builtin(reporter, monoid.name, monoid.name_span)
         if monoid.name in ("argmax", "argmin"):
             reporter.error(_CODE, f"{monoid.name}=! is a reduction of the language", monoid.name_span, "choose another name")
-        made = _read_monoid(reporter, monoid)
+        made = None
+        try:
+            made = _read_monoid(reporter, monoid)
+        except Fault as fault:
+            reporter.report(fault, monoid.name_span)
         found[monoid.name] = made if reporter.n_errors == errors_before else None
     return found
 
 
-def _read_monoid(reporter: Reporter, monoid: SyntaxMonoid) -> Monoid | None:
-    dtypes = _component_types(reporter, monoid)
-    if dtypes is None:
-        return None
-    n = len(dtypes)
+def _read_monoid(reporter: Reporter, monoid: SyntaxMonoid) -> Monoid:
+    dtypes = _component_types(monoid)
     names = [p.name for p in monoid.parameters]
-    versions = [f"{side}.{k}" for side in ("left", "right") for k in range(n)]
+    versions = [f"{side}.{k}" for side in ("left", "right") for k in range(len(dtypes))]
     tensors = {name: Version(v, t, 0, shape=()) for name, v, t in zip(names, versions, dtypes * 2, strict=True)}
     scope = Scope(reporter, {}, tensors, frozenset())
     if "inf" not in names and all(p.name != "inf" for p in monoid.parts):
@@ -61,67 +60,52 @@ def _read_monoid(reporter: Reporter, monoid: SyntaxMonoid) -> Monoid | None:
         let = scope.lets.get(component.name)
         if let is None:
             message = f"{component.name} is a result of {monoid.name} and is never assigned"
-            reporter.error(_CODE, message, component.span, f"assign it: {component.name} = …")
+            reporter.error(_CODE, message, component.name_span, f"assign it: {component.name} = …")
         elif let.value is not None:
             span = next(p.value.span for p in monoid.parts if p.name == component.name)
             if is_narrower(dtype, let.value.dtype):
                 reporter.report(narrowing(let.value.dtype, dtype), span)
             results.append(convert(let.value, dtype))
-    identity = [_identity(reporter, c, dtype, monoid) for c, dtype in zip(monoid.identity, dtypes, strict=True)]
-    if len(results) < n or any(c is None for c in identity):
-        return None
-    return Monoid(monoid.name, tuple(c for c in identity if c is not None), tuple(results))
+    identity = tuple(_identity(c, dtype, monoid) for c, dtype in zip(monoid.identity, dtypes, strict=True))
+    return Monoid(monoid.name, identity, tuple(results))
 
 
-def _component_types(reporter: Reporter, monoid: SyntaxMonoid) -> list[DType] | None:
+def _component_types(monoid: SyntaxMonoid) -> list[DType]:
     """Element types of the components, from the parameters: all of the left value, then all of the right one."""
-    n = len(monoid.identity)
-    if len(monoid.parameters) != 2 * n:
-        message = (
-            f"{monoid.name} has {n} result{'s' * (n > 1)}, so it combines {2 * n} values, and has {len(monoid.parameters)}"
-        )
+    n, given = len(monoid.identity), len(monoid.parameters)
+    if given != 2 * n:
+        message = f"{monoid.name} has {n} result{'s' * (n > 1)}, so it combines {2 * n} values, and has {given}"
         help = f"the parameters are those of the left value, then those of the right one, as in {_EXAMPLE}"
-        reporter.error(_CODE, message, monoid.name_span, help)
-        return None
-    dtypes: list[DType] = []
-    seen: set[str] = set()
+        raise Fault(_CODE, message, help, monoid.name_span)
+    dtypes: dict[str, DType] = {}
     for parameter in monoid.parameters:
+        name, span = parameter.name, parameter.name_span
         if parameter.type is None or parameter.type.dimensions:
-            message = f"{monoid.name} combines numbers, and {parameter.name} is none"
-            reporter.error(_CODE, message, parameter.name_span, f"declare it as a number: float {parameter.name}")
-            return None
-        if parameter.name in seen:
-            message = f"{parameter.name} is already defined as a parameter"
-            reporter.error("semantic-already-defined", message, parameter.name_span, "choose another name")
-            return None
-        seen.add(parameter.name)
-        dtypes.append(TYPE_NAMES[parameter.type.name])
-    for left, right, parameter in zip(dtypes[:n], dtypes[n:], monoid.parameters[n:], strict=True):
-        if left != right:
-            message = f"{parameter.name} is {spell_type(right)}, and what it is combined with is {spell_type(left)}"
-            reporter.error("type-monoid", message, parameter.name_span, "give both the same type")
-            return None
-    bad = next((p for p, t in zip(monoid.parameters, dtypes, strict=True) if t.is_complex or t.is_storage), None)
-    if bad is not None:
-        kind = spell_type(TYPE_NAMES[bad.type.name]) if bad.type is not None else ""
-        help = "combine real and imaginary parts, as two components" if kind.startswith("complex") else "combine them as float"
-        reporter.error("type-monoid", f"{monoid.name} cannot combine {kind}", bad.name_span, help)
-        return None
-    return dtypes[:n]
+            message = f"{monoid.name} combines numbers, and {name} is none"
+            raise Fault(_CODE, message, f"declare it as a number: float {name}", span)
+        if name in dtypes:
+            raise Fault("semantic-already-defined", f"{name} is already defined as a parameter", "choose another name", span)
+        dtypes[name] = dtype = TYPE_NAMES[parameter.type.name]
+        beside = list(dtypes.values())[len(dtypes) - 1 - n] if len(dtypes) > n else dtype
+        if dtype != beside:
+            message = f"{name} is {spell_type(dtype)}, and what it is combined with is {spell_type(beside)}"
+            raise Fault("type-monoid", message, "give both the same type", span)
+        if dtype.is_complex or dtype.is_storage:
+            help = "combine real and imaginary parts, as two components" if dtype.is_complex else "combine them as float"
+            raise Fault("type-monoid", f"{monoid.name} cannot combine {spell_type(dtype)}", help, span)
+    return list(dtypes.values())[:n]
 
 
-def _assign(scope: Scope, part: NamedValue, parameters: list[str], monoid: SyntaxMonoid) -> None:
+def _assign(scope: Scope, part: LetSyntax, parameters: list[str], monoid: SyntaxMonoid) -> None:
     """``name = value`` in the body: a name for an expression, as in a where clause."""
     reporter, name = scope.reporter, part.name
-    check_not_builtin(reporter, name, part.span)
+    check_not_builtin(reporter, name, part.name_span)
     if name in parameters or name in scope.lets:
         what = "a parameter" if name in parameters else "a name"
         message = f"{name} is already defined as {what} of {monoid.name}"
-        reporter.error("semantic-already-defined", message, part.span, "choose another name")
+        reporter.error("semantic-already-defined", message, part.name_span, "choose another name")
         return
-    value = build_value(scope, part.value)
-    if value is not None and not check_size(reporter, value.expr, part.value):
-        value = None
+    value = build_sized(scope, part.value)
     for node in walk(value.expr) if value is not None else ():
         if isinstance(node, (Index, Size)):
             message = f"{node.name} has no value in {monoid.name}"
@@ -132,26 +116,18 @@ def _assign(scope: Scope, part: NamedValue, parameters: list[str], monoid: Synta
     scope.lets[name] = Let(value, None, False, True)
 
 
-def _identity(reporter: Reporter, component: NamedValue, dtype: DType, monoid: SyntaxMonoid) -> Const | None:
+def _identity(component: LetSyntax, dtype: DType, monoid: SyntaxMonoid) -> Const:
     number = _number(component.value)
     span = component.value.span
     if number is None:
-        message = f"the identity of {monoid.name} is no number"
-        reporter.error(_CODE, message, span, "write a literal, or inf or -inf: -> (c = -inf)")
-        return None
-    if dtype == BOOL:
-        fits = number in (0, 1)
-        value: float | int | bool = bool(number)
-    elif dtype.is_integer:
-        fits = math.isfinite(number) and number == int(number) and fits_type(int(number), dtype)
-        value = int(number) if fits else 0
-    else:
-        fits, value = True, float(number)
-    if not fits:
+        raise Fault(
+            _CODE, f"the identity of {monoid.name} is no number", "write a literal, or inf or -inf: -> (c = -inf)", span
+        )
+    is_whole = math.isfinite(number) and number == int(number)
+    if not dtype.is_float and not (is_whole and (number in (0, 1) if dtype == BOOL else fits_type(int(number), dtype))):
         message = f"the identity of {monoid.name} does not fit {spell_type(dtype)}"
-        reporter.error("type-monoid", message, span, f"give a number of {spell_type(dtype)}, or other parameters")
-        return None
-    return Const(value, dtype, span)
+        raise Fault("type-monoid", message, f"give a number of {spell_type(dtype)}, or other parameters", span)
+    return Const(float(number) if dtype.is_float else bool(number) if dtype == BOOL else int(number), dtype, span)
 
 
 def _number(syntax: SyntaxExpr) -> float | int | None:
@@ -160,10 +136,10 @@ def _number(syntax: SyntaxExpr) -> float | int | None:
             return float(syntax.text) if syntax.is_float else int(syntax.text)
         case Name(name="inf"):
             return math.inf
-        case Unary(op="-", operand=operand):
+        case Apply("-", (operand,)):
             inner = _number(operand)
             return None if inner is None else -inner
-        case Convert(value=value):
+        case Apply(type_name, (value,)) if type_name in TYPE_NAMES:
             return _number(value)
     return None
 

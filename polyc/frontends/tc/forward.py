@@ -3,26 +3,13 @@
 from __future__ import annotations
 
 from polyc.frontends.core.forward import Event
-from polyc.frontends.tc.syntax import (
-    Apply,
-    ConditionSyntax,
-    ExistsSyntax,
-    LetSyntax,
-    Name,
-    SyntaxExpr,
-    SyntaxStatement,
-    syntax_children,
-)
+from polyc.frontends.tc.syntax import Apply, LetSyntax, Name, RangeSyntax, SyntaxStatement, walk_syntax
 
 
 def describe_assignment(s: SyntaxStatement) -> Event:
     """What a statement writes and reads."""
-    nodes: list[SyntaxExpr] = []
-    clauses = [c.value for c in s.where if isinstance(c, (LetSyntax, ExistsSyntax, ConditionSyntax))]
-    stack = [s.value, *s.subscripts, *clauses]
-    while stack:
-        nodes.append(stack.pop())
-        stack.extend(syntax_children(nodes[-1]))
+    clauses = [c.value for c in s.where if not isinstance(c, RangeSyntax)]
+    nodes = list(walk_syntax(s.value, *s.subscripts, *clauses))
     left = {e.name for e in s.subscripts if isinstance(e, Name)}
     lets = {c.name for c in s.where if isinstance(c, LetSyntax)}
     read = {n.name for n in nodes if isinstance(n, Apply) or (isinstance(n, Name) and n.name not in left)}

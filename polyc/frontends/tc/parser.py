@@ -8,11 +8,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from polyc.diagnostics import CompileBudgetError, Diagnostic, Source, Span, SyntaxErrorInSource, suggest_name
+from polyc.diagnostics import Diagnostic, Source, Span, SyntaxErrorInSource, suggest_name
 from polyc.frontends.core.budget import find_excess
+from polyc.frontends.core.reports import raise_errors
 from polyc.frontends.tc.build import build_syntax
 from polyc.frontends.tc.mistakes import LOOPS, guess_habit
 from polyc.frontends.tc.syntax import (
+    Apply,
     ConditionSyntax,
     ExistsSyntax,
     LetSyntax,
@@ -20,7 +22,6 @@ from polyc.frontends.tc.syntax import (
     SyntaxDef,
     SyntaxExpr,
     SyntaxStatement,
-    syntax_children,
 )
 from polyc.frontends.tc.types import TYPE_NAMES
 
@@ -56,9 +57,7 @@ def parse_tc(text: str, filename: str = "<string>") -> tuple[SyntaxDef, ...]:
         raise SyntaxErrorInSource(_describe_unexpected(error, source)) from None
     definitions: tuple[SyntaxDef, ...] = build_syntax(tree, source)
     for definition in definitions:
-        excess = find_excess(definition.name, [s.span for s in definition.statements])
-        if excess is not None:
-            raise CompileBudgetError(excess)
+        raise_errors(find_excess(definition.name, [s.span for s in definition.statements]))
     _check_height(definitions)
     return definitions
 
@@ -87,7 +86,7 @@ def _check_height(definitions: tuple[SyntaxDef, ...]) -> None:
             message = f"an expression is more than {MAX_HEIGHT} operators deep"
             help = "split the statement: `T(i) = …`, then `O(i) = T(i) + …`"
             raise SyntaxErrorInSource(Diagnostic("syntax-nesting", message, node.span, help))
-        stack.extend((child, height + 1) for child in syntax_children(node))
+        stack.extend((child, height + 1) for child in (node.args if isinstance(node, Apply) else ()))
 
 
 _EXPRESSION_START = {"NUMBER", "NAME", "EXTENT", "LPAR", "TYPE", "MIN", "MAX", "MINUS", "NOT"}

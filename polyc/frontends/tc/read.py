@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from polyc.diagnostics import Diagnostic, Span
 from polyc.frontends.core.budget import find_excess_rank
+from polyc.frontends.core.calls import check_depth, describe_recursion
 from polyc.frontends.core.reports import raise_errors
 from polyc.frontends.core.typos import find_lonely_indices
-from polyc.frontends.core.values import Fault
 from polyc.frontends.tc.parser import parse_tc
 from polyc.frontends.tc.semantics import check_definition
 from polyc.frontends.tc.syntax import SyntaxDef
@@ -42,15 +42,10 @@ def read_tc_with_warnings(text: str, filename: str = "<string>") -> TcResult:
         findings += found
         if program is not None:
             programs.append(program)
-            excess = find_excess_rank(program)
-            findings += [excess] if excess is not None else find_lonely_indices(program)
+            findings += find_excess_rank(program) or find_lonely_indices(program)
     findings = list(dict.fromkeys(findings))  # an index of a callee is found in all its callers
     raise_errors([f for f in findings if f.severity == "error"])
     return TcResult(tuple(programs), tuple(f for f in findings if f.severity == "warning"))
-
-
-MAX_DEPTH = 64
-"""Calls inside each other."""
 
 
 class _Reader:
@@ -75,12 +70,8 @@ class _Reader:
         """The Program of a definition that the one at hand calls."""
         if name in self.open:
             chain = [*self.open[self.open.index(name) :], name]
-            through = f": {' → '.join(chain)}" if len(chain) > 2 else ""
-            help = "operators are read in place, so that none can call itself; a recurrence is written T(t) = f(T(t - 1))"
-            raise Fault("semantic-recursion", f"{name} calls itself{through}", help, place)
-        if len(self.open) >= MAX_DEPTH:
-            message = f"calls are nested more than {MAX_DEPTH} deep"
-            raise Fault("budget-calls", message, "call the inner operators from one")
+            raise describe_recursion(chain, "operators", "T(t) = f(T(t - 1))", place)
+        check_depth(len(self.open))
         return self.check(self.positions[name])[0]
 
 

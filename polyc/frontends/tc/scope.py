@@ -60,9 +60,6 @@ class Scope:
             help = _INSTEAD.get(name) or close or "declare it as a parameter, or assign it above this statement"
         return Fault("semantic-undefined", f"undefined variable {name} used here", help, span)
 
-    def report_undefined(self, name: str, span: Span) -> None:
-        self.reporter.report(self.undefined(name, span), span)
-
 
 _INSTEAD = {
     "sum": "to sum over indices that are not on the left, write O(i) +=! A(i, j)",

@@ -20,9 +20,8 @@ from polyc.frontends.tc.combination import check_combination, read_monoids
 from polyc.frontends.tc.definition import Annotation, Definition, ReadCallee
 from polyc.frontends.tc.forward import describe_assignment
 from polyc.frontends.tc.scope import check_not_builtin
-from polyc.frontends.tc.statement import MONOIDS, read_sides
+from polyc.frontends.tc.statement import MONOIDS, check_targets, define_unknown, read_sides
 from polyc.frontends.tc.syntax import Name, Number, SyntaxDef, SyntaxStatement, TypeSyntax
-from polyc.frontends.tc.targets import check_targets, define_unknown
 from polyc.frontends.tc.types import TYPE_NAMES, convert, is_narrower, promote_types, spell_type
 from polyc.frontends.tc.values import is_literal, require_number, warn_if_narrow
 from polyc.frontends.tc.wording import NOTATION, narrowing
@@ -135,9 +134,7 @@ def _declare_parameters(d: Definition, syntax: SyntaxDef) -> None:
             d.current[name] = Version(name, None, 0, is_parameter=True)
             continue
         shape = _build_shape(d, parameter.type)
-        dtype = TYPE_NAMES[parameter.type.name]
-        d.current[name] = Version(name, dtype, len(shape), False, shape, True)
-        d.tensors[name] = Tensor(name, dtype, len(shape), shape, "input", name, span)
+        d.add_parameter(Tensor(name, TYPE_NAMES[parameter.type.name], len(shape), shape, "input", name, span))
 
 
 def _build_shape(d: Definition, syntax: TypeSyntax) -> tuple[Expr, ...]:

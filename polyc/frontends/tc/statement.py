@@ -1,15 +1,19 @@
-"""Both sides of a statement, and how its operator reduces."""
+"""Both sides of a statement: what they say, and which names can be assigned, alone and beside each other."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from polyc.diagnostics import Span
 from polyc.frontends.core.builder import Assignment, Target, reduced_indices
 from polyc.frontends.core.values import Value
 from polyc.frontends.tc.definition import Definition
 from polyc.frontends.tc.scope import Scope, check_not_builtin
-from polyc.frontends.tc.syntax import LetSyntax, Name, SyntaxExpr, SyntaxStatement, SyntaxTarget, syntax_children
-from polyc.frontends.tc.values import build_subscript, build_value
-from polyc.frontends.tc.where import build_where, check_size, define_lets
+from polyc.frontends.tc.syntax import LetSyntax, Name, SyntaxStatement, SyntaxTarget, walk_syntax
+from polyc.frontends.tc.values import build_subscript
+from polyc.frontends.tc.where import build_sized, build_where, define_lets
 from polyc.ir.expr import Expr, Pad, Read, walk
+from polyc.ir.program import Tensor
 
 MONOIDS = {"+": "add", "*": "mul", "min": "min", "max": "max", "&&": "and", "||": "or"}
 
@@ -21,9 +25,8 @@ def read_sides(d: Definition, s: SyntaxStatement) -> tuple[Scope, tuple[Value, .
     scope.left = frozenset(left)
     define_lets(scope, s.where)
     lefts = [_build_left(scope, s, target) for target in s.targets]
-    built = [build_value(scope, value) for value in s.values]
-    values = tuple(v for v, e in zip(built, s.values, strict=True) if v is not None and check_size(d.reporter, v.expr, e))
-    has_all = len(values) == len(built)
+    values = tuple(v for v in [build_sized(scope, value) for value in s.values] if v is not None)
+    has_all = len(values) == len(s.values)
     where = build_where(scope, s.where, frozenset([*left, *reduced_indices(values, left)]) if has_all else None)
     targets = tuple(Target(t.name, e, t.span) for t, e in zip(s.targets, lefts, strict=True) if e is not None)
     if not has_all or len(targets) < len(lefts):
@@ -37,7 +40,8 @@ def _find_left_indices(scope: Scope, s: SyntaxStatement) -> tuple[str, ...]:
     lets = {clause.name for clause in s.where if isinstance(clause, LetSyntax)}
     for syntax in s.subscripts:
         if not isinstance(syntax, Name):
-            found = [n for n in _names(syntax) if n not in scope.sizes and n not in scope.tensors and n not in lets]
+            found = [n.name for n in walk_syntax(syntax) if isinstance(n, Name)]
+            found = [n for n in found if n not in scope.sizes and n not in scope.tensors and n not in lets]
             names.update(dict.fromkeys(n for n in found if n not in scope.definition_tensors))
             continue
         check_not_builtin(scope.reporter, syntax.name, syntax.span)
@@ -61,12 +65,42 @@ def _build_left(scope: Scope, s: SyntaxStatement, target: SyntaxTarget) -> tuple
     return tuple(subscripts)
 
 
-def _names(syntax: SyntaxExpr) -> list[str]:
-    found: list[str] = []
-    stack = [syntax]
-    while stack:
-        node = stack.pop()
-        if isinstance(node, Name):
-            found.append(node.name)
-        stack.extend(reversed(syntax_children(node)))
-    return found
+def check_target(d: Definition, name: str, span: Span, rank: int | None) -> bool:
+    """Whether a name may be assigned; `rank` None where that is not known yet."""
+    if not check_not_builtin(d.reporter, name, span):
+        return False
+    if name in d.parameters:
+        message = f"TC inputs are immutable: {name} is a parameter"
+        d.reporter.error("semantic-immutable-input", message, span, f"assign another name and return it, such as {name}_out")
+        return False
+    if name in d.sizes:
+        d.reporter.error("semantic-already-defined", f"{name} is already defined as a size", span, "choose another name")
+        return False
+    annotation = d.returns.get(name)
+    if annotation is not None and rank is not None and len(annotation.shape) != rank:
+        wanted = len(annotation.shape)
+        message = f"tensor defined with {rank} dimensions but declared as an output with {wanted} dimensions"
+        d.reporter.error("semantic-rank", message, span, "make the annotation and the left side agree")
+    return True
+
+
+def check_targets(d: Definition, s: SyntaxStatement, results: Sequence[Tensor | None] = ()) -> list[bool]:
+    """For each target of a statement whether it may be assigned; `results` are those of a call."""
+    good: list[bool] = []
+    names: set[str] = set()
+    for position, target in enumerate(s.targets):
+        result = results[position] if s.is_call else None
+        rank = None if s.is_call and result is None else len(target.subscripts) if result is None else result.rank
+        if target.name in names:
+            message = f"{target.name} is assigned twice by this {'call' if s.is_call else 'statement'}"
+            d.reporter.error("semantic-already-defined", message, target.span, "give each result a name of its own")
+        names.add(target.name)
+        good.append(check_target(d, target.name, target.span, rank))
+    return good
+
+
+def define_unknown(d: Definition, s: SyntaxStatement) -> None:
+    """After an error: the results have names all the same, so that what reads them is no error too."""
+    for target in s.targets:
+        if target.name not in d.parameters and target.name not in d.sizes:
+            d.define(target.name, len(target.subscripts), target.span, None)

@@ -5,6 +5,7 @@ Spans take no part in comparison, so two texts that differ in spaces and redunda
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import field
 from typing import Any
 
@@ -47,52 +48,29 @@ class Extent:
 
 @dataclass(frozen=True, slots=True)
 class Apply:
-    """``name(args)``: a tensor read, a builtin, `min`, `max` or `pad`."""
+    """``name(args)``: a tensor read, a function or a conversion; or an operator, by its sign: ``-``, ``<=``, ``?:``."""
 
     name: str
     args: tuple[SyntaxExpr, ...]
     name_span: Span = _span()
     span: Span = _span()
 
-
-@dataclass(frozen=True, slots=True)
-class Convert:
-    """``type(value)``."""
-
-    type_name: str
-    value: SyntaxExpr
-    span: Span = _span()
+    @property
+    def is_operator(self) -> bool:
+        return not self.name.isidentifier()
 
 
-@dataclass(frozen=True, slots=True)
-class Unary:
-    """`op` is ``-`` or ``!``."""
-
-    op: str
-    operand: SyntaxExpr
-    span: Span = _span()
+SyntaxExpr = Number | Name | Extent | Apply
 
 
-@dataclass(frozen=True, slots=True)
-class Binary:
-    """`op` is the operator as written."""
-
-    op: str
-    left: SyntaxExpr
-    right: SyntaxExpr
-    op_span: Span = _span()
-    span: Span = _span()
-
-
-@dataclass(frozen=True, slots=True)
-class Ternary:
-    condition: SyntaxExpr
-    then: SyntaxExpr
-    other: SyntaxExpr
-    span: Span = _span()
-
-
-SyntaxExpr = Number | Name | Extent | Apply | Convert | Unary | Binary | Ternary
+def walk_syntax(*exprs: SyntaxExpr) -> Iterator[SyntaxExpr]:
+    """All nodes of expressions, each before its operands, left to right; iterative, so that depth is no matter."""
+    stack = list(reversed(exprs))
+    while stack:
+        node = stack.pop()
+        yield node
+        if isinstance(node, Apply):
+            stack.extend(reversed(node.args))
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,22 +178,13 @@ class SyntaxStatement:
 
 
 @dataclass(frozen=True, slots=True)
-class NamedValue:
-    """``name = value``."""
-
-    name: str
-    value: SyntaxExpr
-    span: Span = _span()
-
-
-@dataclass(frozen=True, slots=True)
 class SyntaxMonoid:
     """``monoid name(parameters) -> (c = identity, …) { c = value … }``."""
 
     name: str
     parameters: tuple[Parameter, ...]
-    identity: tuple[NamedValue, ...]
-    parts: tuple[NamedValue, ...]
+    identity: tuple[LetSyntax, ...]
+    parts: tuple[LetSyntax, ...]
     name_span: Span = _span()
     span: Span = _span()
 
@@ -233,20 +202,3 @@ class SyntaxDef:
     span: Span = _span()
     monoids: tuple[SyntaxMonoid, ...] = ()
     """All monoids of the text."""
-
-
-def syntax_children(expr: SyntaxExpr) -> tuple[SyntaxExpr, ...]:
-    """Direct operands, left to right."""
-    match expr:
-        case Apply():
-            return expr.args
-        case Convert():
-            return (expr.value,)
-        case Unary():
-            return (expr.operand,)
-        case Binary():
-            return (expr.left, expr.right)
-        case Ternary():
-            return (expr.condition, expr.then, expr.other)
-        case _:
-            return ()

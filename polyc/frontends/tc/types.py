@@ -6,43 +6,15 @@ import math
 
 import numpy as np
 
-from polyc.frontends.core.values import Value
+from polyc.frontends.core.values import LONG_NAMES, Value
 from polyc.ir.expr import Cast, Const, Expr
 from polyc.ir.halves import narrow, widen
-from polyc.ir.types import BF16, BOOL, C64, C128, F16, F32, F64, I8, I16, I32, I64, U8, U16, U32, U64, DType
+from polyc.ir.types import C64, C128, F32, F64, I8, I16, I32, I64, DType
 
-TYPE_NAMES: dict[str, DType] = {
-    "bool": BOOL,
-    "uint8": U8,
-    "uint16": U16,
-    "uint32": U32,
-    "uint64": U64,
-    "int8": I8,
-    "int16": I16,
-    "int32": I32,
-    "int64": I64,
-    "float16": F16,
-    "bfloat16": BF16,
-    "float32": F32,
-    "float64": F64,
-    "complex64": C64,
-    "complex128": C128,
-    "float": F32,
-    "double": F64,
-}
+TYPE_NAMES: dict[str, DType] = {**LONG_NAMES, "float": F32, "double": F64}
 """Keyword -> element type."""
 
-_SPELLING = {
-    BOOL: "bool",
-    F16: "float16",
-    BF16: "bfloat16",
-    F32: "float32",
-    F64: "float64",
-    C64: "complex64",
-    C128: "complex128",
-    **{t: f"int{t.bits}" for t in (I8, I16, I32, I64)},
-    **{t: f"uint{t.bits}" for t in (U8, U16, U32, U64)},
-}
+_SPELLING = {dtype: name for name, dtype in LONG_NAMES.items()}
 
 _SIGNED = {8: I8, 16: I16, 32: I32, 64: I64}
 

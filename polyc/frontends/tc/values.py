@@ -22,7 +22,7 @@ from polyc.frontends.core.values import Fault, Reported, Value
 from polyc.frontends.tc.builtins import ARITHMETIC, BUILTIN_ARITY, BUILTIN_OPERATORS, COMPARISONS, EXPANSIONS, LOGICAL
 from polyc.frontends.tc.scope import Scope, check_not_builtin
 from polyc.frontends.tc.subscripts import is_index_expression
-from polyc.frontends.tc.syntax import Apply, Binary, Convert, Extent, Name, Number, SyntaxExpr, Ternary, Unary
+from polyc.frontends.tc.syntax import Apply, Extent, Name, Number, SyntaxExpr
 from polyc.frontends.tc.types import TYPE_NAMES, convert, fits_type, is_narrower, promote_types, spell_type
 from polyc.frontends.tc.wording import narrowing
 from polyc.ir.expr import PAD_MODES, Call, Cast, Const, Expr, Index, Pad, Read, Select, Size, identity_of, result_type
@@ -41,18 +41,20 @@ def build_value(scope: Scope, syntax: SyntaxExpr, wide: bool = False) -> Value |
                 value = _build_name(scope, syntax, wide)
             case Extent():
                 value = _as_element(build_extent(scope, syntax), wide, syntax.span)
+            case Apply("?:", (test, then, other)):
+                condition = build_condition(scope, test)
+                (a, b), dtype = _promote(build_value(scope, then, wide), build_value(scope, other, wide))
+                value = Value(Select(_known_expr(condition), a, b, syntax.span), dtype)
+            case Apply("!", (operand,)):
+                value = Value(Call("not", (_known_expr(build_condition(scope, operand)),), syntax.span), BOOL)
+            case Apply("-", (operand,)):
+                value = _build_opposite(scope, operand, wide, syntax.span)
+            case Apply(type_name, (operand,)) if type_name in TYPE_NAMES:
+                value = _build_cast(scope, TYPE_NAMES[type_name], operand, wide)
+            case Apply(_, (left, right)) if syntax.is_operator:
+                value = _build_binary(scope, syntax, left, right, wide)
             case Apply():
                 value = _build_apply(scope, syntax, wide)
-            case Convert():
-                value = _build_cast(scope, syntax, wide)
-            case Unary():
-                value = _build_unary(scope, syntax, wide)
-            case Binary():
-                value = _build_binary(scope, syntax, wide)
-            case Ternary():
-                condition = build_condition(scope, syntax.condition)
-                (then, other), dtype = _promote(build_value(scope, syntax.then, wide), build_value(scope, syntax.other, wide))
-                value = Value(Select(_known_expr(condition), then, other, syntax.span), dtype)
             case _:
                 assert_never(syntax)
         return _as_subscript(value, syntax.span) if wide else value
@@ -270,9 +272,17 @@ def _is_exact(expr: Expr, target: DType) -> bool:
     return target.is_integer and fits_type(int(expr.value), target)
 
 
+def split_sign(syntax: SyntaxExpr) -> tuple[SyntaxExpr, int]:
+    """What stands behind a minus, and -1; or all of it, and 1."""
+    match syntax:
+        case Apply("-", (operand,)):
+            return operand, -1
+    return syntax, 1
+
+
 def is_literal(syntax: SyntaxExpr) -> bool:
     """Whether `syntax` is a number, perhaps with a sign."""
-    return isinstance(syntax.operand if isinstance(syntax, Unary) and syntax.op == "-" else syntax, Number)
+    return isinstance(split_sign(syntax)[0], Number)
 
 
 def _is_known(scope: Scope, name: str) -> bool:
@@ -338,32 +348,27 @@ def _build_builtin(scope: Scope, syntax: Apply) -> Value:
     return Value(Call(BUILTIN_OPERATORS[name], operands, span), dtype)
 
 
-def _build_cast(scope: Scope, syntax: Convert, wide: bool) -> Value:
-    dtype = TYPE_NAMES[syntax.type_name]
-    literal, sign = syntax.value, 1
-    if isinstance(literal, Unary) and literal.op == "-":
-        literal, sign = literal.operand, -1
-    is_index = dtype in ((I32, I64) if wide else (I64,)) and is_index_expression(scope, syntax.value)
+def _build_cast(scope: Scope, dtype: DType, syntax: SyntaxExpr, wide: bool) -> Value:
+    literal, sign = split_sign(syntax)
+    is_index = dtype in ((I32, I64) if wide else (I64,)) and is_index_expression(scope, syntax)
     is_number = dtype != BOOL and not dtype.is_complex and not (wide and is_index)
     if isinstance(literal, Number) and is_number and (dtype.is_float or not literal.is_float):
         # The literal itself in that type: double(0.1) is the double nearest to 0.1, int64(3000000000) needs 64 bits.
         return _read_literal(literal, dtype, sign)
-    inner = known(build_value(scope, syntax.value, wide=is_index))
+    inner = known(build_value(scope, syntax, wide=is_index))
     if inner.dtype.is_complex and not dtype.is_complex:
         _require_real(spell_type(dtype), inner.dtype)
     return inner if is_index else Value(convert(inner, dtype), dtype)
 
 
-def _build_unary(scope: Scope, syntax: Unary, wide: bool) -> Value:
-    if syntax.op == "!":
-        return Value(Call("not", (_known_expr(build_condition(scope, syntax.operand)),), syntax.span), BOOL)
-    if isinstance(syntax.operand, Number) and not wide:
-        return _build_number(syntax.operand, sign=-1)
-    inner = known(build_value(scope, syntax.operand, wide))
+def _build_opposite(scope: Scope, syntax: SyntaxExpr, wide: bool, span: Span) -> Value:
+    if isinstance(syntax, Number) and not wide:
+        return _build_number(syntax, sign=-1)
+    inner = known(build_value(scope, syntax, wide))
     if wide and isinstance(inner.expr, Const):
-        return Value(Const(-inner.expr.value, I64, syntax.span), I64)
-    require_number(inner.dtype, syntax.operand.span)
-    return Value(Call("neg", (inner.expr,), syntax.span), inner.dtype)
+        return Value(Const(-inner.expr.value, I64, span), I64)
+    require_number(inner.dtype, syntax.span)
+    return Value(Call("neg", (inner.expr,), span), inner.dtype)
 
 
 def require_number(dtype: DType, span: Span) -> None:
@@ -373,21 +378,21 @@ def require_number(dtype: DType, span: Span) -> None:
         raise Fault("type-bool-arithmetic", "expected a number but found bool", help, span)
 
 
-def _is_closed(left: Binary, whole: Binary) -> bool:
+def _is_closed(left: Apply, whole: Apply) -> bool:
     """Whether the left side of an operator stands in parentheses."""
-    between = whole.span.source.text[left.op_span.end : whole.op_span.start]
+    between = whole.span.source.text[left.name_span.end : whole.name_span.start]
     return between.count(")") > between.count("(")
 
 
-def _build_binary(scope: Scope, syntax: Binary, wide: bool) -> Value:
-    op, left, right, span = syntax.op, syntax.left, syntax.right, syntax.span
+def _build_binary(scope: Scope, syntax: Apply, left: SyntaxExpr, right: SyntaxExpr, wide: bool) -> Value:
+    op, span = syntax.name, syntax.span
     if op in LOGICAL:
         a, b = build_condition(scope, left), build_condition(scope, right)
         return Value(Call(LOGICAL[op], (_known_expr(a), _known_expr(b)), span), BOOL)
-    if op in COMPARISONS and isinstance(left, Binary) and left.op in COMPARISONS and not _is_closed(left, syntax):
+    if op in COMPARISONS and isinstance(left, Apply) and left.name in COMPARISONS and not _is_closed(left, syntax):
         text = span.source.text
-        first, middle = text[span.start : left.op_span.end], text[left.op_span.end : syntax.op_span.start].strip()
-        help = f"write {first} {middle} && {middle} {text[syntax.op_span.start : span.end]}"
+        first, middle = text[span.start : left.name_span.end], text[left.name_span.end : syntax.name_span.start].strip()
+        help = f"write {first} {middle} && {middle} {text[syntax.name_span.start : span.end]}"
         raise Fault("type-comparison-chain", "comparisons do not follow each other", help)
     is_exact = all(is_index_expression(scope, side) for side in (left, right)) if op in COMPARISONS else wide
     args, dtype = _promote(build_value(scope, left, is_exact), build_value(scope, right, is_exact))
@@ -417,7 +422,7 @@ def warn_if_narrow(scope: Scope, operands: Sequence[SyntaxExpr], dtype: DType) -
     if dtype.part != F64:
         return
     for operand in operands:
-        literal = operand.operand if isinstance(operand, Unary) and operand.op == "-" else operand
+        literal, _ = split_sign(operand)
         if not isinstance(literal, Number) or not literal.is_float:
             continue
         rounded = float(np.float32(literal.text))

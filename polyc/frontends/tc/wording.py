@@ -12,23 +12,13 @@ NOTATION = Notation(
     spell_type,
     convert,
     {
-        "part-rank": ("expected {rank} but found {found}", "{name} has {rank} above, and this assigns a part of it"),
-        "part-of-result": (
-            "{name} is the result of a call, which has assigned all of it",
-            "make a new tensor of it, as in T(i) = i == 0 ? 1.0 : {name}(i)",
-        ),
-        "selection-left": (
-            "{op} needs the same plain indices on the left of all its results",
-            "write for example (v(i), p(i)) argmax=! X(i, j)",
-        ),
-        "selection-complex": (
-            "complex numbers have no order, so there is no {op}",
-            "compare a part of them, or their size: {op} fabs(z(i))",
-        ),
-        "combination-left": (
-            "{op} needs the same plain indices on the left of all its results",
-            "write for example (p(i), q(i)) product=! (A(i, j), B(i, j))",
-        ),
+        "part-rank": "expected {rank} but found {found}",
+        "part-rank-help": "{name} has {rank} above, and this assigns a part of it",
+        "part-of-result": "make a new tensor of it, as in T(i) = i == 0 ? 1.0 : {name}(i)",
+        "selection-left": "write for example (v(i), p(i)) argmax=! X(i, j)",
+        "selection-complex": "complex numbers have no order, so there is no {op}",
+        "selection-complex-help": "compare a part of them, or their size: {op} fabs(z(i))",
+        "combination-left": "write for example (p(i), q(i)) product=! (A(i, j), B(i, j))",
     },
 )
 

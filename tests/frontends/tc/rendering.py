@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from polyc.frontends.tc import parse_tc, read_tc
-from polyc.frontends.tc.syntax import Apply, Binary, Convert, Extent, Name, Number, SyntaxExpr, Ternary, Unary
+from polyc.frontends.tc.syntax import Apply, Extent, Name, Number, SyntaxExpr
 from polyc.ir.expr import Index, substitute
 from polyc.ir.program import Program, Statement
 from polyc.ir.text import format_expr
@@ -38,16 +38,14 @@ def show(expr: SyntaxExpr) -> str:
             return expr.name
         case Extent():
             return f"{expr.tensor}.{expr.dimension}"
+        case Apply("?:", (condition, then, other)):
+            return f"({show(condition)} ? {show(then)} : {show(other)})"
+        case Apply(op, (operand,)) if expr.is_operator:
+            return f"({op}{show(operand)})"
+        case Apply(op, (left, right)) if expr.is_operator:
+            return f"({show(left)} {op} {show(right)})"
         case Apply():
             return f"{expr.name}({', '.join(show(a) for a in expr.args)})"
-        case Convert():
-            return f"{expr.type_name}({show(expr.value)})"
-        case Unary():
-            return f"({expr.op}{show(expr.operand)})"
-        case Binary():
-            return f"({show(expr.left)} {expr.op} {show(expr.right)})"
-        case Ternary():
-            return f"({show(expr.condition)} ? {show(expr.then)} : {show(expr.other)})"
 
 
 PARAMETERS = "float(N, M) A, float(N) a, int32(N) I, uint8(N) U, double(N) D, float s, int32 n, bool(N) P"

@@ -1,4 +1,5 @@
-"""``v[i], p[i] = argmax(X[i, j])``: the greatest value and where it stands."""
+"""``v[i], p[i] = argmax(X[i, j])``: the greatest value and where it stands; and reductions inside of expressions,
+``exp(x[i, j] - max(x[i, k]))``, which are statements above the one that they stand in."""
 
 from __future__ import annotations
 
@@ -7,12 +8,14 @@ import ast
 from polyc.diagnostics import Span
 from polyc.frontends.core.builder import Target
 from polyc.frontends.core.reductions import SELECTIONS, add_selection
-from polyc.frontends.core.values import Fault, Value
+from polyc.frontends.core.values import Fault, Reported, Value
 from polyc.frontends.python.expressions import read_expression
+from polyc.frontends.python.functions import REDUCERS
 from polyc.frontends.python.scope import Clauses, Scope
-from polyc.frontends.python.statements import make_assignment, read_target, target_name
-from polyc.frontends.python.syntax import call_name
+from polyc.frontends.python.statements import make_assignment, make_statement, read_target, target_name
+from polyc.frontends.python.syntax import call_name, find_outer_names, positional
 from polyc.frontends.python.values import POISON
+from polyc.ir.expr import Index, Read
 
 _CODE = "semantic-selection"
 
@@ -37,7 +40,7 @@ def read_selection(node: ast.Assign, op: str, clauses: Clauses, scope: Scope) ->
     lefts = node.targets[0].elts if isinstance(node.targets[0], ast.Tuple) else [node.targets[0]]
     targets = [t for t in (read_target(left, scope) for left in lefts) if t is not None]
     try:
-        if len(node.value.args) != 1 or node.value.keywords or isinstance(node.value.args[0], ast.Starred):
+        if len(positional(node.value)) != 1:
             help = f"the indices that are not on the left side are chosen from: p[i] = {op}(X[i, j])"
             scope.report(_CODE, f"{op} takes one expression, and no axis", node.value, help)
         elif (value := read_expression(node.value.args[0], scope)) is not POISON and len(targets) == len(lefts):
@@ -54,3 +57,39 @@ def select_positions(span: Span, op: str, targets: list[Target], value: Value, c
     if len({t.name for t in targets}) < len(targets):
         raise Fault(_CODE, f"two results of {op} have the same name", "give each result a name of its own")
     add_selection(scope, make_assignment(targets, [value], op, clauses, span), op)
+
+
+def read_reduction(node: ast.Call, reducer: str, scope: Scope, depth: int) -> Value:
+    """The read of what ``max(e)`` or ``argmax(e)`` gives, computed by new statements above the one at hand.
+
+    It runs over the indices of `e` that stand nowhere outside of it; the others are those of its result."""
+    (operand,) = node.args
+    around = scope.outer_names
+    assert around is not None
+    scope.outer_names = around | find_outer_names([operand], scope)
+    value = read_expression(operand, scope, depth)
+    scope.outer_names = around
+    if value is POISON:
+        return POISON
+    indices = tuple(dict.fromkeys(value.index_names))
+    kept = tuple(i for i in indices if i in around)
+    if kept == indices:
+        listed = ", ".join(kept) or "no index"
+        message = f"{reducer} has nothing to run over: {listed} stand{'s' * (len(kept) < 2)} outside of it, too"
+        if not kept:
+            message = f"{reducer} has nothing to run over: there is no index in it"
+        raise Fault("unsupported-nested-reduction", message, "give it an index of its own, as in X[i, j] / sum(X[i, k])")
+    span = scope.text.span(node)
+    scope.n_reductions += 1
+    name = f"{scope.target}.{reducer}{scope.n_reductions}"
+    target = Target(name, tuple(Index(i, span) for i in kept), span)
+    try:
+        if reducer in SELECTIONS:
+            select_positions(span, reducer, [target], value, scope.clauses, scope)
+        else:
+            make_statement(span, target, REDUCERS[reducer], value, scope.clauses, scope, reducer)
+    except Reported:
+        return POISON
+    version = scope.current[name]
+    assert version.dtype is not None
+    return Value(Read(version.name, target.subscripts, span), version.dtype, version.is_weak, 1 + len(kept))
