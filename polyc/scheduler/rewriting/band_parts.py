@@ -13,11 +13,11 @@ from dataclasses import replace
 
 from polyc.diagnostics import Remark
 from polyc.ir.expr import Expr, Select, reads
-from polyc.ir.graphs import find_components
-from polyc.ir.program import Program, Statement, all_reads
+from polyc.ir.program import Program, Statement
 from polyc.poly import isl
 from polyc.poly.domains import convex_pieces, has_divs, longest_run, subtract_domain
 from polyc.poly.ranges import Ranges, StatementRanges, estimate_extent
+from polyc.scheduler.rewriting.builder import find_recurrences
 
 MINIMUM_SHARE = 4
 """Rows are at least so many times as long as the band is wide."""
@@ -32,7 +32,7 @@ MOST_PIECES = 4
 def part_bands(program: Program, ranges: Ranges) -> tuple[Program, Ranges, list[Remark]]:
     """The program with each recurrence that chooses between a band and the rest of a result as statements of these parts."""
     remarks: list[Remark] = []
-    cyclic = _find_cyclic(program)
+    cyclic = {s.name: frozenset(r.target for r in group) for group in find_recurrences(program) for s in group}
     statements: list[Statement] = []
     own = dict(ranges.statements)
     for s in program.statements:
@@ -48,18 +48,6 @@ def part_bands(program: Program, ranges: Ranges) -> tuple[Program, Ranges, list[
     if not remarks:
         return program, ranges, remarks
     return replace(program, statements=tuple(statements)), replace(ranges, statements=own), remarks
-
-
-def _find_cyclic(program: Program) -> dict[str, frozenset[str]]:
-    """Of each statement that needs itself, through others or not, what it and these others write."""
-    writers = program.writers()
-    edges = [(w.name, s.name) for s in program.statements for r in all_reads(s) for w in writers.get(r.tensor, ())]
-    target = {s.name: s.target for s in program.statements}
-    found: dict[str, frozenset[str]] = {}
-    for names in find_components(list(target), edges):
-        if len(names) > 1 or (names[0], names[0]) in edges:
-            found |= dict.fromkeys(names, frozenset(target[n] for n in names))
-    return found
 
 
 def _part(s: Statement, cyclic: frozenset[str], program: Program, ranges: Ranges) -> list[tuple[Expr, isl.Set]] | None:

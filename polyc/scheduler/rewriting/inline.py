@@ -17,6 +17,7 @@ from polyc.ir.program import Program, Statement, all_reads
 from polyc.poly.ranges import Ranges, StatementRanges
 from polyc.records import replace
 from polyc.scheduler.accesses import operation_weight, trip_count
+from polyc.scheduler.rewriting.builder import ProgramBuilder
 from polyc.scheduler.rewriting.reindexing import change_expressions, map_reads
 
 MAX_NODES = 160
@@ -55,17 +56,9 @@ def inline_producers(program: Program, ranges: Ranges) -> tuple[Program, Ranges,
             readers[read.tensor] = [n for n in known if n != producer.name] + [n for n in names if n not in known]
         removed.add(producer.name)
         remarks.append(Remark("passed", "inline", f"{version.base} is computed where it is read", producer.name, producer.span))
-    if not removed:
-        return program, ranges, remarks
-    gone = {statements[name].target for name in removed}
-    new = replace(
-        program,
-        statements=tuple(statements[s.name] for s in program.statements if s.name not in removed),
-        tensors=tuple(t for t in program.tensors if t.name not in gone),
-    )
-    kept = {name: r for name, r in own.items() if name not in removed}
-    tensors = {name: i for name, i in ranges.tensors.items() if name not in gone}
-    return new, replace(ranges, statements=kept, tensors=tensors), remarks
+    builder = ProgramBuilder(program, replace(ranges, statements=own))
+    builder.statements = [statements[s.name] for s in program.statements if s.name not in removed]
+    return (*builder.finish(), remarks) if removed else (program, ranges, remarks)
 
 
 def _reason_against(

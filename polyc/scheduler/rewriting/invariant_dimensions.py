@@ -8,12 +8,12 @@ had it, is computed once.
 from __future__ import annotations
 
 from polyc.diagnostics import Remark
-from polyc.ir.expr import Expr, Index, Pad, Read, index_names, reads, rewrite, walk
+from polyc.ir.expr import Index, Pad, index_names, mentions, reads, walk
 from polyc.ir.program import Program, Statement
 from polyc.poly.domains import is_box, is_product, project_domain
 from polyc.poly.ranges import Ranges, StatementRanges
 from polyc.records import replace
-from polyc.scheduler.rewriting.reindexing import relayout, without_indices
+from polyc.scheduler.rewriting.reindexing import map_reads, relayout, without_indices
 
 
 def drop_invariant_dimensions(program: Program, ranges: Ranges) -> tuple[Program, Ranges, list[Remark]]:
@@ -61,20 +61,11 @@ def _ignores(s: Statement, d: int, own: StatementRanges) -> bool:
     index = s.subscripts[d]
     if not isinstance(index, Index) or own.guards or s.reduction is not None:
         return False
-    if any(index in walk(e) for n, e in enumerate(s.subscripts) if n != d):
+    others = [e for n, e in enumerate(s.subscripts) if n != d]
+    if any(r.tensor == s.target and r.subscripts[d] != index for r in reads(s.value)):
         return False
-
-    def without_own(node: Expr) -> Expr | None:
-        if isinstance(node, Read) and node.tensor == s.target and node.subscripts[d] == index:
-            return Read(node.tensor, (*node.subscripts[:d], *node.subscripts[d + 1 :]))
-        return None
-
-    rest = rewrite(s.value, without_own)
-    if any(node == index for node in walk(rest)) or any(
-        r.tensor == s.target and len(r.subscripts) == len(s.subscripts) for r in reads(rest)
-    ):
-        return False
-    return is_product(own.domain, [s.indices.index(index.name)])
+    rest = map_reads(s.value, lambda r: replace(r, subscripts=(*r.subscripts[:d], *r.subscripts[d + 1 :])), s.target)
+    return not any(mentions(e, index.name) for e in (rest, *others)) and is_product(own.domain, [s.indices.index(index.name)])
 
 
 def _drop(tensor: str, d: int, program: Program, ranges: Ranges) -> tuple[Program, Ranges]:
