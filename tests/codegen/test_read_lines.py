@@ -80,15 +80,15 @@ def test_strips_go_on_over_tiles_around_other_loops(small_cache):
     text = stacked_loops()
     lines = [line.strip() for line in text.splitlines()]
     tile = next(n for n, line in enumerate(lines) if "for (c1 = 0; c1 < X.offset % 64 // 4 + 2560; c1 += 512)" in line)
-    assert lines[tile + 1] == "for (c2 = -(Y.offset % 64 // 4); c2 < 512; c2 += 64) {"
+    assert lines[tile + 1] == "for (c2_strip = 0; c2_strip < Y.offset % 64 // 4 + 512; c2_strip += 64) {"
     assert "min(c3_0_strip - X.offset % 64 // 4, 2544 - c1)" in text
 
 
-def test_blocks_behind_an_edge_are_asked_for(small_cache):
-    whole, edge = stacked_loops().split("        } else {\n          for (c3_0 = 0;")
-    for part in (whole, edge):
-        # The next rows, or the first ones of the next columns: as far back as there are blocks with one that begins in front.
-        assert "(c2 + 64 < 512 ? c2 + 64 : c2 - 64 * ((Y.offset % 64 // 4 + 63) // 64) - 448)" in part.split("prefetch X[")[1]
+def test_the_next_rows_or_the_first_ones_of_the_next_columns_are_asked_for(small_cache):
+    number = "c2_strip - 64 * ((Y.offset % 64 // 4 + 63) // 64) - 448"
+    later = f"(c2_strip + 64 < Y.offset % 64 // 4 + 512 ? c2_strip + 64 : {number})"
+    _, *requests = stacked_loops().split("prefetch X[")
+    assert requests and all(f"max(min({later} - Y.offset % 64 // 4, 448), 0)" in r for r in requests)
 
 
 def test_rows_that_are_no_whole_lines_stay_as_they_are(small_cache):

@@ -3,11 +3,10 @@
     before  ``for t in 0:4096 by 64 { … vector c < 64 { Y[i, t + c] = … } }``
     after   tiles that begin where lines of ``Y`` do, wherever the array begins
 
-Tiles of copies (`_move_tiles`) are moved back, the first and the last one clipped to what is left of them.  Tiles in which a
-row is computed from others (marked by `scheduler.row_tiles`), and strips of transposing copies, overlap (`alignment.overlap`):
-what both compute is the same.  Each load of a strip off its lines takes two of them, and where rows lie powers of two apart, a
-line that two strips share is gone from the first-level cache before the second one (5000×4000 on AMD, Zen 4, 16 bytes off a
-line: 6.9 ms, and 6.1 at its lines; C, 4096×4096: 5.9 and 3.7).
+Tiles of copies, tiles in which a row is computed from others (marked by `scheduler.row_tiles`) and strips of transposing copies
+may run twice, and overlap (`alignment.overlap`).  Each load of a strip off its lines takes two of them, and where rows lie
+powers of two apart, a line that two strips share is gone from the first-level cache before the second one (5000×4000 on AMD,
+Zen 4, 16 bytes off a line: 6.9 ms, and 6.1 at its lines; C, 4096×4096: 5.9 and 3.7).
 """
 
 from __future__ import annotations
@@ -26,10 +25,8 @@ from polyc.ir.expr import (
     Expr,
     Index,
     Read,
-    all_hold,
+    index_names,
     int_const,
-    le,
-    maximum,
     mentions,
     minimum,
     reads,
@@ -58,7 +55,7 @@ def align_tiles(nest: LoopNest, target: Target) -> LoopNest:
         copy = copy_nest(node, buffers)
         if copy is not None:
             loops, store = copy
-            moved = _move_tiles(loops, store, buffers[store.buffer]) if store.buffer in streamed else None
+            moved = _overlap_tiles(loops, store, buffers[store.buffer]) if store.buffer in streamed else None
         elif isinstance(node, Loop) and node.is_apart and (row := _row_store(node, once, buffers)) is not None:
             store, moved = row, _overlap_counted(node, row, buffers[row.buffer])
         else:
@@ -93,35 +90,25 @@ def _moved(nest: LoopNest, rule: Rule, used: list[str]) -> LoopNest:
 # -- tiles of results
 
 
-def _move_tiles(loops: list[Loop], store: Store, buffer: Buffer) -> Loop | None:
-    """The nest with tiles that begin at lines; None where rows do not lie whole lines apart, or nothing is in tiles."""
-    if not buffer.strides or not all(map(is_whole_lines, buffer.strides[:-1])):
-        return None
-    size = buffer.dtype.itemsize
-    coefficients = index_coefficients(store.subscripts[-1])
-    if buffer.strides[-1] != int_const(size) or coefficients is None or any(c != 1 for c in coefficients.values()):
+def _overlap_tiles(loops: list[Loop], store: Store, buffer: Buffer) -> Loop | None:
+    """The copy with tiles that begin at lines; None where rows do not lie whole lines apart, or nothing is in tiles."""
+    size, coefficients = buffer.dtype.itemsize, index_coefficients(store.subscripts[-1]) if store.subscripts else None
+    if not coefficients or set(coefficients.values()) != {1} or not all(map(is_whole_lines, buffer.strides[:-1])):
         return None
     inside = [n for n in loops if n.var in coefficients]
     if len(inside) != 2 or len(coefficients) != 2 or any(n.kind == "unroll" for n in inside):
         return None
     tile, point = inside
-    if not (isinstance(tile.upper, Const) and isinstance(tile.lower, Const) and point.lower == int_const(0)):
-        return None
-    step = tile.step
-    if point.step != 1 or step * size % LINE or step == 1 or (point.max_trip or step) != step:
-        return None
+    step, length = tile.step, known_length(tile) if isinstance(tile.upper, Const) else None
+    is_whole = point.lower == int_const(0) and point.step == 1 and (point.max_trip or step) == step
     left = simplify(tile.upper - Index(tile.var))
-    if point.upper not in (int_const(step), minimum(step, left), minimum(left, step)):
+    if not is_whole or point.upper not in (int_const(step), minimum(step, left), minimum(left, step)):
         return None
-    shift = past_line(store, buffer, {tile.var: tile.lower, point.var: int_const(0)})
-    whole = replace(point, upper=int_const(step))
-    lower = maximum(0, simplify(tile.lower - Index(tile.var)))
-    part = replace(point, lower=lower, upper=minimum(step, left), max_trip=None)
-    within = loops[loops.index(tile) + 1 :]
-    arms = [rebuild([chosen if n is point else n for n in within], store) for chosen in (whole, part)]
-    last = simplify(tile.upper - step)
-    is_whole = all_hold((le(tile.lower, Index(tile.var)), le(Index(tile.var), last)))
-    moved: Loop = replace(tile, lower=simplify(tile.lower - shift), max_trip=None, body=(If(is_whole, (arms[0],), (arms[1],)),))
+    if length is None or length < step or step == 1 or step * size % LINE or buffer.strides[-1] != int_const(size):
+        return None
+    within = [replace(point, upper=int_const(step)) if n is point else n for n in loops[loops.index(tile) + 1 :]]
+    lead = past_line(store, buffer, {tile.var: tile.lower, point.var: int_const(0)})
+    moved = overlap(replace(tile, body=(rebuild(within, store),)), lead)
     for outer in reversed(loops[: loops.index(tile)]):
         moved = replace(outer, body=(moved,))
     return moved
@@ -272,6 +259,7 @@ def _lead_of_strips(
         return None
     found: list[tuple[str, Expr]] = []
     written = {store.buffer for store, _ in leaves}
+    numbers = {name for n in around if known_length(n) == n.step for name in index_names(n.lower)}  # of tiles that overlap
     for store, inside in leaves:
         *_, vector, copies = (*around, *inside)
         parts = [n for n in inside[:-2] if n.upper == int_const(loop.step) and copies.upper == int_const(n.step)]
@@ -287,7 +275,7 @@ def _lead_of_strips(
         rows = tuple(n for n in inside if n not in parts)
         leads = (_lead(r, around, rows, parts, sources, n_strips >= MANY_STRIPS) for r in every[1:])
         lead = next((e for e in leads if e is not None), None)
-        if lead is None or not keeps_apart([*around, *inside], store):
+        if lead is None or not keeps_apart([n for n in (*around, *inside) if n.var not in numbers], store):
             return None
         found.append(lead)
     return found[0] if all(f == found[0] for f in found) else None

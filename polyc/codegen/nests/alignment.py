@@ -99,8 +99,8 @@ def overlap(loop: Loop, lead: Expr, tile: Loop | None = None) -> Loop:
         return with_values(node, {loop.var: Index(number)}) if isinstance(node, Prefetch) else None
 
     body = rewrite_nodes(loop.body, count)
-    once = replace(loop, lower=begin, upper=begin + loop.step, max_trip=None, body=body)
-    return Loop(number, loop.lower, most, loop.step, "serial", (once,))
+    once = Loop(loop.var, begin, begin + loop.step, loop.step, "serial", body)
+    return replace(loop, var=number, upper=most, max_trip=None, body=(once,))
 
 
 # -- rows of stencils

@@ -37,6 +37,8 @@ from polyc.ir.expr import (
     minimum,
     reads,
     rewrite,
+    substitute,
+    walk,
 )
 from polyc.ir.linear import index_coefficients
 from polyc.ir.loops import Buffer, If, Loop, LoopNest, Prefetch, Store, Update, known_length
@@ -129,8 +131,12 @@ def step_ahead(loops: tuple[Loop, ...], distance: int | Expr) -> dict[str, Expr]
         return {loops[-1].var: Index(loops[-1].var) + distance * loops[-1].step}
     result: dict[str, Expr] = {}
     carry: Expr | None = None
+    places: list[Loop] = []
     for n in reversed(range(len(loops))):
         loop, whole = loops[n], 0
+        if n and _is_place(loop, loops[n - 1]):
+            places.append(loop)
+            continue
         turn = simplify(loop.upper - loop.lower)
         is_last = n == 0 or any(mentions(e, around.var) for e in (loop.lower, loop.upper) for around in loops[:n])
         if isinstance(turn, Const) and turn.value and not is_last:
@@ -153,7 +159,16 @@ def step_ahead(loops: tuple[Loop, ...], distance: int | Expr) -> dict[str, Expr]
         distance = whole
         if is_last or (carry is None and not distance):
             break
+    for place in reversed(places):
+        result[place.var] = simplify(substitute(place.lower, result))
     return result
+
+
+def _is_place(loop: Loop, around: Loop) -> bool:
+    """Whether a loop of one iteration names where a tile of the loop `around` begins (`alignment.overlap`)."""
+    divided = (e for e in walk(loop.lower) if isinstance(e, Call) and e.op in ("floordiv", "mod"))
+    is_clamped = mentions(loop.lower, around.var) and not any(mentions(e, around.var) for e in divided)
+    return known_length(loop) == loop.step and is_clamped
 
 
 def _move_along(read: Read, arrays: Arrays, distance: int | Expr) -> Read:

@@ -50,22 +50,6 @@ def test_all_rows_of_the_next_panel_are_asked_for() -> None:
     assert asked == {(n, k) for n in wanted for k in range(0, K, 16)}
 
 
-def test_the_last_panel_asks_for_no_row_beyond_the_end() -> None:
-    for request, (panels, *_) in requests(512, 768, 768):
-        last = substitute(request.subscripts[0], {panels.var: int_const(768 - panels.step)})
-        rows = [substitute(last, {"c1": int_const(m), "c2": int_const(0)}) for m in range(0, 512, 4)]
-        assert max(evaluate(r, {}) for r in rows) < 768
-
-
-@pytest.mark.parametrize(
-    "shape",
-    [(512, 384, 384), (512, 768, 8192), (40, 768, 768), (4, 768, 768)],
-    ids=["an array that the cache holds", "panels that it does not hold", "too few tiles", "no panels"],
-)
-def test_what_asks_for_nothing(shape: tuple[int, int, int]) -> None:
-    assert not requests(*shape)
-
-
 @pytest.mark.parametrize("target", ["x86-64-v2", "x86-64-v3", "host"])
 @pytest.mark.parametrize("shape", [(512, 701, 601), (263, 601, 797), (301, 769, 512)])
 def test_results_are_the_same(shape: tuple[int, int, int], target: str) -> None:

@@ -6,40 +6,12 @@ import numpy as np
 import pytest
 
 import polyc
-from polyc.ir.expr import evaluate, int_const, substitute
+from polyc.ir.expr import evaluate
 from polyc.ir.loops import If, Loop, Prefetch
 from polyc.ir.walk import walk_nodes
 
 NN = "def f(float(M, K) A, float(K, N) B) -> (C) { C(m, n) +=! A(m, k) * B(k, n) }"
 NT = "def f(float(M, K) A, float(N, K) B) -> (C) { C(m, n) +=! A(m, k) * B(n, k) }"
-
-
-def requests(text: str, a: tuple[int, int], b: tuple[int, int]) -> list[tuple[Loop, Prefetch]]:
-    """Requests for B, and the sum whose steps make each."""
-    lowered = polyc.compile(text, target="x86-64-v4").lower(np.zeros(a, "f"), np.zeros(b, "f"))
-    sums = [n for n in walk_nodes(lowered.nest.body) if isinstance(n, Loop) and n.registers]
-    return [(loop, n) for loop in sums for n in loop.body if isinstance(n, Prefetch) and n.buffer == "B"]
-
-
-def test_few_rows_read_a_large_matrix_in_place_and_ask_for_its_rows() -> None:
-    found = requests(NN, (4, 1024), (1024, 1024))
-    assert found
-    for loop, request in found:
-        here, later = (
-            [evaluate(substitute(s, {v: int_const(n) for v, n in values.items()}), {}) for s in request.subscripts]
-            for values in ({"c0": 0, "c1": 0, "c2": 0, "c3": 0, loop.var: k} for k in (0, 1))
-        )
-        assert here[0] > 0 and [b - a for a, b in zip(here, later, strict=True)] == [1, 0]
-        assert request.size == 256 and request.level == 2
-
-
-@pytest.mark.parametrize(
-    ("text", "a", "b"),
-    [(NN, (4, 256), (256, 256)), (NN, (4, 32), (32, 16384)), (NT, (4, 1024), (1024, 1024)), (NN, (512, 1024), (1024, 1024))],
-    ids=["what the cache holds", "short sums", "rows along the sum", "rows enough for a copy"],
-)
-def test_what_asks_for_no_steps(text: str, a: tuple[int, int], b: tuple[int, int]) -> None:
-    assert not requests(text, a, b)
 
 
 @pytest.mark.parametrize("target", ["x86-64-v2", "x86-64-v3", "host"])

@@ -30,22 +30,6 @@ def numbers(*shape: int) -> np.ndarray:
     return np.random.default_rng(0).standard_normal(shape, dtype=np.float32)
 
 
-def prefetches(axes: tuple[int, ...], *shape: int) -> list[str]:
-    text = polyc.compile(source_of(axes), target="x86-64-v4").lower(numbers(*shape)).as_text("loops")
-    return [line.strip() for line in text.splitlines() if "prefetch" in line]
-
-
-def test_rows_of_the_next_block_are_asked_for():
-    lines = prefetches((0, 2, 1), 500, 40, 48)
-    assert lines
-    assert all(line.startswith("prefetch X[c0 + 1, ") and line.endswith(", 192 bytes;") for line in lines)
-
-
-def test_blocks_in_caches_and_few_rows_are_left_to_the_processor():
-    assert not prefetches((0, 2, 1), 20, 40, 48)  # the second-level cache holds all of it
-    assert not prefetches((2, 1, 0), 16, 4000, 48)  # 16 rows, each of which goes on in the next block
-
-
 @pytest.mark.parametrize("level", ["x86-64-v2", "x86-64-v3", "x86-64-v4"])
 def test_whole_tiles_of_any_size_ask_for_the_next_one_where_memory_is_far(level: str):
     """Each line was waited for: long transposes in kernels for any sizes took up to twice as long as in those for one."""
@@ -54,15 +38,6 @@ def test_whole_tiles_of_any_size_ask_for_the_next_one_where_memory_is_far(level:
     asking = next(n for n, line in enumerate(lines) if line.startswith("prefetch X["))
     assert " < A * B > 262144 ? " in lines[asking - 1]
     assert not any("min(" in line for line in lines[asking : asking + 3])
-
-
-def test_each_vector_asks_for_as_many_lines_as_it_reads():
-    text = polyc.compile(source_of((1, 0)), target="x86-64-v4").lower(numbers(4096, 4096)).as_text("loops")
-    lines = [line.strip() for line in text.splitlines()]
-    asking = next(n for n, line in enumerate(lines) if line.startswith("prefetch"))
-    assert lines[asking - 1].startswith("for (c2_0_ahead = 0; c2_0_ahead < 1;")
-    assert lines[asking].endswith(", 1024 bytes to L2;")  # sixteen lines
-    assert lines[asking + 2].startswith("vector(lanes 16, at most 16)")  # that read a line each
 
 
 @pytest.mark.parametrize(
