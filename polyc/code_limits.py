@@ -15,7 +15,7 @@ MAX_UNROLLED_OPERATIONS = 4000
 MAX_OPERATIONS = 400_000
 """Operations of a loop nest, above which it is refused: LLVM would take minutes."""
 
-MAX_NODES = 512
+MAX_NODES = 640
 """Nodes of expressions that are written more than once, in all copies."""
 
 MAX_ITEMS = 64

@@ -19,7 +19,6 @@ from polyc.codegen.emission.accesses import element_pointer, store_element
 from polyc.codegen.emission.context import Context, State, byte_offset
 from polyc.codegen.emission.expressions import certain_reads, eval_value
 from polyc.codegen.emission.linear import LANE, Linear, add_linear, constant_of, index_names, scale_linear, split_lane
-from polyc.codegen.emission.lines import do_meet
 from polyc.codegen.emission.predicates import as_mask, eval_predicates
 from polyc.codegen.writer import shuffles, vectors
 from polyc.codegen.writer.builder import Val, int_val
@@ -51,7 +50,9 @@ def load_blocks(state: State, ctx: Context, loop: Loop, copies: int) -> dict[Rea
         rows = [element_pointer(state, ctx, buffer, add_linear(uniform, scale_linear(step, lane))) for lane in range(ctx.lanes)]
         epoch = state.epoch(ctx, buffer.name, ())
         apart = constant_of(step)
-        in_units = is_put_near and buffer.space == "argument" and apart is not None and not do_meet(apart, ctx.lanes)
+        in_units = (
+            is_put_near and buffer.space == "argument" and apart is not None and not state.target.conflicts(ctx.lanes, apart)
+        )
         columns = shuffles.load_columns(state.fn, state.target, buffer.dtype, rows, copies, mask, epoch, in_units)
         result[read] = loop.var, columns
     return result

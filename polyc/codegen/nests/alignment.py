@@ -27,15 +27,9 @@ from polyc.ir.linear import index_coefficients
 from polyc.ir.loops import LINE, Buffer, Loop, LoopNest, Node, Prefetch, Store
 from polyc.ir.simplify import difference, simplify
 from polyc.ir.walk import Body, Scope, rewrite_nest, rewrite_nodes
+from polyc.machine import Level, Share
 from polyc.records import replace
 from polyc.target import Target
-
-MINIMUM_READS = 2
-"""Reads that must come to begin at whole vectors, or to be put together from whole lines."""
-
-SHARE = 0.75
-"""Part of the second-level cache in which rows lie whose lines are worth sharing: past it they come no faster (jacobi-1d, Zen 4
-with 1 MiB: 0.88 of the time for rows of 480 KB, 1.01 for 960 KB)."""
 
 MINIMUM_VECTORS = 4
 """Vectors of a row that is worth one more."""
@@ -134,9 +128,9 @@ def _split_at_line(loop: Loop, rows: Mapping[str, Buffer], target: Target) -> Bo
         return None
     apart = [distance for s in stores for distance in _distances(s, rows)]
     n_gaining = sum(distance % lanes == 0 for distance in apart)
-    if 2 * n_bytes >= LINE and _bytes_of_rows(stores, rows, trip) <= target.l2 * SHARE:
+    if 2 * n_bytes >= LINE and _bytes_of_rows(stores, rows, trip) <= target.room(Level.L2, Share.MOST):
         n_gaining += sum(0 < abs(distance) < lanes for distance in apart)
-    if n_gaining < MINIMUM_READS:
+    if n_gaining < 2:
         return None
     start = simplify(substitute(column, {loop.var: loop.lower}))
     to_line = simplify((0 - start) % lanes)

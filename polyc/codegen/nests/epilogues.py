@@ -11,13 +11,15 @@ from collections.abc import Iterator
 from functools import partial
 from itertools import permutations
 
-from polyc.code_limits import MAX_NODES
 from polyc.ir.access import writes_in
 from polyc.ir.expr import Call, Const, Expr, Index, index_names, int_const, reads, substitute, walk
 from polyc.ir.loops import LINE, Buffer, Loop, Node, Store, Update
 from polyc.ir.simplify import simplify
 from polyc.ir.walk import Body, map_bodies, node_expressions, nodes_in, walk_nodes
 from polyc.records import replace
+
+MAX_WORK = 512
+"""Operators in all copies of an epilogue beyond which its code would be too long to expand."""
 
 FUNCTION_COSTS = (
     dict.fromkeys(("exp", "exp_below", "exp2", "exp10", "sin", "cos", "sinpi", "cospi", "log", "log2", "log10"), 20)
@@ -82,7 +84,7 @@ def _join(first: Loop, second: Loop, uses: dict[str, int]) -> tuple[Loop, Loop, 
             continue
         epilogue = _expand_like(second, tile, name, update.subscripts)
         nests = tuple(n for node in start.nest if (n := _expand_like(node, tile, name, update.subscripts)) is not None)
-        if epilogue is None or len(nests) < len(start.nest) or _work(epilogue) > MAX_NODES:
+        if epilogue is None or len(nests) < len(start.nest) or _work(epilogue) > MAX_WORK:
             continue
         second, initial[place] = epilogue, replace(start, nest=nests)
         names.add(name)

@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator
 from typing import Literal
 
+from polyc.code_limits import FEW_VECTORS, LANE_PARTS, ROW_PARTS
 from polyc.ir.access import Access, accesses_in
 from polyc.ir.expr import (
     Call,
@@ -40,16 +41,6 @@ from polyc.ir.simplify import simplify, simplify_value
 from polyc.ir.walk import Body, map_bodies, map_nodes, nodes_in, walk_nodes
 from polyc.records import dataclass, replace
 
-ROW_PARTS, LANE_PARTS = 3, 2
-"""Parts of a tile's rows and vectors: fewer at a time leave arithmetic units idle, of more at a time more are dropped, and each
-part reads all vectors of the other operand anew."""
-
-IN_FLIGHT = 8
-"""Sums at once for which arithmetic units wait for none (a latency of 4 cycles, two units): parts of fewer take as long."""
-
-FEW_VECTORS = 2
-"""Vectors of a tile beside which there are registers for masks of as many, where these are vectors."""
-
 
 @dataclass(frozen=True, slots=True)
 class Tiling:
@@ -61,7 +52,7 @@ class Tiling:
     """Buffers that may be the same memory as others."""
     has_masks: bool = True
     """Whether masks are no vectors."""
-    in_flight: int = IN_FLIGHT
+    in_flight: int = 8
     """Vectors of sums at once that rows of a part hold, if there are as many."""
 
 

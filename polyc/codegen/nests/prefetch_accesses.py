@@ -13,6 +13,7 @@ import math
 from collections.abc import Iterator
 from itertools import product
 
+from polyc.code_limits import MAX_ITEMS, MAX_STRIDE
 from polyc.codegen.nests.prefetch import Ahead, Arrays, arrays_of, is_far, reads_of_stores, request, run_bytes
 from polyc.ir.access import stride_of, with_values
 from polyc.ir.expr import Const, Expr, Read, Select, ge, index_names, int_const, mentions, reads, substitute, walk
@@ -22,15 +23,6 @@ from polyc.ir.simplify import constant_of, simplify
 from polyc.ir.walk import Scope, rewrite_nest, rewrite_nodes
 from polyc.machine import Level, Machine, Share
 from polyc.records import replace
-
-MOST_ROWS_AHEAD = 64
-"""Rows of an iteration that are requested ahead, however short."""
-
-MOST_STEP = 4
-"""Elements from lane to lane of a window up to which all elements in between are loaded."""
-
-MOST_TERMS = 64
-"""Terms of a window's sum for each element, above which arithmetic hides the latency."""
 
 MOST_PIECES, STEP_LINES = 8, 32
 """Pieces of rows that are requested in one iteration, and cache lines of each where windows read in steps."""
@@ -72,7 +64,7 @@ def _indirect_rows(loop: Loop, scope: Scope, arrays: Arrays) -> Iterator[Ahead]:
                 row = with_values(row, {node.var: node.lower})
             pieces[row] = max(pieces.get(row, 0), min(size, arrays.target.prefetchers.lines * arrays.target.cache_line))
     room = arrays.target.room(Level.L1, Share.QUARTER)
-    distance = max(1, min(MOST_ROWS_AHEAD, room // max(1, sum(pieces.values()))))
+    distance = max(1, min(MAX_ITEMS, room // max(1, sum(pieces.values()))))
     yield from (Ahead(row, scope.loops_in_order, distance, size) for row, size in pieces.items())
 
 
@@ -115,10 +107,10 @@ def _windows(loop: Loop, scope: Scope, arrays: Arrays) -> Iterator[Ahead]:
         step = abs((coefficients[-1] or {}).get(vector.var, 0))
         chosen = (e for e in walk(node.value) if isinstance(e, Select) and mentions(e.condition, vector.var))
         is_masked = any(read in reads(e.then) for e in chosen)
-        is_stepping = 2 <= step <= MOST_STEP and not arrays.target.follows_windows
-        trips = [n.max_trip or known_length(n) or MOST_TERMS + 1 for n in sums]
+        is_stepping = 2 <= step <= MAX_STRIDE and not arrays.target.follows_windows
+        trips = [n.max_trip or known_length(n) or MAX_ITEMS + 1 for n in sums]
         size, stride = run_bytes(buffer, read, (vector,)), constant_of(buffer.strides[-1])
-        if not (is_masked or is_stepping) or math.prod(trips) > MOST_TERMS or size is None or not stride:
+        if not (is_masked or is_stepping) or math.prod(trips) > MAX_ITEMS or size is None or not stride:
             continue
         known = arrays.target.prefetchers
         skip, n_lines = (known.far_distance, STEP_LINES) if is_stepping else (known.distance, known.lines)

@@ -14,7 +14,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from polyc.codegen.emission.lines import do_meet
 from polyc.codegen.nests.prefetch import Ahead, Arrays, CacheLevel, arrays_of, is_far, request
 from polyc.codegen.nests.transposes import lies_across
 from polyc.ir.access import stride_of, with_values
@@ -166,7 +165,13 @@ def _join_to_lines(loop: Loop, read: Read, arrays: Arrays) -> Loop:
     line = LINE // buffer.dtype.itemsize
     columns, vectors = known_length(loop), vectors_in(loop.body[0])
     rows, across = known_length(vectors[0]), stride_of(read, buffer, vectors[0].var)
-    if not rows or not columns or across is None or not do_meet(across, rows) or not any(map(_is_streamed, vectors)):
+    if (
+        not rows
+        or not columns
+        or across is None
+        or not arrays.target.conflicts(rows, across)
+        or not any(map(_is_streamed, vectors))
+    ):
         return loop
     is_whole = loop.step < line and line % loop.step == 0 and columns % line == 0
     return replace(loop, step=line) if is_whole and all(rows % max(line, v.lanes) == 0 for v in vectors) else loop
@@ -287,7 +292,7 @@ def _in_order(body: Body, around: tuple[Loop, ...], arrays: Arrays) -> Loop | No
     asked = [behind(at_row, first, (near + target.prefetchers.near_distance) // itemsize, part, 2)]
     if target.fits(group * size, Level.L1, Share.QUARTER):
         asked.append(behind(at_row, first, near // itemsize, part, 1))
-    elif strips.step * itemsize == LINE and not do_meet(size, group):
+    elif strips.step * itemsize == LINE and not target.conflicts(group, size):
         row = Index(f"{strips.var}_ahead")
         there = with_values(begin, {start.name: start + row})
         line = behind(there, int_const(0), (NEXT_STRIPS + 1) * strips.step - 1, itemsize, 1)

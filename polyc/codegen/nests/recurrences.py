@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import field
 
+from polyc.code_limits import MAX_CARRIED, MAX_NODES
 from polyc.ir.expr import (
     Call,
     Const,
@@ -37,20 +38,11 @@ from polyc.ir.simplify import constant_of, difference, simplify
 from polyc.ir.walk import Body, Scope, rewrite_nodes
 from polyc.records import dataclass, replace
 
-FARTHEST = 4
-"""Iterations from a write to a read that registers are kept for."""
-
 MOST_CASES = 2
 """Conditions that stay the same in a loop for which it is written twice."""
 
-MOST_VECTORS = 4
-"""Vectors side by side that registers are kept for: more of them hide the latency of memory from each other."""
-
 MOST_ELEMENTS = 8
 """Elements side by side that they are kept for, where these fill no vector."""
-
-MOST_NODES = 320
-"""Nodes of the expressions of a loop that is worth being written several times."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +97,7 @@ class _Rewriter:
         if loop.step != 1 or loop.registers or loop.initial or not _is_straight(loop.body):
             return False
         size = sum(1 for s in _stores_of(loop) for e in (s.value, *s.subscripts) for _ in walk(e))
-        return size <= MOST_NODES and bool(self._find_carried(loop, row))
+        return size <= MAX_NODES // MOST_CASES and bool(self._find_carried(loop, row))
 
     # -- borders -------------------------------------------------------------------------------------------------
     def _split_cases(self, loop: Loop, scope: Scope, left: int, row: Loop | None = None) -> Body:
@@ -180,7 +172,7 @@ class _Rewriter:
     def _carry(self, loop: Loop, scope: Scope, row: Loop | None = None) -> Body:
         carried = self._find_carried(loop, row) if not any(isinstance(n, If) for n in loop.body) else []
         trip = known_length(loop)
-        if not carried or (trip is not None and trip <= 2 * FARTHEST) or _is_scan(loop, carried, self.buffers):
+        if not carried or (trip is not None and trip <= 2 * MAX_CARRIED) or _is_scan(loop, carried, self.buffers):
             return (_inside(loop, row),)
         self.registers += [c.register for c in carried]
         self.buffers |= {c.register.name: c.register for c in carried}
@@ -260,7 +252,7 @@ def _only_vectors(loop: Loop) -> Loop | None:
     if len(loop.body) != 1 or not isinstance(row := loop.body[0], Loop):
         return None
     trip = row.max_trip if row.kind in ("vector", "unroll") and not row.registers and not row.initial else None
-    most = MOST_VECTORS * row.lanes if row.kind == "vector" else MOST_ELEMENTS
+    most = MAX_CARRIED * row.lanes if row.kind == "vector" else MOST_ELEMENTS
     is_short = trip is not None and trip <= most
     bounds = (row.lower, row.upper) == (int_const(0), int_const(trip or 0))
     return row if is_short and bounds and row.body and all(isinstance(n, Store) for n in row.body) else None
@@ -314,7 +306,7 @@ def _are_apart(a: Store, b: Store, var: str) -> bool:
 
 def _find_distance(store: Store, read: Read, var: str) -> int | None:
     """How many iterations before the element of `read` was written, if that is a small number above 0."""
-    for distance in range(1, FARTHEST + 1):
+    for distance in range(1, MAX_CARRIED + 1):
         before = Index(var) - distance
         pairs = zip(store.subscripts, read.subscripts, strict=True)
         if all(_is_zero(substitute(a, {var: before}), b) for a, b in pairs):
@@ -344,7 +336,7 @@ def _is_scan(loop: Loop, carried: list[_Carried], buffers: dict[str, Buffer]) ->
     if loop.kind != "scan" or len(loop.body) != 1 or len(carried) != 1:
         return False
     (store,), own = _stores_of(loop), carried[0]
-    first, second, *others = (next((r for r, d in own.distances.items() if d == n), None) for n in range(1, FARTHEST + 1))
+    first, second, *others = (next((r for r, d in own.distances.items() if d == n), None) for n in range(1, MAX_CARRIED + 1))
     if first is None or any(r is not None for r in others):
         return False
     dtype = buffers[store.buffer].dtype
