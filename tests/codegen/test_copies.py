@@ -68,13 +68,6 @@ def test_last_tiles_have_constant_extents(extents, inner):
     np.testing.assert_array_equal(y, x.T)
 
 
-def test_whole_tiles_need_no_branch():
-    nest = tiled((64, 32), (32, 16))
-    assert "If(" not in repr(split_last_tiles(nest.body, nest.buffers))
-    uneven = tiled((65, 32), (32, 16))
-    assert "If(" in repr(split_last_tiles(uneven.body, uneven.buffers))
-
-
 def test_only_free_stores_are_copies():
     nest = tiled((64, 32), (32, 16))
     buffers = {b.name: b for b in nest.buffers}

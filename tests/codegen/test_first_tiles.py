@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from itertools import product
 
 import numpy as np
@@ -21,19 +20,6 @@ def exact(image: np.ndarray, taps: np.ndarray) -> np.ndarray:
 
 def whole_numbers(*shape: int) -> np.ndarray:
     return np.random.default_rng(0).integers(-8, 8, shape).astype(np.float32)
-
-
-def loops_of(target: str, *sizes: int) -> str:
-    op = polyc.compile(DEPTHWISE, dynamic=True, target=target)
-    return op.lower(whole_numbers(*sizes), whole_numbers(sizes[0], 3, 3)).as_text("loops")
-
-
-@pytest.mark.parametrize("target", ["x86-64-v2", "x86-64-v3", "x86-64-v4"])
-def test_no_loop_over_tiles_holds_both_whole_and_partial_ones(target: str) -> None:
-    text = loops_of(target, 64, 300, 300)
-    assert re.search(r"^ *vector.* < \d+;", text, re.MULTILINE)
-    for test in re.findall(r"^ *if \((.*)\) \{$", text, re.MULTILINE):
-        assert ">=" not in test, test  # what is left chooses among vectors of a partial tile
 
 
 @pytest.mark.parametrize("first", [(64, 300, 300), (2, 20, 20)])
@@ -61,20 +47,6 @@ def test_the_last_tile_of_known_rows_picks_every_second_element_out_of_vectors()
     lowered = op.lower(image)
     assert "vinsertps" not in lowered.as_text("s") and "min(" not in lowered.as_text("loops")
     np.testing.assert_array_equal(op(image), image.reshape(64, 56, 2, 56, 2).max((2, 4)))
-
-
-@pytest.mark.parametrize("target", ["x86-64-v2", "x86-64-v3", "x86-64-v4"])
-def test_single_tiles_of_known_extents_are_no_loops(target: str) -> None:
-    """``for c in 252:256 by 6 { for r in 0:min(256 - c, 6) by 4 … }`` are 4 rows."""
-    program = "def matmul(float(M,K) A, float(K,N) B) -> (C) { C(m,n) +=! A(m,k) * B(k,n) }"
-    op = polyc.compile(program, target=target)
-    for rows, columns in ((256, 200), (250, 210), (13, 77)):
-        a, b = whole_numbers(rows, 300), whole_numbers(300, columns)
-        loops = op.lower(a, b).as_text("loops")
-        for lower, upper, step in re.findall(r"for \(\w+ = (\d+); \w+ < (\d+); \w+ \+= (\d+)\)", loops):
-            assert int(upper) - int(lower) > int(step)
-        if target != "x86-64-v4":
-            np.testing.assert_array_equal(op(a, b), a @ b)
 
 
 def test_values_of_a_single_tile_wrap_around_as_all_others_do() -> None:

@@ -17,7 +17,6 @@ from polyc.codegen.emission.context import Context, Frame, Predicate, State, byt
 from polyc.codegen.emission.divisors import drop_written, split_divisors
 from polyc.codegen.emission.expanded_loops import emit_expanded
 from polyc.codegen.emission.expressions import eval_expr, eval_value
-from polyc.codegen.emission.holding import held_buffers
 from polyc.codegen.emission.interleaved import emit_interleaved, find_interleaved
 from polyc.codegen.emission.linear import constant_of, index_names, split_lane
 from polyc.codegen.emission.openmp import emit_parallel, emit_stream
@@ -31,6 +30,7 @@ from polyc.codegen.writer import vectors
 from polyc.codegen.writer.builder import Val
 from polyc.ir.expr import Call, Const, Expr, Index, reads
 from polyc.ir.loops import Guard, If, Loop, Node, Prefetch, Store, Update
+from polyc.ir.promotion import can_hold
 from polyc.records import replace
 
 
@@ -239,7 +239,8 @@ def _surely_runs(loop: Loop) -> bool:
 
 
 def _with_frame(state: State, ctx: Context, loop: Loop, run: Callable[[], None]) -> None:
-    held = held_buffers(state, ctx, loop) if loop.registers else frozenset()
+    wanted = [name for name in loop.registers if name not in state.held]
+    held = frozenset(n for n in wanted if can_hold(loop, n, _sharing(state, n), ctx.ahead, ctx.lane))
     for value in loop.initial:
         if value.buffer not in held:
             emit_body(state, ctx, value.nest)
@@ -259,6 +260,12 @@ def _with_frame(state: State, ctx: Context, loop: Loop, run: Callable[[], None])
         del state.held[name]
     with fn.scope():
         finish_frame(state, frame)
+
+
+def _sharing(state: State, name: str) -> frozenset[str]:
+    """Buffers that may be the same memory as `name`."""
+    other = {b.name for b in state.nest.buffers if name in b.may_alias}
+    return frozenset(other | set(state.by_name[name].may_alias)) - {name}
 
 
 def _emit_serial(state: State, ctx: Context, loop: Loop, lower: Val, upper: Val, unroll: int = 1) -> None:

@@ -7,15 +7,15 @@ After: the second nest is expanded like the tile of the first, and `H` is a regi
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 from functools import partial
 from itertools import permutations
 
-from polyc.ir.access import writes_in
-from polyc.ir.expr import Call, Const, Expr, Index, index_names, int_const, reads, substitute, walk
-from polyc.ir.loops import LINE, Buffer, Loop, Node, Store, Update
+from polyc.ir.access import accesses_in, moves, writes_in
+from polyc.ir.expr import Call, Const, Expr, Index, int_const, reads, substitute, walk
+from polyc.ir.loops import LINE, Buffer, Loop, Node, Store
+from polyc.ir.promotion import updates_of
 from polyc.ir.simplify import simplify
-from polyc.ir.walk import Body, map_bodies, node_expressions, nodes_in, walk_nodes
+from polyc.ir.walk import Body, map_bodies, node_expressions
 from polyc.records import replace
 
 MAX_WORK = 512
@@ -32,9 +32,9 @@ FUNCTION_COSTS = (
 
 def keep_epilogues(body: Body, buffers: tuple[Buffer, ...]) -> tuple[Body, tuple[Buffer, ...]]:
     """Give tiles that only the following nest reads the space "register", and expand that nest."""
-    names = {b.name for b in buffers if b.space == "thread" and all(isinstance(e, Const) for e in b.shape)}
-    counted = _count_uses(body)
-    uses = {name: counted[name] for name in names}
+    counted = Counter(a.buffer for a in accesses_in(body))
+    tiles = (b.name for b in buffers if b.space == "thread" and all(isinstance(e, Const) for e in b.shape))
+    uses = {name: counted[name] for name in tiles}
     kept: set[str] = set()
     new = _keep(body, uses, kept)
     return new, tuple(_in_registers(b) if b.name in kept else b for b in buffers)
@@ -67,20 +67,17 @@ def _keep(body: Body, uses: dict[str, int], kept: set[str]) -> Body:
 
 def _join(first: Loop, second: Loop, uses: dict[str, int]) -> tuple[Loop, Loop, set[str]]:
     """Both loops with the buffers between them in registers, and their names; the second loop is expanded like their tiles."""
-    own = _count_uses((first, second))
+    own = Counter(a.buffer for a in accesses_in((first, second)))
     initial, names = list(first.initial), set[str]()
     for place, start in enumerate(first.initial):
         name = start.buffer
-        if name not in uses or own[name] != uses[name]:
+        sites = updates_of(first, name)
+        if name not in uses or own[name] != uses[name] or sites is None or len(sites) != 1:
             continue
-        inside = nodes_in((first,))
-        found = [(n, scope.loops) for n, scope in inside if isinstance(n, Update) and n.buffer == name]
-        if len(found) != 1 or any(name in _read_names(e) for e in node_expressions(second)):
-            continue
-        update, path = found[0]
-        moving = index_names(*update.subscripts)
-        tile = [loop for loop in path if loop.var in moving]
-        if not all(loop.is_expanded for loop in tile):
+        ((update, scope),) = sites
+        tile = [loop for loop in scope.loops if moves(update, loop.var)]
+        bounds = (r.tensor for e in node_expressions(second) for r in reads(e))
+        if name in bounds or not all(loop.is_expanded for loop in tile):
             continue
         epilogue = _expand_like(second, tile, name, update.subscripts)
         nests = tuple(n for node in start.nest if (n := _expand_like(node, tile, name, update.subscripts)) is not None)
@@ -108,10 +105,11 @@ def _expand_like(nest: Node, tile: list[Loop], name: str, subscripts: tuple[Expr
             continue
         names: dict[str, Expr] = {a.var: Index(b.var) for a, b in pairs}
         wanted = tuple(map(simplify, subscripts))
-        found = [s for node in body for s in _accesses(node, name)]
+        found = [a.subscripts for a in accesses_in(body) if a.buffer == name]
         if all(tuple(simplify(substitute(e, names)) for e in s) == wanted for s in found):
-            if not _is_spread(body, [a for a, b in pairs if b.kind == "vector"]):
-                return None
+            lanes = [a.var for a, b in pairs if b.kind == "vector"]
+            if not all(moves(store, lane) for store in writes_in(body) for lane in lanes):
+                return None  # an element for several lanes
             for a, b in reversed(pairs):
                 body = (replace(a, kind=b.kind, max_trip=b.max_trip, lanes=b.lanes, interleave=1, body=body),)
             assert isinstance(body[0], Loop)
@@ -125,25 +123,6 @@ def _is_like(loop: Loop, other: Loop) -> bool:
     return same and (other.kind == "unroll" or (loop.kind == "vector" and loop.lanes % other.lanes == 0))
 
 
-def _accesses(node: Node, name: str) -> Iterator[tuple[Expr, ...]]:
-    assert isinstance(node, (Store, Update))
-    if node.buffer == name:
-        yield node.subscripts
-    yield from (r.subscripts for e in node_expressions(node) for r in reads(e) if r.tensor == name)
-
-
-def _read_names(expr: Expr) -> set[str]:
-    return {r.tensor for r in reads(expr)}
-
-
-def _count_uses(body: Body) -> Counter[str]:
-    """By buffer, the statements and bounds that touch it."""
-    total: Counter[str] = Counter(node.buffer for node in writes_in(body))
-    for node in walk_nodes(body):
-        total.update({name for e in node_expressions(node) for name in _read_names(e)})
-    return total
-
-
 def _work(loop: Loop) -> int:
     """Operators in all copies of an expanded perfect nest, those computed inline by several instructions counted as such."""
     copies = 1
@@ -153,10 +132,3 @@ def _work(loop: Loop) -> int:
         body = body[0].body
     calls = [e.op for node in body for own in node_expressions(node) for e in walk(own) if isinstance(e, Call)]
     return copies * sum(FUNCTION_COSTS.get(op, 1) for op in calls)
-
-
-def _is_spread(body: Body, vectors: list[Loop]) -> bool:
-    """Whether all stores have an element per lane."""
-    lanes = {loop.var for loop in vectors}
-    stores = [node for node in body if isinstance(node, Store)]
-    return all(lanes <= index_names(*node.subscripts) for node in stores)

@@ -13,8 +13,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import field
+from math import prod
 
 from polyc.code_limits import MAX_CARRIED, MAX_NODES
+from polyc.ir.access import with_values
 from polyc.ir.expr import (
     Call,
     Const,
@@ -35,6 +37,7 @@ from polyc.ir.facts import Interval, assume, comparisons_in, cut, hold, range_of
 from polyc.ir.loops import Buffer, Guard, If, Loop, Node, Store, known_length
 from polyc.ir.scans import match_scan, match_second_order
 from polyc.ir.simplify import constant_of, difference, simplify
+from polyc.ir.types import DType
 from polyc.ir.walk import Body, Scope, rewrite_nodes
 from polyc.records import dataclass, replace
 
@@ -47,12 +50,11 @@ MOST_ELEMENTS = 8
 
 @dataclass(frozen=True, slots=True)
 class _Carried:
-    """`buffer` is written by the store number `place` of a body, and read up to `farthest` iterations later.
+    """What a store of a body writes is read up to `farthest` iterations later.
 
     `is_cell`: all iterations write one cell, which holds the value of this iteration from that store on."""
 
-    place: int
-    buffer: Buffer
+    store: Store
     register: Buffer
     distances: dict[Read, int] = field(hash=False)
     lane: tuple[Expr, ...] = ()
@@ -128,24 +130,18 @@ class _Rewriter:
                 or not self._is_followed(stores, place, loop.var)
             ):
                 continue
-            distances: dict[Read, int] = {}
-            for read in dict.fromkeys(r for s in stores for r in reads(s.value) if r.tensor == store.buffer):
-                distance = _find_distance(store, read, loop.var)
-                if distance is not None:
-                    distances[read] = distance
+            found_reads = dict.fromkeys(r for s in stores for r in reads(s.value) if r.tensor == store.buffer)
+            distances = {r: d for r in found_reads if (d := _find_distance(store, r, loop.var)) is not None}
             is_cell = not any(mentions(e, loop.var) for e in store.subscripts)
             if is_cell and not any(r in distances for s in stores[: place + 1] for r in reads(s.value)):
                 continue
             if distances:
                 # Whole vectors: those of one step share no cell of a register with the next one's.
                 whole = () if row is None else (-(-(row.max_trip or 1) // row.lanes) * row.lanes,)
-                shape = [max(distances.values()) + 1, *whole]
-                item = buffer.dtype.itemsize
-                strides = [item] if row is None else [item * shape[1], item]
                 name = f"{store.buffer}.last{len(self.registers) + len(found)}"
-                register = Buffer(name, buffer.dtype, tuple(map(int_const, shape)), tuple(map(int_const, strides)), "register")
+                register = _register(name, buffer.dtype, max(distances.values()) + 1, *whole)
                 lane = () if row is None else (Index(row.var),)
-                found.append(_Carried(place, buffer, register, distances, lane, is_cell))
+                found.append(_Carried(store, register, distances, lane, is_cell))
         return found
 
     def _is_followed(self, stores: list[Store], place: int, var: str) -> bool:
@@ -181,36 +177,29 @@ class _Rewriter:
         first = replace(loop, kind="serial", lanes=1, upper=simplify(minimum(start, loop.upper)))
         before: list[Node] = []
         for c in carried:
-            store = list(_stores_of(loop))[c.place]
             for d in range(1, c.farthest + 1):
-                at = simplify(start - d)
-                place = tuple(simplify(substitute(e, {loop.var: at})) for e in store.subscripts)
-                before.append(Store(c.register.name, c.last(d), Read(store.buffer, place), store.statement))
-        rest = self._carried_loop(
-            replace(loop, kind="serial", lanes=1, lower=start), carried, ranges_in(scope.inside(loop)), row is None
-        )
-        start_values = before if row is None else [replace(row, body=tuple(before))]
-        main: Body = (*start_values, _inside(rest, row))
+                earlier = Read(c.store.buffer, with_values(c.store, {loop.var: simplify(start - d)}).subscripts)
+                before.append(Store(c.register.name, c.last(d), earlier, c.store.statement))
+        ranges = ranges_in(scope.inside(loop))
+        rest = self._carried_loop(replace(loop, kind="serial", lanes=1, lower=start), carried, ranges, row is None)
+        main: Body = (*(before if row is None else [replace(row, body=tuple(before))]), _inside(rest, row))
         condition = simplify(lt(start, loop.upper))
-        if not isinstance(condition, Const):
-            main = (If(condition, main),)
-        return (_inside(first, row), *main)
+        return (_inside(first, row), *(main if isinstance(condition, Const) else (If(condition, main),)))
 
     def _carried_loop(self, loop: Loop, carried: list[_Carried], ranges: Mapping[str, Interval], reads_early: bool) -> Loop:
         body: list[Node] = []
-        stores = list(_stores_of(loop))
-        by_store = {stores[c.place]: c for c in carried}
+        by_store = {c.store: c for c in carried}
         done: set[str] = set()
         for store in loop.body:
             if not isinstance(store, Store):
                 body.append(store)
                 continue
             known = {
-                r: Read(c.register.name, c.last(0 if c.is_cell and c.buffer.name in done else d))
+                r: Read(c.register.name, c.last(0 if c.is_cell and c.store.buffer in done else d))
                 for c in carried
                 for r, d in c.distances.items()
             }
-            value = _replace_known(store.value, known)
+            value = _with_reads(store.value, known)
             if reads_early:
                 early, value = self._read_early(value, ranges, store)
                 body += early
@@ -230,7 +219,7 @@ class _Rewriter:
     def _read_early(self, value: Expr, ranges: Mapping[str, Interval], store: Store) -> tuple[list[Node], Expr]:
         """Reads that data decides on are made in any case where they are surely inside: a choice instead of a branch."""
         nodes: list[Node] = []
-        known: dict[Read, Expr] = {}
+        known: dict[Read, Read] = {}
         for e in walk(value):
             if not isinstance(e, Select) or not reads(e.condition):
                 continue
@@ -239,12 +228,11 @@ class _Rewriter:
                 if read in known or buffer.space == "register" or not _is_inside(read, buffer, ranges):
                     continue
                 name = f"{read.tensor}.early{len(self.registers)}"
-                register = Buffer(name, buffer.dtype, (int_const(1),), (int_const(buffer.dtype.itemsize),), "register")
-                self.registers.append(register)
-                self.buffers[name] = register
+                self.buffers[name] = _register(name, buffer.dtype, 1)
+                self.registers.append(self.buffers[name])
                 known[read] = Read(name, (int_const(0),))
                 nodes.append(Store(name, (int_const(0),), read, store.statement))
-        return nodes, rewrite(value, lambda e: known.get(e) if isinstance(e, Read) else None)
+        return nodes, _with_reads(value, known)
 
 
 def _only_vectors(loop: Loop) -> Loop | None:
@@ -262,17 +250,18 @@ def _inside(loop: Loop, row: Loop | None) -> Loop:
     return loop if row is None else replace(loop, body=(replace(row, body=loop.body),))
 
 
-def _replace_known(value: Expr, known: Mapping[Read, Read]) -> Expr:
+def _register(name: str, dtype: DType, *shape: int) -> Buffer:
+    strides = [dtype.itemsize * prod(shape[d + 1 :]) for d in range(len(shape))]
+    return Buffer(name, dtype, tuple(map(int_const, shape)), tuple(map(int_const, strides)), "register")
+
+
+def _with_reads(value: Expr, known: Mapping[Read, Read]) -> Expr:
     return rewrite(value, lambda e: known.get(e) if isinstance(e, Read) else None)
 
 
 def _is_straight(body: Body) -> bool:
     """Whether there are stores and checks only, some of them in branches that indices decide."""
-    return all(
-        isinstance(n, (Store, Guard))
-        or (isinstance(n, If) and not reads(n.condition) and _is_straight(n.body) and _is_straight(n.orelse))
-        for n in body
-    )
+    return all(isinstance(n, (Store, Guard)) or (isinstance(n, If) and not reads(n.condition)) for n in straight_nodes(body))
 
 
 def _index_tests(loop: Loop) -> Iterator[Call]:

@@ -11,11 +11,12 @@ from itertools import permutations
 from math import prod
 
 from polyc.code_limits import MAX_ITEMS
-from polyc.ir.access import touched_in, writes_in, written_in
-from polyc.ir.expr import Expr, Index, index_names, reads, substitute
-from polyc.ir.loops import InitialValue, Loop, Node, Store, Update
+from polyc.ir.access import moves, touched_in, writes_in, written_in
+from polyc.ir.expr import Expr, Index, reads, substitute
+from polyc.ir.loops import InitialValue, Loop, Node, Store
+from polyc.ir.promotion import updates_of
 from polyc.ir.simplify import simplify
-from polyc.ir.walk import Body, Fact, map_bodies, node_expressions, nodes_in
+from polyc.ir.walk import Body, map_bodies
 from polyc.records import replace
 
 
@@ -77,11 +78,10 @@ def _match_initial(nest: Node, loop: Loop, buffer: str) -> Expr | None:
         own.append(node)
         node = node.body[0]
     assert isinstance(node, Store)
-    found = _only_update(loop, buffer)
-    assert found is not None
-    update, path = found
-    moving = index_names(*update.subscripts)
-    expanded = [inner for inner in path if inner.var in moving]
+    sites = updates_of(loop, buffer)
+    assert sites is not None
+    ((update, scope),) = sites
+    expanded = [inner for inner in scope.loops if moves(update, inner.var)]
     if len(expanded) != len(own) or buffer in _reads_of(node.value):
         return None
     for order in permutations(expanded):
@@ -115,27 +115,11 @@ def _release(node: Node, held: tuple[str, ...]) -> Node:
 
 
 def _can_hold(loop: Loop, buffer: str) -> bool:
-    found = _only_update(loop, buffer)
-    if found is None:
-        return False
-    update, path = found
-    moving = index_names(*update.subscripts)
-    if any(inner.kind == "parallel" for inner in path):
-        return False
-    moved = [inner for inner in path if inner.var in moving]
-    if any(inner is loop or not inner.is_expanded for inner in moved):
-        return False
-    return prod(-(-(inner.max_trip or 1) // inner.lanes) for inner in moved) <= MAX_ITEMS
-
-
-def _only_update(loop: Loop, buffer: str) -> tuple[Update, tuple[Loop, ...]] | None:
-    """The update of `buffer`, and the loops around it; None where it is touched in any other way, or under a test."""
-    found: list[tuple[Update, tuple[Loop, ...]]] = []
-    for node, scope in nodes_in((loop,)):
-        if any(r.tensor == buffer for e in node_expressions(node) for r in reads(e)):
-            return None
-        if isinstance(node, (Store, Update)) and node.buffer == buffer:
-            if isinstance(node, Store) or any(isinstance(step, Fact) for step in scope.path):
-                return None
-            found.append((node, scope.loops))
-    return found[0] if len(found) == 1 else None
+    """Whether all that a loop does with a buffer is one update, under no test, of few elements that do not move with it."""
+    match updates_of(loop, buffer):
+        case [(update, scope)] if scope.path == scope.loops:
+            moved = [inner for inner in scope.loops if moves(update, inner.var)]
+            if any(inner is loop or not inner.is_expanded for inner in moved):
+                return False
+            return prod(-(-(inner.max_trip or 1) // inner.lanes) for inner in moved) <= MAX_ITEMS
+    return False

@@ -85,14 +85,13 @@ def _version_tiles(node: Node, scope: Scope) -> Node | None:
 def _with_bounds(body: Body, var: str, value: int) -> Body:
     """The nodes with a value of a variable in the bounds of loops."""
 
-    def change(node: Node) -> Node:
-        node = map_bodies(node, lambda inside: _with_bounds(inside, var, value))
+    def change(node: Node, scope: Scope) -> Node | None:
         if not isinstance(node, Loop):
-            return node
+            return None
         lower, upper = (simplify(substitute(e, {var: int_const(value)})) for e in (node.lower, node.upper))
-        return replace(node, lower=lower, upper=upper)
+        return rewrite_inside(replace(node, lower=lower, upper=upper), change, scope)
 
-    return tuple(map(change, body))
+    return rewrite_nodes(body, change)
 
 
 # -- loops
