@@ -81,6 +81,7 @@ RENAMED: dict[str, str] = {
     "unswitch-domains": "partition-loops",
     "unswitch-selects": "partition-loops",
     "split-interior": "partition-loops",
+    "carry-lines": "stage-copies",
 }
 """Former names of passes, still accepted in `Options.disable`, by the pass that does the same now."""
 

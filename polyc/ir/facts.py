@@ -180,10 +180,10 @@ def interior(loop: Loop, spans: Iterable[Span]) -> tuple[Expr, Expr]:
     return begin, simplify(maximum(simplify(minimum(loop.upper, *uppers)), begin)) if uppers else loop.upper
 
 
-def is_empty(lower: Expr, upper: Expr) -> bool:
-    """Whether a range is known to be empty."""
+def is_empty(lower: Expr, upper: Expr, ranges: Mapping[str, Interval] = MappingProxyType({})) -> bool:
+    """Whether a range is known to be empty, with variables in these `ranges`."""
     ends = product(operands_of(upper, "min"), operands_of(lower, "max"))
-    return any((length := difference(above, below)) is not None and length <= 0 for above, below in ends)
+    return any((length := range_of(simplify(above - below), ranges)[1]) is not None and length <= 0 for above, below in ends)
 
 
 def pieces(loop: Loop, *parts: tuple[Expr, Expr, Body]) -> list[Loop]:
@@ -204,15 +204,15 @@ class Piece:
     most: int | None
 
 
-def cut(loop: Loop, tests: Iterable[Expr]) -> list[Piece]:
+def cut(loop: Loop, tests: Iterable[Expr], ranges: Mapping[str, Interval] = MappingProxyType({})) -> list[Piece]:
     """Index-set splitting: a loop of step 1 in pieces, in order, in which tests have one outcome, as far as that is known.
 
     Tests whose outcomes change near the first iteration cut first, then those near the last one, then those at places that lie
     a known distance from each other.  What is short already keeps the tests of later cuts; and so do a few iterations between
-    many places."""
+    many places.  `ranges`: what variables around may be."""
     found = [Piece(loop, loop.lower, None)]
     for chain in _chains(loop, tests):
-        new = [p for old in found for p in ([old] if old.most is not None and old.most <= SHORT else _cut(old, chain))]
+        new = [p for old in found for p in ([old] if old.most is not None and old.most <= SHORT else _cut(old, chain, ranges))]
         if len(new) > MAX_PIECES:
             break
         found = new
@@ -249,11 +249,11 @@ def _chains(loop: Loop, tests: Iterable[Expr]) -> Iterator[_Chain]:
             yield _Chain(anchor, chain, kept)
 
 
-def _cut(piece: Piece, chain: _Chain) -> list[Piece]:
+def _cut(piece: Piece, chain: _Chain, ranges: Mapping[str, Interval]) -> list[Piece]:
     loop, result = piece.loop, list[Piece]()
     places = {p: simplify(chain.anchor + int(p)) for ends in chain.outcomes.values() for p in ends[:2] if isfinite(p)}
-    start = max((p for p, e in places.items() if is_empty(loop.lower, e)), default=-inf)
-    stop = min((p for p, e in places.items() if is_empty(e, loop.upper)), default=inf)
+    start = max((p for p, e in places.items() if is_empty(loop.lower, e, ranges)), default=-inf)
+    stop = min((p for p, e in places.items() if is_empty(e, loop.upper, ranges)), default=inf)
     inside = sorted(p for p in places if start < p < stop)
     if len(inside) > MAX_PLACES:
         inside = inside[chain.kept] if chain.kept is not None else [inside[0], inside[-1]]
@@ -274,7 +274,7 @@ def _cut(piece: Piece, chain: _Chain) -> list[Piece]:
             first = result.pop().first
         lower, upper = simplify(maximum(loop.lower, first)), simplify(minimum(behind, loop.upper))
         ends = product(operands_of(first, "max"), operands_of(behind, "min"))
-        lengths = [(n, a) for a, b in ends if (n := range_of(simplify(b - a))[1]) is not None]
+        lengths = [(n, a) for a, b in ends if (n := range_of(simplify(b - a), ranges)[1]) is not None]
         most, first = min(lengths, key=itemgetter(0), default=(None, first))
         result.append(Piece(replace(loop, lower=lower, upper=upper, body=body), first, most))
     return result

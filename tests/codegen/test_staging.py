@@ -1,4 +1,4 @@
-"""Blocks of transposes with short rows are put together, and go to long results as one run, wherever these begin."""
+"""Blocks of transposes are put together, and go to long results by whole lines, wherever these begin."""
 
 from __future__ import annotations
 
@@ -6,9 +6,6 @@ import numpy as np
 import pytest
 
 import polyc
-from polyc.codegen.nests.pipeline import LOOPS
-from polyc.ir.interpret_loops import interpret_loops
-from polyc.records import replace
 from tests.machines import stream_all_results
 
 LETTERS = "abcde"
@@ -18,6 +15,17 @@ CASES = [
     ((0, 3, 1, 2), (16, 3, 20, 12)),
     ((2, 0, 4, 1, 3), (3, 5, 2, 10, 20)),
     ((1, 0), (40, 70)),
+    ((1, 0), (300, 40)),
+    ((1, 0), (330, 33)),
+    ((3, 1, 4, 0, 2), (8, 2, 16, 2, 20)),
+    ((0, 2, 1), (2, 270, 20)),
+    ((2, 1, 0), (16, 16, 40)),
+    ((0, 2, 1), (3, 64, 64)),
+    ((2, 0, 4, 1, 3), (2, 12, 2, 20, 48)),
+    ((0, 2, 1), (8, 96, 32)),
+    ((2, 0, 4, 1, 3), (8, 4, 1, 80, 16)),
+    ((0, 2, 1), (64, 20, 52)),
+    ((0, 2, 1), (64, 19, 31)),
 ]
 TYPES = {"float": "float32", "double": "float64", "float16": "float16", "uint8": "uint8"}
 
@@ -29,14 +37,6 @@ def small_cache(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("polyc.codegen.nests.staging.is_large", lambda *_: True)
     monkeypatch.setattr("polyc.codegen.nests.prefetch.is_large", lambda *_: True)
     monkeypatch.setenv("POLYC_CACHE", "0")
-
-
-@pytest.fixture
-def without_carries(monkeypatch: pytest.MonkeyPatch, small_cache) -> None:
-    """Blocks whose rows go on in the next one are not taken apart before they come to be staged."""
-    steps = tuple(p for p in LOOPS.passes if p.name != "carry-lines")
-    monkeypatch.setattr("polyc.driver.ladder.LOOPS", replace(LOOPS, passes=steps))
-    monkeypatch.setattr("polyc.scheduler.loops.crossing._join_rows", lambda *_: 0)
 
 
 def permutation(axes: tuple[int, ...], type: str = "float", value: str = "") -> str:
@@ -60,49 +60,69 @@ def check_offsets(op: polyc.Operator, x: np.ndarray, expected: np.ndarray, step:
         assert (raw[:start] == 171).all() and (raw[start + expected.nbytes :] == 171).all()
 
 
-@pytest.mark.parametrize("type", TYPES)
-@pytest.mark.parametrize(("axes", "shape"), CASES)
-def test_results_at_any_distance_from_a_line(axes: tuple[int, ...], shape: tuple[int, ...], type: str, small_cache):
-    x = numbers(shape, TYPES[type])
-    check_offsets(polyc.compile(permutation(axes, type)), x, x.transpose(axes), max(4, x.itemsize))
+@pytest.mark.parametrize("level", ["x86-64-v3", "x86-64-v4"])
+@pytest.mark.parametrize("number", range(len(CASES)))
+def test_results_at_any_distance_from_a_line(number: int, level: str, small_cache, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("POLYC_DEBUG", "1")  # a fault would leave the pass out
+    axes, shape = CASES[number]
+    types = list(TYPES)
+    for type in (types[number % 4], types[(number + (1 if level == "x86-64-v3" else 2)) % 4]):
+        x = numbers(shape, TYPES[type])
+        check_offsets(polyc.compile(permutation(axes, type), target=level), x, x.transpose(axes), max(4, x.itemsize))
 
 
-def test_targets_without_masks(small_cache):
-    for axes, shape in CASES[1:4]:
-        x = numbers(shape, "float32")
-        check_offsets(polyc.compile(permutation(axes), target="x86-64-v3"), x, x.transpose(axes), 12)
+def test_pieces_that_the_next_blocks_go_on_with_are_asked_for_by_the_ends_of_lines():
+    x = np.empty((16, 24, 16, 40, 48), np.float32)  # beyond the last cache
+    text = polyc.compile(permutation((3, 1, 4, 0, 2)), target="x86-64-v4").lower(x).as_text("loops")
+    written = text[text.index("for (row = ") :].splitlines()
+    asked = {", ".join(line.rsplit(", ", 2)[1:]) for line in written if "prefetch X[" in line}
+    assert asked == {"15], 4 bytes to L2;", "31], 4 bytes to L2;", "47], 4 bytes to L2;"}
 
 
-def test_targets_without_masks_and_without_carries(without_carries):
-    test_targets_without_masks(None)
+def test_lines_are_asked_for_while_as_many_are_written(small_cache):
+    text = polyc.compile(permutation((1, 0)), target="x86-64-v4").lower(numbers((300, 40), "float32")).as_text("loops")
+    written = [line.strip() for line in text[text.index("for (row = ") :].splitlines()]
+    asking = [n for n, line in enumerate(written) if line.startswith("prefetch X[") and ", 64 bytes" in line]
+    assert len(asking) > 8
+    assert all(n + 1 in asking or written[n + 2].startswith("stream Y[") for n in asking)
 
 
-@pytest.mark.parametrize(("axes", "shape"), CASES)
-def test_the_nest_means_the_same(axes: tuple[int, ...], shape: tuple[int, ...], without_carries):
-    x = numbers(shape, "float32")
-    lowered = polyc.compile(permutation(axes, value=" * 2"), target="x86-64-v3").lower(x)
-    text = lowered.as_text("loops")
-    assert "thread Y.block" in text and "stream Y" in text
-    y = np.zeros(x.transpose(axes).shape, np.float32)
-    interpret_loops(lowered.nest, [x, y], dict(zip(LETTERS.upper(), shape, strict=False)))
-    np.testing.assert_array_equal(y, x.transpose(axes) * 2)
+def test_no_request_stands_between_the_halves_of_a_line(small_cache):
+    text = polyc.compile(permutation((0, 2, 1)), target="x86-64-v3").lower(numbers((64, 20, 52), "float32")).as_text("loops")
+    asked = text[text.index("prefetch X[") :]
+    assert "vector(lanes 8, at most 16)" in asked[: asked.index("stream Y[")]
 
 
-def test_the_next_block_is_asked_for_while_this_one_is_written_down(without_carries):
-    x = numbers((3, 64, 64), "float32")
-    text = polyc.compile(permutation((0, 2, 1)), target="x86-64-v3").lower(x).as_text("loops")
-    put, down = text.split("Y.block[0, 64", 1)
-    assert "prefetch X[c0 + 2, c4_run_0 // 32, " in down  # 32 KiB ahead
-    assert "prefetch" not in put[put.rindex("else") :]
+def test_rows_along_the_vectors_are_put_together_and_written_a_few_at_a_time(small_cache):
+    x = numbers((8, 12, 4, 40, 48), "float32")
+    text = polyc.compile(permutation((2, 0, 4, 1, 3)), target="x86-64-v4").lower(x).as_text("loops")
+    assert "_rows < 48;" in text and "_rows + 16; row++)" in text
 
 
-def test_rows_of_whole_lines_are_streamed_as_they_are_where_the_array_begins_at_one(small_cache):
-    x = numbers((3, 16, 1024), "float32")  # rows 4 KiB apart meet in one set of a cache
+def test_long_rows_of_whole_lines_go_through_the_block_wherever_they_begin():
+    x = np.empty((20, 128, 56 * 56), np.float32)  # beyond the last cache
     text = polyc.compile(permutation((0, 2, 1)), target="x86-64-v4").lower(x).as_text("loops")
-    assert "if (Y.offset % 64 == 0)" in text
-    assert "stream Y[c0, 16 * c" in text
+    assert "thread Y.lines: f32[1, 2080]" in text and "if (Y.offset % 64 == 0)" not in text
 
 
-def test_pixels_are_interleaved_as_before(small_cache):
-    text = polyc.compile(permutation((1, 0)), target="x86-64-v4").lower(numbers((3, 4000), "float32")).as_text("loops")
-    assert "Y.block" not in text
+def test_a_block_that_is_one_run_is_asked_for_by_way_of_the_second_cache():
+    x = np.empty((16, 24, 16, 40, 48), np.float64)  # beyond the last cache
+    text = polyc.compile(permutation((2, 0, 4, 1, 3), "double"), target="x86-64-v4").lower(x).as_text("loops")
+    asked = [line for line in text.splitlines() if "prefetch X[" in line]
+    assert asked and all(line.endswith("64 bytes to L2;") for line in asked)
+
+
+@pytest.mark.parametrize(("length", "is_in_units"), [(50, True), (1024, False)])
+def test_blocks_are_read_by_units_that_cross_no_line_unless_rows_meet_in_a_cache(length: int, is_in_units: bool, small_cache):
+    x = numbers((3, 16, length), "float32")
+    text = polyc.compile(permutation((0, 2, 1)), target="x86-64-v4").lower(x).as_text("ll")
+    assert ("load <4 x float>" in text) == is_in_units
+
+
+@pytest.mark.parametrize("level", ["x86-64-v2", "x86-64-v3"])
+def test_lines_in_parts_are_put_together_where_rows_that_are_read_meet_in_a_cache(level: str, small_cache):
+    x = numbers((16, 24, 2, 4, 48), "float32")  # 36 KiB apart
+    op = polyc.compile(permutation((4, 3, 2, 1, 0)), target=level)
+    text = op.lower(x).as_text("loops")
+    assert "thread Y.lines" in text and "if (Y.offset % 64 == 0)" not in text
+    np.testing.assert_array_equal(op(x), x.transpose())

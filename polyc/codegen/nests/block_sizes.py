@@ -11,11 +11,11 @@ Tiles keep the order that they have at each t, and no element that is written is
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from polyc.ir.access import Access, accesses_in, expressions_in, writes_in
+from polyc.ir.dependence import carries_dependence
 from polyc.ir.expr import (
-    Call,
     Const,
     Expr,
     Index,
@@ -25,12 +25,11 @@ from polyc.ir.expr import (
     maximum,
     mentions,
     minimum,
-    operands_of,
     substitute,
 )
 from polyc.ir.linear import index_coefficients
 from polyc.ir.loops import Buffer, Loop, LoopNest, Node
-from polyc.ir.simplify import difference, simplify, simplify_value
+from polyc.ir.simplify import simplify, simplify_value
 from polyc.ir.walk import Scope, map_nodes, rewrite_nest
 from polyc.machine import Level, Share
 from polyc.records import dataclass, replace
@@ -99,7 +98,8 @@ def _fit(found: _Blocks, buffers: Mapping[str, Buffer], target: Target) -> Loop 
     written = {a.buffer for a in accesses if a.is_write}
     if any(buffers[name].may_alias or buffers[name].space != "argument" for name in written):
         return None
-    if not all(_has_own_columns([a for a in accesses if a.buffer == name], tiles) for name in written):
+    # Between two tiles that change places, the loops between may be at any iterations.
+    if carries_dependence(tiles, list(accesses_in(body, Scope(found.between))), buffers):
         return None
     column = _bytes_of_column(found, [a for a in accesses if a.buffer not in written], buffers)
     if column is None or isinstance(column, Const):
@@ -113,65 +113,6 @@ def _fit(found: _Blocks, buffers: Mapping[str, Buffer], target: Target) -> Loop 
     count = simplify(blocks.upper + length - 1) // length
     plan = replace(blocks, upper=count, step=1, least_part=min(blocks.least_part, 1), body=(plan,))
     return Loop(length.name, size, simplify(size + 1), 1, "serial", (plan,))
-
-
-def _loops_around(access: Access) -> tuple[Loop, ...]:
-    """The loops inside of a tile that are around an access, with what tests say of their iterations."""
-    loops: tuple[Loop, ...] = ()
-    for step in access.scope.path:
-        if isinstance(step, Loop):
-            loops = (*loops, step)
-        elif step.outcome:
-            loops = tuple(_narrow(loop, step.condition) for loop in loops)
-    return loops
-
-
-def _narrow(loop: Loop, condition: Expr) -> Loop:
-    """The iterations of a loop for which a condition ``min(…, a - i) >= b`` inside of it can hold: parts of tiles are whole."""
-    match condition:
-        case Call("ge", (left, Const(least))):
-            for e in operands_of(left, "min"):
-                last = difference(e + Index(loop.var), int_const(int(least)))
-                if last is not None:
-                    loop = replace(loop, upper=minimum(loop.upper, last + 1))
-    return loop
-
-
-def _has_own_columns(accesses: Sequence[Access], tiles: Loop) -> bool:
-    """Whether a subscript says which tile all these accesses to one array are made in: it lies within the tile's columns."""
-    n_dimensions = len(accesses[0].subscripts)
-    return any(all(_is_in_tile(a.subscripts[d], _loops_around(a), tiles) for a in accesses) for d in range(n_dimensions))
-
-
-def _is_in_tile(subscript: Expr, inner: tuple[Loop, ...], tiles: Loop) -> bool:
-    place = simplify(subscript - Index(tiles.var))
-    coefficients = index_coefficients(place)
-    if coefficients is None or any(c < 0 for c in coefficients.values()):
-        return False
-    if any(loop.lower != int_const(0) for loop in inner if loop.var in coefficients):
-        return False
-    least = simplify(substitute(place, dict.fromkeys(coefficients, int_const(0))))
-    return isinstance(least, Const) and int(least.value) >= 0 and _is_below(place, inner, tiles.step)
-
-
-def _is_below(expr: Expr, inner: tuple[Loop, ...], bound: int) -> bool:
-    """Whether a sum of variables is below a constant: at the last value of each, from the innermost one on."""
-    if isinstance(expr, Const):
-        return int(expr.value) < bound
-    moving = index_coefficients(expr) or {}
-    loop = next((loop for loop in reversed(inner) if moving.get(loop.var)), None)
-    if loop is None:
-        return False
-    return any(_is_below(simplify(substitute(expr, {loop.var: e})), inner, bound) for e in _last_values(loop))
-
-
-def _last_values(loop: Loop) -> Iterator[Expr]:
-    """What the variable of a loop that begins at 0 never exceeds."""
-    for e in operands_of(loop.upper, "min"):
-        if isinstance(e, Const):
-            yield int_const((int(e.value) - 1) // loop.step * loop.step)
-        else:
-            yield simplify(e - 1)
 
 
 def _bytes_of_column(found: _Blocks, read: Sequence[Access], buffers: Mapping[str, Buffer]) -> Expr | None:

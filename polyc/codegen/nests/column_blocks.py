@@ -15,8 +15,8 @@ from collections.abc import Iterator, Mapping
 from itertools import combinations
 from math import ceil
 
-from polyc.ir.expr import Call, Const, Expr, Index, Read, eq, ge, int_const, mentions, minimum, operands_of, reads
-from polyc.ir.linear import index_coefficients
+from polyc.ir.dependence import iterations_apart
+from polyc.ir.expr import Const, Expr, Index, Read, eq, ge, int_const, mentions, minimum, operands_of, reads
 from polyc.ir.loops import Buffer, If, Loop, LoopNest, Node, Store, known_length
 from polyc.ir.simplify import difference, simplify
 from polyc.ir.walk import Body, Scope, rewrite_nest
@@ -254,39 +254,11 @@ def _keeps_order(a: _Access, b: _Access, row: str) -> bool:
 def _rows_apart(a: _Access, b: _Access, row: str) -> tuple[int, ...] | None:
     """By how many rows the iteration of `b` is later than that of `a` if both access one element of a buffer; nothing where
     they never do, None where it may be any number."""
-    if a.buffer != b.buffer:
+    apart = iterations_apart(a.subscripts[:-1], b.subscripts[:-1], row) if a.buffer == b.buffer else None
+    if apart is None:
         return ()
-    found: int | None = None
-    for x, y in zip(a.subscripts[:-1], b.subscripts[:-1], strict=True):
-        if _never_meet(x, y, row):
-            return ()
-        distance, factor = difference(x, y), _factor(x, row)
-        if distance is None or factor is None or factor != _factor(y, row):
-            continue
-        if distance % factor if factor else distance:
-            return ()
-        if factor:
-            if found not in (None, distance // factor):
-                return ()
-            found = distance // factor
-    return None if found is None else (found,)
-
-
-def _never_meet(x: Expr, y: Expr, row: str) -> bool:
-    """Whether two subscripts are remainders that differ, in whatever rows."""
-    match x, y:
-        case Call("mod", (a, Const(n))), Call("mod", (b, Const(m))) if n == m and not _moves(a, row):
-            distance = difference(a, b)
-            return distance is not None and distance % int(n) != 0
-    return False
-
-
-def _factor(subscript: Expr, row: str) -> int | None:
-    """The multiple of the row in a subscript."""
-    coefficients = index_coefficients(subscript)
-    if coefficients is None:
-        return None if _moves(subscript, row) else 0
-    return coefficients.get(row, 0)
+    rows_later, most = apart
+    return (rows_later,) if rows_later is not None and rows_later == most else None
 
 
 # -- blocks

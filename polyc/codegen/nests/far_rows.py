@@ -18,9 +18,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import field
+from itertools import combinations_with_replacement
 
 from polyc.codegen.nests.prefetch import is_large
 from polyc.ir.access import stride_of, writes_in, written_in
+from polyc.ir.dependence import iterations_apart
 from polyc.ir.expr import (
     Const,
     Expr,
@@ -292,11 +294,14 @@ def _is_sum(accesses: list[_Access], found: _Body) -> bool:
 
 
 def _has_own_rows(accesses: list[_Access], found: _Body) -> bool:
-    """Whether a subscript tells the row in every access."""
-    elements = [a.subscripts for a in accesses if a.kind != "initial"]
-    return any(
-        {found.loop.var, _ROW} <= _indices(s) and _indices(s).isdisjoint(found.inner) and all(e[d] == s for e in elements)
-        for d, s in enumerate(elements[0])
+    """Whether no row accesses what another one writes, by the subscripts that tell it whatever loops inside do."""
+    own = [a for a in accesses if a.kind != "initial"]
+    told = [d for d in range(len(own[0].subscripts)) if all(found.inner.isdisjoint(_indices(a.subscripts[d])) for a in own)]
+    rows = [(a.kind, [substitute(a.subscripts[d], {_ROW: int_const(0)}) for d in told]) for a in own]
+    return all(
+        iterations_apart(x, y, found.loop.var) in (None, (0, 0))
+        for (one, x), (other, y) in combinations_with_replacement(rows, 2)
+        if (one, other) != ("read", "read")
     )
 
 

@@ -158,7 +158,7 @@ class _Partition:
 
     def pieces(self, loop: Loop, tests: list[Expr]) -> Body:
         """The loop cut where the outcomes of tests change.  Sums over it stay whole, but for peeled iterations."""
-        parts = [part for part in cut(loop, tests) if part.loop.body]
+        parts = [part for part in cut(loop, tests, self.ranges) if part.loop.body]
         reduces = not all(moves(w, loop.var) for w in writes_in(loop.body))
         if reduces and sum(not _is_peeled(part) for part in parts) > 1:
             return (loop,)

@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from polyc.codegen.nests.align_tiles import align_strips, align_tiles
 from polyc.codegen.nests.alignment import align_rows
 from polyc.codegen.nests.block_sizes import fit_blocks
-from polyc.codegen.nests.carries import carry_lines
+from polyc.codegen.nests.channels import transpose_channels
 from polyc.codegen.nests.coalesce import coalesce_copies
 from polyc.codegen.nests.column_blocks import block_columns
+from polyc.codegen.nests.double_buffer import double_buffer_strips
 from polyc.codegen.nests.epilogues import keep_epilogues
 from polyc.codegen.nests.far_rows import take_rows_from_afar
 from polyc.codegen.nests.partition import partition_loops
 from polyc.codegen.nests.parts import Tiling
-from polyc.codegen.nests.pixels import turn_pixels
 from polyc.codegen.nests.prefetch_accesses import prefetch_accesses
 from polyc.codegen.nests.prefetch_blocks import prefetch_blocks
 from polyc.codegen.nests.prefetch_next import prefetch_next
@@ -30,7 +30,6 @@ from polyc.codegen.nests.tile_loops import split_full_tiles, split_last_tiles
 from polyc.codegen.nests.tiles import split_partial_tiles
 from polyc.codegen.nests.transposes import block_transposes
 from polyc.codegen.nests.triangles import split_triangles
-from polyc.codegen.nests.write_behind import write_strips_behind
 from polyc.ir.loops import Buffer, LoopNest
 from polyc.ir.loops_text import format_loops
 from polyc.ir.verify_loops import verify_loops
@@ -146,14 +145,11 @@ _PASSES: tuple[LoopPass, ...] = (
     ),
     Pass("coalesce-copies", _on_buffers(coalesce_copies), "loop coalescing: copies without gaps in memory become one loop"),
     Pass(
-        "carry-lines",
-        _on_buffers_and_offsets(carry_lines),
-        "partial cache lines of streamed rows are carried to the next block",
+        "stage-copies",
+        _on_buffers_and_offsets(stage_copies),
+        "blocks of transposing copies are packed, and streamed by whole lines wherever rows begin",
     ),
-    Pass(
-        "stage-copies", _on_buffers_and_offsets(stage_copies), "blocks of transposing copies are packed before they are written"
-    ),
-    Pass("transpose-channels", _on_buffers(turn_pixels), "few interleaved channels are transposed in two steps"),
+    Pass("transpose-channels", _on_buffers(transpose_channels), "few interleaved channels are transposed in two steps"),
     Pass("partition-rows", _partition_rows, "rows of a matrix-vector product come from several sequential streams"),
     Pass("transpose-blocks", _block_transposes, "transposing copies go by blocks that are transposed in registers"),
     # Tiles, after everything that makes tiles.
@@ -179,7 +175,9 @@ _PASSES: tuple[LoopPass, ...] = (
     ),
     Pass("fit-blocks", _on_nest(fit_blocks), "cache blocks are as long as the sizes of the call let them be"),
     Pass("align-reads", lambda nest, ctx: align_strips(nest), "strips of transposing copies begin at lines of what they read"),
-    Pass("double-buffer-strips", lambda nest, ctx: write_strips_behind(nest), "double buffering of strips shorter than a line"),
+    Pass(
+        "double-buffer-strips", lambda nest, ctx: double_buffer_strips(nest), "double buffering of strips shorter than a line"
+    ),
     Pass("peel-full-tiles", lambda nest, ctx: split_full_tiles(nest), "loops over tiles are split behind the last full one"),
     Pass("check-size", _check_size, "too much code is a reason for a simpler schedule", required=True),
 )

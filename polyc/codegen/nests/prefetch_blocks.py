@@ -14,8 +14,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
+from polyc.codegen.nests.copies import lies_across
 from polyc.codegen.nests.prefetch import Ahead, Arrays, CacheLevel, arrays_of, is_far, request
-from polyc.codegen.nests.transposes import lies_across
 from polyc.ir.access import stride_of, with_values
 from polyc.ir.expr import Expr, Index, Read, Select, int_const, reads
 from polyc.ir.loops import LINE, If, Loop, LoopNest, Node, Prefetch, Store, known_length
@@ -48,7 +48,7 @@ def _visit(node: Node, around: tuple[Loop, ...], arrays: Arrays) -> Node:
 
 
 def _visit_body(body: Body, around: tuple[Loop, ...], arrays: Arrays) -> Body:
-    """`body`, where loops that write down what was staged request the next block (`staging`): once is enough."""
+    """`body`, where what writes staged blocks requests the next one (`staged_rows`): once is enough."""
     if around and (whole := _in_order(body, around, arrays)) is not None:
         return (whole,)
     requested = [{p.buffer for p in walk_nodes((n,)) if isinstance(p, Prefetch)} for n in body]
@@ -56,24 +56,8 @@ def _visit_body(body: Body, around: tuple[Loop, ...], arrays: Arrays) -> Body:
     for k, node in enumerate(body):
         others = set().union(*requested[:k], *requested[k + 1 :])
         left = replace(arrays, large={name: b for name, b in arrays.large.items() if name not in others})
-        is_staged = isinstance(node, Loop) and node.kind == "vector" and any(isinstance(n, Prefetch) for n in node.body)
-        made += _between_vectors(node) if isinstance(node, Loop) and is_staged else (_visit(node, around, left),)
+        made.append(_visit(node, around, left))
     return tuple(made)
-
-
-def _between_vectors(loop: Loop) -> Body:
-    """``vector e { prefetch …e… ; stream … }`` by as many vectors as are in flight, each group with a prefetch in front of it;
-    an ordinary loop, which is short, without."""
-    stores = tuple(n for n in loop.body if isinstance(n, Store))
-    if not any(s.streamed for s in stores) or loop.max_trip is not None:
-        return (replace(loop, body=stores),)
-    chunk, group = loop.lanes * loop.interleave, f"{loop.var}_0"
-    last = simplify(loop.lower + (loop.upper - loop.lower) // chunk * chunk)
-    requests = (with_values(p, {loop.var: Index(group)}) for p in loop.body if isinstance(p, Prefetch))
-    moved = tuple(with_values(s, {loop.var: Index(group) + Index(loop.var)}) for s in stores)
-    vectors = replace(loop, lower=int_const(0), upper=int_const(chunk), max_trip=chunk, interleave=1, body=moved)
-    groups = Loop(group, loop.lower, last, chunk, "serial", (*requests, vectors))
-    return groups, replace(loop, lower=last, interleave=1, body=stores)
 
 
 # -- what a block is

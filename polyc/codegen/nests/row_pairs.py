@@ -18,9 +18,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from polyc.codegen.functions.polynomials import INLINE
+from polyc.ir.access import accesses_in
+from polyc.ir.dependence import carries_dependence
 from polyc.ir.expr import (
     Call,
-    Const,
     Expr,
     Index,
     Read,
@@ -34,7 +35,7 @@ from polyc.ir.expr import (
     walk,
 )
 from polyc.ir.loops import LINE, Buffer, Guard, If, Loop, LoopNest, Node, Prefetch, Store, Update
-from polyc.ir.simplify import difference, simplify
+from polyc.ir.simplify import simplify
 from polyc.ir.walk import Body, Scope, map_nodes, node_expressions, rewrite_nest, walk_nodes
 from polyc.records import replace
 
@@ -114,38 +115,10 @@ def _after(var: str) -> dict[str, Expr]:
 
 def _is_independent(loop: Loop, buffers: Mapping[str, Buffer]) -> bool:
     """Whether no row reads or writes what another one writes."""
-    nodes = list(walk_nodes(loop.body))
+    nodes = walk_nodes(loop.body)
     if any(isinstance(n, (Update, Guard, Prefetch)) or (isinstance(n, Loop) and n.kind == "parallel") for n in nodes):
         return False
-    stores = [n for n in nodes if isinstance(n, Store)]
-    found = [r for n in nodes for e in node_expressions(n) for r in reads(e)]
-    for n, store in enumerate(stores):
-        shared = buffers[store.buffer].may_alias
-        if any(r.tensor in shared for r in found) or any(other.buffer in shared for other in stores):
-            return False
-        if not all(_are_steps_apart(store.subscripts, r.subscripts, loop.var) for r in found if r.tensor == store.buffer):
-            return False
-        if not all(_are_rows(store, other, loop.var) for other in stores[: n + 1] if other.buffer == store.buffer):
-            return False
-    return True
-
-
-def _are_steps_apart(a: tuple[Expr, ...], b: tuple[Expr, ...], var: str) -> bool:
-    """Whether two elements lie in different steps of a window that goes round, in whatever rows."""
-    for x, y in zip(a, b, strict=True):
-        match x, y:
-            case Call("mod", (u, Const(m))), Call("mod", (v, Const(n))) if m == n and not mentions(u, var):
-                if (difference(u, v) or 0) % int(m) != 0:
-                    return True
-    return False
-
-
-def _are_rows(a: Store, b: Store, var: str) -> bool:
-    """Whether some subscript of both stores is the number of the row."""
-    for x, y in zip(a.subscripts, b.subscripts, strict=True):
-        if difference(substitute(x, _after(var)), x) and difference(x, y) == 0:
-            return True
-    return False
+    return not carries_dependence(loop, list(accesses_in(loop.body)), buffers)
 
 
 def _make_pairs(loop: Loop, border: Expr | None, inside: Body, place: int) -> Body:

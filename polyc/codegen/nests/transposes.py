@@ -13,10 +13,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from polyc.codegen.nests.copies import copy_nest, rebuild
+from polyc.codegen.nests.copies import MAX_INTERLEAVED, copy_nest, lies_across, rebuild
 from polyc.ir.access import stride_of, with_values
 from polyc.ir.expr import Call, Const, Expr, Index, Read, all_hold, ge, int_const, lt, mentions, reads
-from polyc.ir.linear import index_coefficients
 from polyc.ir.loops import LINE, Buffer, If, Loop, LoopKind, Node, Store, known_length
 from polyc.ir.simplify import simplify
 from polyc.ir.walk import Body, Scope, map_bodies, rewrite_nodes
@@ -28,8 +27,6 @@ MAX_COLUMNS = 16
 """Elements of a row in one block: of bytes, as many as registers hold columns of."""
 MAX_COPIES = 64
 """Vector copies of one block that are expanded.  Expanded, every row has loads of its own, which prefetchers can follow."""
-MAX_INTERLEAVED = 4
-"""Vectors that are interleaved to be stored side by side; more are turned."""
 MIN_LANES = 4
 """Fewer lanes are put together from scalar loads as fast."""
 
@@ -187,24 +184,6 @@ def _loop_along(loops: list[Loop], vector: Loop, store: Store, buffers: Mapping[
         if itemsize > best[1]:
             best = loop, itemsize
     return best
-
-
-def lies_across(read: Read, buffer: Buffer, outer: str, inner: str) -> bool:
-    """Whether `read` moves by one element with `outer`, and by more, or by an unknown stride, with `inner`."""
-    along, across, unknown = 0, 0, False
-    for subscript, stride in zip(read.subscripts, buffer.strides, strict=True):
-        coefficients = index_coefficients(subscript)
-        if coefficients is None:
-            return False
-        if isinstance(stride, Const):
-            along += coefficients.get(outer, 0) * int(stride.value)
-            across += coefficients.get(inner, 0) * int(stride.value)
-        elif coefficients.get(outer, 0):
-            return False
-        else:
-            unknown |= inner in coefficients
-    size = buffer.dtype.itemsize
-    return along == size and (unknown or abs(across) > size)
 
 
 def _strip_mine(along: Loop, vector: Loop, store: Store, block: int) -> Body:

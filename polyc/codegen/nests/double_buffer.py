@@ -15,10 +15,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from polyc.codegen.nests.copies import Block, find_run, strides_of, sum_of
 from polyc.codegen.nests.prefetch_blocks import shift_rows
-from polyc.codegen.nests.staging import make_buffer
+from polyc.codegen.nests.staged_rows import make_buffer
 from polyc.ir.access import stride_of
-from polyc.ir.expr import Const, Expr, Index, Read, eq, int_const, lt, mentions, substitute
+from polyc.ir.expr import Expr, Index, Read, eq, int_const, lt, mentions, substitute
 from polyc.ir.loops import LINE, Buffer, If, Loop, LoopNest, Node, Prefetch, Store, known_length
 from polyc.ir.simplify import simplify
 from polyc.ir.walk import Body, Scope, replace_nodes, rewrite_nodes
@@ -28,10 +29,34 @@ LEAST_STRIPS = 4
 """Strips of a loop of which one more to be written behind it costs little."""
 
 
-def write_strips_behind(nest: LoopNest) -> LoopNest:
+@dataclass(frozen=True, slots=True)
+class _Strips:
+    """A loop over strips; `once` in it, a loop that names where the strip begins, and a `test` that does not depend on them, if
+    there are such; and what one strip writes, by groups of `rows` of what is read."""
+
+    loop: Loop
+    once: Loop | None
+    test: If | None
+    rows: Loop
+    block: Block
+
+    @property
+    def place(self) -> Loop:
+        """The loop that moves the result to a strip's rows."""
+        return self.loop if self.once is None else self.once
+
+    def around(self, body: Body) -> Loop:
+        return replace(self.loop, body=body if self.once is None else (replace(self.once, body=body),))
+
+    def half(self, strip: Expr) -> Expr:
+        """The first row of the buffer for the strip at this value of the loop: they take turns."""
+        return (strip - self.loop.lower) // self.loop.step % 2 * self.block.n_rows
+
+
+def double_buffer_strips(nest: LoopNest) -> LoopNest:
     """The nest with strips of streamed results written from a buffer, one strip after they were put together there."""
     buffers = {b.name: b for b in nest.buffers}
-    stages: dict[str, Buffer] = {}
+    stages: dict[str, list[Block]] = {}
 
     def delay(node: Node, scope: Scope) -> Node | Body | None:
         if not isinstance(node, Loop) or node.is_expanded or node.registers:
@@ -39,44 +64,19 @@ def write_strips_behind(nest: LoopNest) -> LoopNest:
         found = _find_strips(node, buffers)
         if found is None:
             return None
-        result = buffers[found.store.buffer]
-        stage = make_buffer(f"{result.name}.strips", result, 2 * found.width, found.length)
-        known = stages.get(stage.name)
-        stages[stage.name] = stage if known is None else _larger(known, stage)
-        return _write_behind(found, stage.name)
+        stage = f"{found.block.result.name}.strips"
+        stages.setdefault(stage, []).append(found.block)
+        return _write_behind(found, stage)
 
     body = rewrite_nodes(nest.body, delay)
-    return replace(nest, body=body, buffers=(*nest.buffers, *stages.values())) if stages else nest
+    made = (
+        make_buffer(name, blocks[0].result, 2 * max(b.n_rows for b in blocks), max(b.run for b in blocks))
+        for name, blocks in stages.items()
+    )
+    return replace(nest, body=body, buffers=(*nest.buffers, *made)) if stages else nest
 
 
-def _larger(one: Buffer, other: Buffer) -> Buffer:
-    """A buffer for the rows of both."""
-
-    def most(*values: Expr) -> Expr:
-        return int_const(max(int(v.value) for v in values if isinstance(v, Const)))
-
-    shape = tuple(most(a, b) for a, b in zip(one.shape, other.shape, strict=True))
-    return replace(one, shape=shape, strides=(most(one.strides[0], other.strides[0]), one.strides[1]))
-
-
-@dataclass(frozen=True, slots=True)
-class _Strips:
-    """A loop over strips; `once` in it, a loop that names where the strip begins, and a `test` that does not depend on them, if
-    there are such; and the loop over groups of `rows` of what is read that one store is in."""
-
-    loop: Loop
-    once: Loop | None
-    test: If | None
-    rows: Loop
-    store: Store
-    place: Expr
-    """The number of the result's row in the strip, of `width`."""
-    width: int
-    column: Expr
-    """The place in the row, of `length`."""
-    length: int
-    inner: tuple[Loop, ...]
-    """The loops in the strip."""
+# -- which strips
 
 
 def _find_strips(loop: Loop, buffers: Mapping[str, Buffer]) -> _Strips | None:
@@ -91,18 +91,15 @@ def _find_strips(loop: Loop, buffers: Mapping[str, Buffer]) -> _Strips | None:
     if (once is None and trip is None) or (trip is not None and (trip % width or trip < LEAST_STRIPS * width)):
         return None
     test: If | None = None
-    *requests, node = body
-    asked = tuple(requests)
+    *asked, node = body
     if isinstance(node, If):
         if mentions(node.condition, loop.var if once is None else once.var, loop.var):
             return None
         test = replace(node, orelse=(*asked, *node.orelse))
-        *requests, node = node.body
-        asked = (*asked, *requests)
-    rows = _rows_of(node, asked) if all(map(_is_request, asked)) else None
-    if rows is None:
-        return None
-    return _find_store(loop, once, test, rows, buffers)
+        asked, node = [*asked, *node.body[:-1]], node.body[-1]
+    rows = _rows_of(node, tuple(asked)) if all(map(_is_request, asked)) else None
+    block = None if rows is None else _find_block(rows, loop if once is None else once, width, buffers)
+    return None if rows is None or block is None else _Strips(loop, once, test, rows, block)
 
 
 def _rows_of(node: Node, asked: Body) -> Loop | None:
@@ -120,15 +117,15 @@ def _rows_of(node: Node, asked: Body) -> Loop | None:
         rows = Loop(start, int_const(0), int_const(trip), lanes, "serial", (shift_rows(node, Index(start), lanes),))
     if rows.kind != "serial" or rows.lower != int_const(0) or not known_length(rows):
         return None
-    if not asked:
-        return rows
     match asked:
+        case ():
+            return rows
         case (Loop(step=1) as requests,) if known_length(requests) and requests.lower == int_const(0):
             first, end = _share(rows, known_length(requests) or 0)
-            spread = replace(requests, lower=first, upper=end, kind="serial", max_trip=None)
-            return replace(rows, body=(spread, *rows.body))
-    first_group = eq(Index(rows.var), 0)
-    return replace(rows, body=(If(first_group, asked), *rows.body))
+            asked = (replace(requests, lower=first, upper=end, kind="serial", max_trip=None),)
+        case _:
+            asked = (If(eq(Index(rows.var), 0), asked),)
+    return replace(rows, body=(*asked, *rows.body))
 
 
 def _is_copied(vector: Loop) -> bool:
@@ -141,108 +138,80 @@ def _is_copied(vector: Loop) -> bool:
 
 def _share(rows: Loop, count: int) -> tuple[Expr, Expr]:
     """The first of `count` that the iteration of `rows` does, and the one behind the last."""
-    trip = known_length(rows) or 0
-    n_groups = -(-trip // rows.step)
+    n_groups = -(-(known_length(rows) or 0) // rows.step)
     number = Index(rows.var) // rows.step
-
-    def at(n: Expr) -> Expr:
-        return simplify(n * count // n_groups)
-
-    return at(number), at(number + 1)
+    return simplify(number * count // n_groups), simplify((number + 1) * count // n_groups)
 
 
-def _find_store(loop: Loop, once: Loop | None, test: If | None, rows: Loop, buffers: Mapping[str, Buffer]) -> _Strips | None:
-    """The strips if one streamed store, of vectors shorter than a line, fills each of them."""
+def _find_block(rows: Loop, place: Loop, width: int, buffers: Mapping[str, Buffer]) -> Block | None:
+    """What a strip writes, `width` rows along `place`, if one streamed store, of vectors shorter than a line, fills it."""
     inner: list[Loop] = []
     node: Node = rows
     while isinstance(node, Loop):
         inner.append(node)
         rest = [n for n in node.body if not _is_request(n)]
-        if len(rest) != 1 or node.registers or node.initial or node.lower != int_const(0):
+        length = known_length(node)
+        if len(rest) != 1 or node.registers or node.initial or node.lower != int_const(0) or not length or length % node.step:
             return None
         (node,) = rest
     vector = next((n for n in inner if n.kind == "vector"), None)
     if not isinstance(node, Store) or not node.streamed or vector is None:
         return None
-    buffer, at = buffers[node.buffer], Read(node.buffer, node.subscripts)
-    size = buffer.dtype.itemsize
-    across = stride_of(at, buffer, loop.var if once is None else once.var)
-    if vector.lanes * size >= LINE or across is None or across <= size or stride_of(at, buffer, rows.var) != size:
+    result, at = buffers[node.buffer], Read(node.buffer, node.subscripts)
+    size, across = result.dtype.itemsize, stride_of(at, result, place.var)
+    strides = strides_of(at, result, inner)
+    if vector.lanes * size >= LINE or across is None or across <= size or strides[rows.var] != size:
         return None
-    # Loops that move along the rows of the strip, and across them, count through them.
-    sums: dict[int, Expr] = {across: int_const(0), size: int_const(0)}
-    reach = {across: 1, size: 1}
-    for n in sorted(inner, key=lambda n: n.step):
-        motion, trip = stride_of(at, buffer, n.var), known_length(n)
-        if motion not in sums or trip is None or trip % n.step or n.step != reach[motion]:
-            return None
-        sums[motion] = sums[motion] + Index(n.var)
-        reach[motion] = trip
-    if reach[across] != loop.step or reach[size] * size % LINE:
+    run, places = find_run(inner, strides, size)
+    n_rows, numbers = find_run((n for n in inner if n.var not in places), strides, across)
+    if len(places) + len(numbers) < len(inner) or n_rows != width or run * size % LINE:
         return None
-    return _Strips(
-        loop, once, test, rows, node, simplify(sums[across]), loop.step, simplify(sums[size]), reach[size], tuple(inner)
-    )
+    return Block(tuple(inner), node, result, run, places, n_rows, numbers)
 
 
 def _is_request(node: Node) -> bool:
     match node:
         case Prefetch():
             return True
-        case Loop() | If():
-            inside = node.body if isinstance(node, Loop) else node.body + node.orelse
-            return all(map(_is_request, inside))
+        case Loop():
+            return all(map(_is_request, node.body))
+        case If():
+            return all(map(_is_request, node.body + node.orelse))
     return False
+
+
+# -- what takes their place
 
 
 def _write_behind(strips: _Strips, stage: str) -> Body:
     """The loop over `strips`, and the last of them behind it."""
-    loop, width = strips.loop, strips.width
-    half = _parity(strips, Index(loop.var)) * width
-    place = simplify(half + strips.place)
-    put = replace(strips.store, buffer=stage, subscripts=(place, strips.column), streamed=False)
-    first, end = _share(strips.rows, width)
+    loop, block, width = strips.loop, strips.block, strips.loop.step
+    place = simplify(strips.half(Index(loop.var)) + sum_of(block.rows))
+    put = replace(block.store, buffer=stage, subscripts=(place, sum_of(block.places)), streamed=False)
     before = simplify(Index(loop.var) - width)
-    behind = If(lt(loop.lower, Index(loop.var)), (_write_down(strips, stage, before, first, end),))
-    rows = replace(strips.rows, body=(*replace_nodes(strips.rows.body, {id(strips.store): put}), behind))
+    behind = If(lt(loop.lower, Index(loop.var)), (_write_down(strips, stage, before, *_share(strips.rows, width)),))
+    rows = replace(strips.rows, body=(*replace_nodes(strips.rows.body, {id(block.store): put}), behind))
     n_strips = (loop.upper - 1 - loop.lower) // width
-    final = simplify(loop.lower + n_strips * width)
-    last = _write_down(strips, stage, final, int_const(0), int_const(width))
+    last = _write_down(strips, stage, simplify(loop.lower + n_strips * width), int_const(0), int_const(width))
     if known_length(loop) is None:
         last = If(lt(loop.lower, loop.upper), (last,))
-    made: Body = (_around(strips, (rows,)), last)
+    made: Body = (strips.around((rows,)), last)
     if strips.test is None:
         return made
-    return (replace(strips.test, body=made, orelse=(_around(strips, strips.test.orelse),) if strips.test.orelse else ()),)
-
-
-def _parity(strips: _Strips, strip: Expr) -> Expr:
-    number = (strip - strips.loop.lower) // strips.width
-    return number % 2
-
-
-def _around(strips: _Strips, body: Body) -> Loop:
-    once = strips.once
-    return replace(strips.loop, body=body if once is None else (replace(once, body=body),))
+    return (replace(strips.test, body=made, orelse=(strips.around(strips.test.orelse),) if strips.test.orelse else ()),)
 
 
 def _write_down(strips: _Strips, stage: str, strip: Expr, first: Expr, end: Expr) -> Node:
     """Write the rows of numbers `first` to `end` of a strip; `strip`: the value of the loop over strips."""
-    loop, once, width = strips.loop, strips.once, strips.width
+    loop, once, block = strips.loop, strips.once, strips.block
     row, element = f"{loop.var}_row", f"{loop.var}_run"
-    begin: dict[str, Expr] = {n.var: int_const(0) for n in strips.inner}
     # Where the strip moves the result, a row moves it as one step of the strip's variable.
     place = strip if once is None else Index(f"{once.var}_behind")
-    begin[loop.var if once is None else once.var] = place + Index(row)
-    *outer, last = (simplify(substitute(s, begin)) for s in strips.store.subscripts)
-    subscripts = (*outer, simplify(last + Index(element)))
-    half = _parity(strips, strip) * width
-    value = Read(stage, (simplify(half + Index(row)), Index(element)))
-    lanes = next(n.lanes for n in strips.inner if n.kind == "vector")
-    store = replace(strips.store, subscripts=subscripts, value=value)
-    length = int_const(strips.length)
-    whole = Loop(element, int_const(0), length, 1, "vector", (store,), max_trip=strips.length, lanes=lanes)
-    node: Node = Loop(row, first, end, 1, "serial", (whole,))
+    subscripts = block.place_of(int_const(0), Index(element), {strips.place.var: place + Index(row)})
+    value = Read(stage, (simplify(strips.half(strip) + Index(row)), Index(element)))
+    store = replace(block.store, subscripts=subscripts, value=value)
+    write = Loop(element, int_const(0), int_const(block.run), 1, "vector", (store,), block.run, block.vector.lanes)
+    node: Node = Loop(row, first, end, 1, "serial", (write,))
     if once is not None:
         lower = simplify(substitute(once.lower, {loop.var: strip}))
         node = Loop(f"{once.var}_behind", lower, lower + 1, 1, "serial", (node,))
