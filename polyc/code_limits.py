@@ -18,6 +18,9 @@ MAX_OPERATIONS = 400_000
 MAX_NODES = 640
 """Nodes of expressions that are written more than once, in all copies."""
 
+MAX_ACCUMULATORS = 64
+"""Vectors (or scalars) that a loop accumulates in registers: of more, most would be spilled."""
+
 MAX_ITEMS = 64
 """Statements of one loop, candidates for one decision, terms or copies that are looked at together: what isl, the proofs and
 searches do with them grows with the square of their number."""

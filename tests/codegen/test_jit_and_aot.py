@@ -10,11 +10,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from polyc.code_limits import LONG_MODULE
 from polyc.codegen.emission.llvm import emit_llvm
 from polyc.codegen.objects.aot import c_header, write_object
 from polyc.codegen.objects.elf import rename_symbols
 from polyc.codegen.objects.host import host_target, read_cache_sizes
-from polyc.codegen.objects.jit import LONG, assembly, compile_object, load_object, optimized_ir
+from polyc.codegen.objects.jit import assembly, compile_object, load_object, optimized_ir
 from polyc.diagnostics import InternalError, UnsupportedError
 from polyc.ir.expr import int_const
 from polyc.ir.loops import Loop, LoopNest, Store
@@ -94,7 +95,7 @@ def test_conditions_leave_the_loops_of_modules_that_are_not_long(whole):
         return optimized_ir(text, HOST).count(" = phi i64 ")
 
     assert count_loops(CHOOSING + whole) == 2
-    assert count_loops(CHOOSING + whole + "; padding\n" * LONG) == 1
+    assert count_loops(CHOOSING + whole + "; padding\n" * LONG_MODULE) == 1
 
 
 def test_a_symbol_that_nobody_has_is_named():

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from polyc.codegen.nests.scalars import MAX_ACCUMULATORS, hold_accumulators
+from polyc.code_limits import MAX_ACCUMULATORS
+from polyc.codegen.nests.scalars import hold_accumulators
 from polyc.ir.expr import Call, Const, Expr, Index, Read, int_const
 from polyc.ir.interpret_loops import interpret_loops
 from polyc.ir.loops import Guard, If, Loop, Node, Store, Update

@@ -10,7 +10,7 @@ from collections.abc import Collection
 from itertools import permutations
 from math import prod
 
-from polyc.code_limits import MAX_ITEMS
+from polyc.code_limits import MAX_ACCUMULATORS
 from polyc.ir.access import moves, touched_in, writes_in, written_in
 from polyc.ir.expr import Expr, Index, reads, substitute
 from polyc.ir.loops import InitialValue, Loop, Node, Store
@@ -121,5 +121,5 @@ def _can_hold(loop: Loop, buffer: str) -> bool:
             moved = [inner for inner in scope.loops if moves(update, inner.var)]
             if any(inner is loop or not inner.is_expanded for inner in moved):
                 return False
-            return prod(-(-(inner.max_trip or 1) // inner.lanes) for inner in moved) <= MAX_ITEMS
+            return prod(-(-(inner.max_trip or 1) // inner.lanes) for inner in moved) <= MAX_ACCUMULATORS
     return False
