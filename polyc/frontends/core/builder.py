@@ -50,20 +50,16 @@ class Target:
 class Assignment:
     """Both sides of a statement: values for the elements of targets, at points that `where` restricts.
 
-    `left` are the indices of the left side, and `op` how the notation writes the reduction over the others."""
+    `left` are the indices of the left side, and `op` how the notation writes the reduction over the `others`."""
 
     targets: tuple[Target, ...]
     values: tuple[Value, ...]
     left: tuple[str, ...]
+    others: tuple[str, ...]
     where: tuple[Where, ...]
     op: str
     span: Span
     op_span: Span | None = None
-
-    @property
-    def others(self) -> tuple[str, ...]:
-        """Indices that are reduced over, by first appearance."""
-        return reduced_indices(self.values, self.left)
 
     def draft(self, value: Expr) -> Statement:
         """The statement without its target and reduction; what the text reads and `value` does not, it keeps in mind."""

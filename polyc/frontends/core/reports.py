@@ -53,7 +53,7 @@ class Reporter:
 
     @property
     def n_errors(self) -> int:
-        return len(self.errors)
+        return len(self.errors) if self.found else 0
 
 
 def raise_errors(errors: Sequence[Diagnostic]) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-from dataclasses import replace
 
 from polyc.diagnostics import ArgumentError, ArgumentTypeError, Diagnostic
 from polyc.frontends.core.builder import count_dimensions
@@ -14,6 +13,7 @@ from polyc.frontends.python.source import FunctionText
 from polyc.ir.expr import Expr, Size, walk
 from polyc.ir.program import Return, Tensor
 from polyc.ir.types import DType
+from polyc.records import replace
 
 
 def declare_parameters(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-from dataclasses import replace
 
 import numpy as np
 
@@ -33,6 +32,7 @@ from polyc.ir.expr import (
     walk,
 )
 from polyc.ir.types import BOOL, I64
+from polyc.records import replace
 
 MAX_DEPTH = 120
 """Levels of nesting of one expression as written."""

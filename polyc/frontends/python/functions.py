@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -17,6 +16,7 @@ from polyc.frontends.python.values import POISON, call, common_type, convert, co
 from polyc.ir.expr import Const
 from polyc.ir.halves import narrow, widen
 from polyc.ir.types import BOOL, C128, DTYPES, F16, F32, F64, I64, DType
+from polyc.records import replace
 
 TYPE_NAMES: dict[str, DType] = {**DTYPES, **LONG_NAMES, "half": F16, "bool_": BOOL}
 """Element types by name, in annotations and as casts."""

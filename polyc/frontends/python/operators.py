@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable
-from dataclasses import replace
 
 import numpy as np
 
@@ -26,6 +25,7 @@ from polyc.ir.expr import Const, Select, reads
 from polyc.ir.operators import OPERATORS
 from polyc.ir.read_sites import guard, mention
 from polyc.ir.types import BOOL, F64, I8, I64, DType
+from polyc.records import replace
 
 _FOLD: dict[str, Callable[..., int | float | bool | complex]] = {
     "add": operator.add,

@@ -5,9 +5,9 @@ from __future__ import annotations
 import ast
 import itertools
 from copy import copy
-from dataclasses import replace
 
 from polyc.frontends.python.source import FunctionText
+from polyc.records import replace
 
 _EXPRESSIONS = (ast.BinOp, ast.UnaryOp, ast.BoolOp, ast.Compare, ast.IfExp, ast.Call, ast.Subscript, ast.Attribute)
 

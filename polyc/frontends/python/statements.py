@@ -139,10 +139,11 @@ def _read_left_subscript(part: ast.expr, scope: Scope) -> Expr | None:
 def make_assignment(targets: list[Target], values: list[Value], op: str, clauses: Clauses, span: Span) -> Assignment:
     """Both sides of a statement, with what the blocks around it say of its indices."""
     left = tuple(dict.fromkeys(name for e in targets[0].subscripts for name in index_names(e)))
-    indices = (*left, *reduced_indices(values, left))
+    others = reduced_indices(values, left)
+    indices = (*left, *others)
     where: list[Where] = [clauses.ranges[i] for i in indices if i in clauses.ranges]
     where += [c for c in clauses.conditions if set(index_names(c.condition)) <= set(indices)]
-    return Assignment(tuple(targets), tuple(values), left, tuple(where), op, span)
+    return Assignment(tuple(targets), tuple(values), left, others, tuple(where), op, span)
 
 
 def make_statement(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from polyc.diagnostics import suggest_name
 from polyc.frontends.core.builder import CallResult, Version
 from polyc.frontends.core.calls import Argument, add_scalar, call, copy_tensor
@@ -15,6 +13,7 @@ from polyc.frontends.tc.types import TYPE_NAMES, is_narrower, spell_type
 from polyc.frontends.tc.values import build_value, known
 from polyc.ir.expr import Index, walk
 from polyc.ir.program import Program, Tensor
+from polyc.records import replace
 
 
 def assigned_names(syntax: SyntaxDef) -> list[str]:
@@ -26,12 +25,13 @@ def find_calls(syntax: SyntaxDef, operators: frozenset[str]) -> SyntaxDef:
     """`syntax` with ``h = f(X)`` told from the statement ``s = f(i)``: f is an operator, and no tensor of the definition."""
     own = {*assigned_names(syntax), *(p.name for p in (*syntax.parameters, *syntax.returns))}
 
-    def is_call(s: SyntaxStatement) -> bool:
+    def find(s: SyntaxStatement) -> SyntaxStatement:
         if s.subscripts or s.op != "=" or not isinstance(s.value, Apply) or s.value.name not in operators - own:
-            return s.is_call
-        return s.is_call or s.value.name not in {c.name for c in s.where if isinstance(c, LetSyntax)}
+            return s
+        is_let = any(isinstance(c, LetSyntax) and c.name == s.value.name for c in s.where)
+        return s if is_let else replace(s, is_call=True)
 
-    return replace(syntax, statements=tuple(replace(s, is_call=is_call(s)) for s in syntax.statements))
+    return replace(syntax, statements=tuple(find(s) for s in syntax.statements))
 
 
 def check_call(d: Definition, s: SyntaxStatement) -> None:

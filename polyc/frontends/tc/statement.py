@@ -27,11 +27,12 @@ def read_sides(d: Definition, s: SyntaxStatement) -> tuple[Scope, tuple[Value, .
     lefts = [_build_left(scope, s, target) for target in s.targets]
     values = tuple(v for v in [build_sized(scope, value) for value in s.values] if v is not None)
     has_all = len(values) == len(s.values)
-    where = build_where(scope, s.where, frozenset([*left, *reduced_indices(values, left)]) if has_all else None)
+    others = reduced_indices(values, left)
+    where = build_where(scope, s.where, frozenset([*left, *others]) if has_all else None)
     targets = tuple(Target(t.name, e, t.span) for t, e in zip(s.targets, lefts, strict=True) if e is not None)
     if not has_all or len(targets) < len(lefts):
         return scope, values if has_all else None, None
-    return scope, values, Assignment(targets, values, left, tuple(where), s.op, s.span, s.op_span)
+    return scope, values, Assignment(targets, values, left, others, tuple(where), s.op, s.span, s.op_span)
 
 
 def _find_left_indices(scope: Scope, s: SyntaxStatement) -> tuple[str, ...]:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import reduce
-from typing import assert_never
 
 import numpy as np
 
@@ -35,29 +34,29 @@ def build_value(scope: Scope, syntax: SyntaxExpr, wide: bool = False) -> Value |
     """`syntax` with its element type, or, `wide`, as an int64 subscript or bound; None after a report."""
     try:
         match syntax:
-            case Number():
-                value = _build_number(syntax, wide)
             case Name():
                 value = _build_name(scope, syntax, wide)
+            case Number():
+                value = _build_number(syntax, wide)
             case Extent():
                 value = _as_element(build_extent(scope, syntax), wide, syntax.span)
-            case Apply("?:", (test, then, other)):
+            case Apply() if not syntax.is_operator and syntax.name not in TYPE_NAMES:
+                value = _build_apply(scope, syntax, wide)
+            case Apply(_, (left, right)):
+                value = _build_binary(scope, syntax, left, right, wide)
+            case Apply("-", (operand,)):
+                value = _build_opposite(scope, operand, wide, syntax.span)
+            case Apply("!", (operand,)):
+                value = Value(Call("not", (_known_expr(build_condition(scope, operand)),), syntax.span), BOOL)
+            case Apply(type_name, (operand,)):
+                value = _build_cast(scope, TYPE_NAMES[type_name], operand, wide)
+            case Apply(_, (test, then, other)):
                 condition = build_condition(scope, test)
                 (a, b), dtype = _promote(build_value(scope, then, wide), build_value(scope, other, wide))
                 value = Value(Select(_known_expr(condition), a, b, syntax.span), dtype)
-            case Apply("!", (operand,)):
-                value = Value(Call("not", (_known_expr(build_condition(scope, operand)),), syntax.span), BOOL)
-            case Apply("-", (operand,)):
-                value = _build_opposite(scope, operand, wide, syntax.span)
-            case Apply(type_name, (operand,)) if type_name in TYPE_NAMES:
-                value = _build_cast(scope, TYPE_NAMES[type_name], operand, wide)
-            case Apply(_, (left, right)) if syntax.is_operator:
-                value = _build_binary(scope, syntax, left, right, wide)
-            case Apply():
-                value = _build_apply(scope, syntax, wide)
             case _:
-                assert_never(syntax)
-        return _as_subscript(value, syntax.span) if wide else value
+                raise AssertionError(syntax)
+        return _as_subscript(value, syntax.span) if wide and value.dtype != I64 else value
     except Fault as fault:
         scope.reporter.report(fault, syntax.span)
     except Reported:
