@@ -56,8 +56,8 @@ def stream_results(nest: LoopNest, target: Target) -> LoopNest:
         found = _stream_rows(node, scope.loops, wanted)
         if found is None:
             return node
-        condition, streamed = found
-        return streamed if condition is None or scope.holds(condition) else If(condition, streamed, (node,))
+        tests, streamed = found
+        return streamed if not tests or scope.holds(all_hold(tests)) else If(all_hold(tests), streamed, (node,))
 
     body = rewrite_nodes(nest.body, stream)
     streamed = {w.buffer for w in writes_in(body) if isinstance(w, Store) and w.streamed}
@@ -71,7 +71,7 @@ def stream_results(nest: LoopNest, target: Target) -> LoopNest:
 
 def find_written_once(body: Body, buffers: tuple[Buffer, ...], target: Target) -> list[str]:
     """Results that are streamed at any sizes, if they are written in order."""
-    return [name for name, found in _find_written_once(body, buffers, target).items() if found.condition is None]
+    return [name for name, found in _find_written_once(body, buffers, target).items() if not found.tests]
 
 
 def _find_written_once(body: Body, buffers: tuple[Buffer, ...], target: Target) -> dict[str, _Long]:
@@ -86,15 +86,15 @@ def _find_written_once(body: Body, buffers: tuple[Buffer, ...], target: Target) 
 
 @dataclass(frozen=True, slots=True)
 class _Long:
-    """An array that is long enough to be streamed, where `condition` holds if that is left to the call."""
+    """An array that is long enough to be streamed, if the sizes of a call pass the `tests`."""
 
     buffer: Buffer
-    condition: Expr | None = None
+    tests: tuple[Expr, ...] = ()
 
 
 def find_streamed(body: Body, buffers: tuple[Buffer, ...], target: Target) -> dict[str, Buffer]:
     """Results that are streamed at any sizes, if they are written in order and once."""
-    return {n: w.buffer for n, w in _find_long(body, buffers, target).items() if w.condition is None}
+    return {n: w.buffer for n, w in _find_long(body, buffers, target).items() if not w.tests}
 
 
 def find_streamed_rows(body: Body, buffers: tuple[Buffer, ...], target: Target) -> frozenset[str]:
@@ -117,7 +117,7 @@ def _find_long(body: Body, buffers: tuple[Buffer, ...], target: Target) -> dict[
         is_long = any_holds((ge(size, alone), all_hold((ge(size, least), ge(size + rest, together)))))
         known = simplify(is_long)
         if not isinstance(known, Const):
-            found[b.name] = _Long(b, is_long)
+            found[b.name] = _Long(b, (is_long,))
         elif known.value:
             found[b.name] = _Long(b)
     return found
@@ -134,8 +134,11 @@ def _long_arrays(buffers: tuple[Buffer, ...], limits: tuple[int, int, int] | Non
 
 # -- loops
 
+_Streamed = tuple[tuple[Expr, ...], Body]
+"""What must hold for a loop to be streamed, and what takes its place."""
 
-def _stream_rows(loop: Loop, around: tuple[Loop, ...], wanted: Mapping[str, _Long]) -> tuple[Expr | None, Body] | None:
+
+def _stream_rows(loop: Loop, around: tuple[Loop, ...], wanted: Mapping[str, _Long]) -> _Streamed | None:
     """A vector loop in two parts: up to the beginning of a line, and streamed from there; and what must hold for that.
 
     A short loop of whole lines is streamed as a whole where it begins at a line.  None where it cannot be streamed.  A loop
@@ -143,27 +146,27 @@ def _stream_rows(loop: Loop, around: tuple[Loop, ...], wanted: Mapping[str, _Lon
     after the other elsewhere."""
     if loop.registers or loop.initial:
         return None
+    copies: tuple[Loop, ...] = ()
     stores = [n for n in loop.body if isinstance(n, Store) and n.buffer in wanted]
+    match loop.body:
+        case (Loop(kind="unroll", body=(Store() as store,)) as inner,) if store.buffer in wanted:
+            stores, copies = [store], (inner,)
     if len(stores) > 1:
         return _stream_together(loop, stores, around, wanted)
-    found = _only_store(loop.body, wanted)
-    if found is None:
-        return None
-    store, copies = found
-    return _stream_row(loop, store, copies, around, wanted)
+    return _stream_row(loop, stores[0], copies, around, wanted) if stores else None
 
 
 def _stream_together(
     loop: Loop, stores: list[Store], around: tuple[Loop, ...], wanted: Mapping[str, _Long]
-) -> tuple[Expr | None, Body] | None:
+) -> _Streamed | None:
     """``if (all begin lines together) { up to a line ; stream all } else { each one in a loop of its own }``."""
     found = {s.buffer: row for s in stores if (row := _stream_row(loop, s, (), around, wanted)) is not None}
     if not found:
         return None
     first, *others = (s for s in stores if s.buffer in found)
-    condition, alone = found[first.buffer]
+    tests, alone = found[first.buffer]
     size = wanted[first.buffer].buffer.dtype.itemsize
-    others = [s for s in others if wanted[s.buffer].buffer.dtype.itemsize == size and wanted[s.buffer].condition == condition]
+    others = [s for s in others if wanted[s.buffer].buffer.dtype.itemsize == size and wanted[s.buffer].tests == tests]
     if not others or any(len(parts) == 1 for _, parts in found.values()):
         return found[first.buffer]
     begin = {loop.var: loop.lower}
@@ -178,11 +181,11 @@ def _stream_together(
     for s in others:
         body = _mark(body, s)
     if lines.lanes * size < LINE:  # half a line of one array and half of another by turns: no line would be combined
-        return condition, _stream_apart(loop, found) or alone
-    return condition, (If(together, (head, replace(lines, body=body), *rest), _stream_apart(loop, found) or alone),)
+        return tests, _stream_apart(loop, found) or alone
+    return tests, (If(together, (head, replace(lines, body=body), *rest), _stream_apart(loop, found) or alone),)
 
 
-def _stream_apart(loop: Loop, found: Mapping[str, tuple[Expr | None, Body]]) -> Body:
+def _stream_apart(loop: Loop, found: Mapping[str, _Streamed]) -> Body:
     """A loop for each store of a body, streamed where it can be: what they read is near.  Empty where one needs another."""
     written = written_in(loop.body)
     parts: list[Node] = []
@@ -201,9 +204,9 @@ def _stream_apart(loop: Loop, found: Mapping[str, tuple[Expr | None, Body]]) -> 
 
 def _stream_row(
     loop: Loop, store: Store, copies: tuple[Loop, ...], around: tuple[Loop, ...], wanted: Mapping[str, _Long]
-) -> tuple[Expr | None, Body] | None:
+) -> _Streamed | None:
     """A vector loop with one store streamed, and what must hold for that; `copies`: the unrolled loop around the store."""
-    buffer, condition = wanted[store.buffer].buffer, wanted[store.buffer].condition
+    buffer, tests = wanted[store.buffer].buffer, wanted[store.buffer].tests
     size = buffer.dtype.itemsize
     vector = loop.lanes * size
     if store.streamed or vector & (vector - 1) or vector < 16 or not _is_in_order(store, buffer, loop, (*around, *copies)):
@@ -217,29 +220,18 @@ def _stream_row(
         if not isinstance(trip, Const) or not trip.value or int(trip.value) * size % LINE:
             return None
         is_aligned = eq(offset_of(store, buffer, {loop.var: loop.lower}) % LINE, 0)
-        return is_aligned if condition is None else all_hold((condition, is_aligned)), (replace(loop, body=body),)
-    if not isinstance(trip, Const) and condition is not None:
-        condition = all_hold((condition, ge(trip, MIN_LINES * LINE // size)))
+        return (*tests, is_aligned), (replace(loop, body=body),)
+    if not isinstance(trip, Const) and tests:
+        tests = (*tests, ge(trip, MIN_LINES * LINE // size))
     start = minimum(simplify(loop.lower + to_line(store, buffer, {loop.var: loop.lower})), loop.upper)
     head = replace(loop, upper=start, interleave=1)
     if vector % LINE == 0:
-        return condition, (head, replace(loop, lower=start, body=body))
+        return tests, (head, replace(loop, lower=start, body=body))
     # Parts of a line are not streamed: its other part is stored as usual, and waits until the first one is in memory.
     per_line = int_const(LINE // size)
     lines = simplify(loop.upper - start) // per_line
     end = start + lines * per_line
-    return condition, (head, replace(loop, lower=start, upper=end, body=body), replace(loop, lower=end, interleave=1))
-
-
-def _only_store(body: Body, wanted: Mapping[str, _Long]) -> tuple[Store, tuple[Loop, ...]] | None:
-    """The store of a body to an array that is to be streamed, and the unrolled loop around it where that is all of the body."""
-    stores = [n for n in body if isinstance(n, Store) and n.buffer in wanted]
-    if len(stores) == 1:
-        return stores[0], ()
-    match body:
-        case (Loop(kind="unroll", body=(Store() as store,)) as copies,) if store.buffer in wanted:
-            return store, (copies,)
-    return None
+    return tests, (head, replace(loop, lower=start, upper=end, body=body), replace(loop, lower=end, interleave=1))
 
 
 def _mark(body: Body, store: Store) -> Body:
@@ -261,9 +253,7 @@ def _is_in_order(store: Store, buffer: Buffer, loop: Loop, around: tuple[Loop, .
     """Whether `loop` writes one element after the other, and each loop around other elements."""
     names = index_names(*store.subscripts)
     for outer in reversed(around):
-        if (
-            outer.var in names and known_length(outer) == outer.step
-        ):  # a place that is named: what it depends on moves the store
+        if outer.var in names and known_length(outer) == outer.step:  # it names a place: what that depends on moves the store
             names |= index_names(outer.lower)
     is_along = stride_of(Read(store.buffer, store.subscripts), buffer, loop.var) == buffer.dtype.itemsize
     return is_along and all(outer.var in names for outer in around)

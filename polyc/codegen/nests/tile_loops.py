@@ -54,14 +54,12 @@ def split_last_tiles(body: Body, buffers: tuple[Buffer, ...]) -> Body:
 
 
 def _are_copies(node: Node, buffers: Mapping[str, Buffer]) -> bool:
-    """Whether a nest is a copy, or loops around one that has several versions (`streams.align_tiles`)."""
+    """Whether a nest is a copy, or loops around one whose tiles overlap (`align_tiles`)."""
     if copy_nest(node, buffers) is not None:
         return True
     match node:
         case Loop(body=(inner,)) if not node.registers and not node.initial:
             return _are_copies(inner, buffers)
-        case If():
-            return all(copy_nest(n, buffers) is not None for n in node.body + node.orelse)
     return False
 
 
