@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from math import gcd
 
-from polyc.machine.costs import CopyCosts, LoopCosts, OverlapCosts, Threads, TileCosts, TimeTileCosts
+from polyc.machine.costs import CopyCosts, FilterCosts, LoopCosts, OverlapCosts, Threads, TileCosts, TimeTileCosts
 from polyc.machine.memory import Level, Memory, Prefetchers, Share, TransposeBlocks
 from polyc.records import Hashed, dataclass, replace
 
@@ -51,6 +51,7 @@ class Machine(Hashed):
     loops: LoopCosts = LoopCosts()
     overlap: OverlapCosts = OverlapCosts()
     time_tiles: TimeTileCosts = TimeTileCosts()
+    filters: FilterCosts = FilterCosts()
     threads: Threads = Threads()
 
     @property
