@@ -67,3 +67,35 @@ MINIMUM_ITERATIONS = 8
 
 LONG_MODULE = 3000
 """Lines of a module from which on LLVM does not look for conditions that it could ask outside of loops."""
+
+ENOUGH_TASKS = 2 * MINIMUM_ITERATIONS
+"""Pieces that feed the threads of common machines: with so many results, threads take those and leave long sums whole."""
+
+MINIMUM_REUSE = 16
+"""Uses of a value, or terms of a sum, from which writing and reading it once more costs little beside them."""
+
+FULL_ROW = 16
+"""Elements of a row that are worth vectors of their own."""
+
+LONG_ROW = 32
+"""Elements of a row from which what happens at its ends, or before it, costs little."""
+
+SMALL_WORK = 1 << 15
+"""Operations below which no other form of a statement is faster."""
+
+MAX_COPIES = 16
+"""Statements that one is written as, or terms of a sum that become one expression."""
+
+MAX_PARTS = 4
+"""Parts that one statement is taken apart into, where each is a statement with loops of its own."""
+
+CHUNK = 4096
+"""Elements of a row that one thread takes at a time: they stay in the first two caches."""
+
+MARGIN = 0.9
+"""Part of the estimate as written that another form must not exceed: neither estimate is more precise."""
+
+
+def powers(first: int, last: int, units: tuple[int, ...] = (1,)) -> tuple[int, ...]:
+    """Sizes that are tried: powers of two times `units`, from `first` to `last`."""
+    return tuple(sorted(n for unit in units for k in range(last.bit_length()) if first <= (n := unit << k) <= last))

@@ -133,6 +133,19 @@ class TimeTileCosts:
 
 
 @dataclass(frozen=True, slots=True)
+class FilterCosts:
+    """Transforms of filters with fewer products (`scheduler.rewriting.rules.minimal_filtering`)."""
+
+    data: float = 0.5
+    results: float = 0.3
+    """Of each element of the parts that are multiplied, where 16 elements are added in a cycle: in one vector, or in two."""
+    filter: float = 3.0
+    """Of each element of the filter: its taps are consecutive, its results are not."""
+    memory: float = 4.0
+    """Bytes per cycle from memory: a filter has more points than taps, and in a model of many layers none stays in a cache."""
+
+
+@dataclass(frozen=True, slots=True)
 class Threads:
     """What it takes to share out work.  Operations are those of a core that has 16 in a cycle."""
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from math import gcd
 
-from polyc.machine.costs import CopyCosts, LoopCosts, OverlapCosts, Threads, TileCosts, TimeTileCosts
+from polyc.machine.costs import CopyCosts, FilterCosts, LoopCosts, OverlapCosts, Threads, TileCosts, TimeTileCosts
 from polyc.machine.memory import Level, Memory, Prefetchers, Share, TransposeBlocks
 from polyc.records import Hashed, dataclass, replace
 
@@ -51,6 +51,7 @@ class Machine(Hashed):
     loops: LoopCosts = LoopCosts()
     overlap: OverlapCosts = OverlapCosts()
     time_tiles: TimeTileCosts = TimeTileCosts()
+    filters: FilterCosts = FilterCosts()
     threads: Threads = Threads()
 
     @property
@@ -141,12 +142,12 @@ class Machine(Hashed):
         before they are translated."""
         return max(8, self.l1 // self.memory.page) if level is Level.L1 else 8
 
-    def conflicts(self, n_rows: int, distance: int, ways: float = 0.5) -> bool:
+    def conflicts(self, n_rows: int, distance: int, soon_used: bool = False) -> bool:
         """Whether so many of `n_rows` rows, `distance` bytes apart, have their lines in one set of the first-level cache that
-        they do not stay there until they are read again.  `ways`: part of the set that they may have, above one where lines
-        are soon used up."""
-        page = self.memory.page
-        return n_rows * gcd(distance, page) > ways * self.ways(Level.L1) * page
+        they do not stay there until they are read again: more than half of the set, and half as much again as it has where
+        lines are used up at once (`soon_used`)."""
+        page, ways = self.memory.page, self.ways(Level.L1)
+        return n_rows * gcd(distance, page) > (ways * 3 // 2 if soon_used else ways // 2) * page
 
     # Prefetchers.
 

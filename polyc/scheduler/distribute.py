@@ -11,7 +11,7 @@ from collections.abc import Collection
 from dataclasses import replace
 from math import prod
 
-from polyc.code_limits import MINIMUM_ITERATIONS, TILE_ROWS
+from polyc.code_limits import ENOUGH_TASKS, MINIMUM_ITERATIONS, TILE_ROWS
 from polyc.ir.expr import Expr, Index
 from polyc.ir.simplify import linear_form
 from polyc.machine import Level
@@ -21,7 +21,7 @@ from polyc.scheduler.accesses import access_motions, index_trips, statement_work
 from polyc.scheduler.contractions.choice import choose
 from polyc.scheduler.contractions.contraction import find_contraction
 from polyc.scheduler.misfits import bytes_between, groups_across, narrows_tiles, passed_bytes, scattered_parts
-from polyc.scheduler.rewriting.split import ENOUGH_TASKS, TILE_TASK
+from polyc.scheduler.rewriting.split import TILE_TASK
 from polyc.scheduler.traffic import find_level, pass_cycles, stream
 from polyc.target import Target
 

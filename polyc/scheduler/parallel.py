@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from math import prod
 
-from polyc.code_limits import MINIMUM_ITERATIONS
+from polyc.code_limits import CHUNK, MINIMUM_ITERATIONS
 from polyc.diagnostics import Remark
 from polyc.machine import Threads
 from polyc.poly.domains import is_product
@@ -17,9 +17,6 @@ from polyc.scheduler.accesses import index_trips, is_constant, statement_work
 MINIMUM_BLOCKS = 2
 """The same for blocks of symbolic extents, which are cut for the cache: another loop outside of them would undo them, and most
 calls have more than the first one."""
-
-CHUNK = 4096
-"""Elements per iteration when the only parallel loop is the vector loop itself."""
 
 
 def mark_parallel_loops(plan: Plan, scop: Scop, threads: Threads) -> tuple[Plan, list[Remark]]:

@@ -52,7 +52,7 @@ def test_rows_that_meet_in_few_sets_conflict() -> None:
     assert X86_64_V4.conflicts(5, 4096) and not X86_64_V4.conflicts(4, 4096)
     assert X86_64_V4.conflicts(9, 2048) and not X86_64_V4.conflicts(8, 2048)
     assert not X86_64_V4.conflicts(64, 4096 + 64)
-    assert not X86_64_V4.conflicts(12, 4096, ways=1.5) and X86_64_V4.conflicts(13, 4096, ways=1.5)
+    assert not X86_64_V4.conflicts(12, 4096, soon_used=True) and X86_64_V4.conflicts(13, 4096, soon_used=True)
     assert not MACHINES["zen5"].conflicts(6, 4096)  # twelve ways
 
 

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 import polyc
+from polyc.code_limits import CHUNK
 from polyc.ir.loops import If, Loop, Node
 from polyc.machine import Threads
-from polyc.scheduler.parallel import CHUNK
 from tests.property.pipeline import small_thresholds
 from tests.scheduler.support import check, lower
 

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 import polyc
-from polyc.scheduler.rewriting.private_tables import MINIMUM_POINTS
+from polyc.machine import Threads
 
-N = MINIMUM_POINTS + 77
+N = Threads().work_per_part + 77
 TWO_CORES = "x86-64-v2"
 
 
@@ -63,7 +63,7 @@ def test_a_key_outside_is_reported_with_the_dimension_of_the_users_table(place):
 
 def test_rows_are_added_to_what_is_there():
     rng = np.random.default_rng(1)
-    n = MINIMUM_POINTS // 16 + 5
+    n = Threads().work_per_part // 16 + 5
     keys, rows = rng.integers(0, 40, n), rng.integers(-8, 8, (n, 20)).astype("f4")
     start = rng.integers(-8, 8, (40, 20)).astype("f4")
     op = polyc.compile(

@@ -8,27 +8,18 @@ ones in the middle are put together from the outer ones, and nothing is read tha
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 
 from polyc.codegen.emission.context import Context, State
 from polyc.codegen.emission.linear import Linear, constant_of, split_lane
 from polyc.codegen.writer.builder import Val
 from polyc.ir.expr import Call, Const, Expr, Read, int_const
-from polyc.ir.loops import LINE, PAGE, Buffer
+from polyc.ir.loops import LINE, Buffer
 from polyc.ir.simplify import simplify
 from polyc.machine.costs import LoopCosts
 
-MOST_ROWS = 4
-"""Rows whose lines stay in one set until they are read again."""
-
 Reads = dict[int, Read]
 """Reads of one row by their offset in elements."""
-
-
-def do_meet(distance: int, n_rows: int, most: int = MOST_ROWS) -> bool:
-    """Whether more than `most` lines of `n_rows` rows, `distance` bytes apart, meet in one set of a cache."""
-    return n_rows * math.gcd(distance, PAGE) > most * PAGE
 
 
 def has_aligned_rows(buffer: Buffer) -> bool:

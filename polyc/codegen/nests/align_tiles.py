@@ -14,7 +14,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from polyc.codegen.emission.lines import do_meet
 from polyc.codegen.nests.alignment import is_whole_lines, overlap, past_line
 from polyc.codegen.nests.copies import copy_nest, keeps_apart, rebuild
 from polyc.codegen.nests.prefetch import read_arrays
@@ -66,7 +65,7 @@ def align_tiles(nest: LoopNest, target: Target) -> LoopNest:
     return _moved(nest, move, used) if streamed else nest
 
 
-def align_strips(nest: LoopNest) -> LoopNest:
+def align_strips(nest: LoopNest, target: Target) -> LoopNest:
     """The nest with strips that read rows of whole lines beginning at these lines."""
     sources, buffers = read_arrays(nest), {b.name: b for b in nest.buffers}
     used: list[str] = []
@@ -74,7 +73,7 @@ def align_strips(nest: LoopNest) -> LoopNest:
     def move(node: Node, scope: Scope) -> Node | None:
         if not isinstance(node, Loop):
             return None
-        found = _find_strips(node, sources, buffers)
+        found = _find_strips(node, sources, buffers, target)
         used.extend([] if found is None else [found.source])
         return None if found is None else _overlap_strips(found)
 
@@ -200,7 +199,7 @@ def _overlap_strips(strips: _Strips) -> Loop:
     return replace(tile, upper=upper, max_trip=None, body=rewrite_nodes(tile.body, move))
 
 
-def _find_strips(outer: Loop, sources: Mapping[str, Buffer], buffers: Mapping[str, Buffer]) -> _Strips | None:
+def _find_strips(outer: Loop, sources: Mapping[str, Buffer], buffers: Mapping[str, Buffer], target: Target) -> _Strips | None:
     """The strips in a loop over tiles that go on with each other from tile to tile, or those that `outer` is the loop over."""
     leaves: list[_Leaf] = []
     for node, scope in nodes_in(outer.body):
@@ -213,10 +212,10 @@ def _find_strips(outer: Loop, sources: Mapping[str, Buffer], buffers: Mapping[st
         return None
     found: list[_Strips] = []
     for loop, between, inside in _by_strips(outer, leaves):
-        lead = _lead_of_strips(loop, (outer, *between, loop), outer, inside, sources, buffers)
+        lead = _lead_of_strips(loop, (outer, *between, loop), outer, inside, sources, buffers, target)
         found += [] if lead is None else [_Strips(outer, [loop], *lead)]
     if not found:
-        lead = _lead_of_strips(outer, (outer,), None, leaves, sources, buffers)
+        lead = _lead_of_strips(outer, (outer,), None, leaves, sources, buffers, target)
         return None if lead is None else _Strips(None, [outer], *lead)
     if any((f.source, f.lead) != (found[0].source, found[0].lead) for f in found):
         return None
@@ -251,6 +250,7 @@ def _lead_of_strips(
     leaves: list[_Leaf],
     sources: Mapping[str, Buffer],
     buffers: Mapping[str, Buffer],
+    target: Target,
 ) -> tuple[str, Expr] | None:
     """The array, and the elements from the beginning of its line to the first one that the strips of `loop` read; None where
     they do not all copy, or may not run twice."""
@@ -273,7 +273,7 @@ def _lead_of_strips(
         if tile is not None and any(c is None or c.get(tile.var, 0) != c.get(loop.var, 0) for c in moved):
             return None
         rows = tuple(n for n in inside if n not in parts)
-        leads = (_lead(r, around, rows, parts, sources, n_strips >= MANY_STRIPS) for r in every[1:])
+        leads = (_lead(r, around, rows, parts, sources, n_strips >= MANY_STRIPS, target) for r in every[1:])
         lead = next((e for e in leads if e is not None), None)
         if lead is None or not keeps_apart([n for n in (*around, *inside) if n.var not in numbers], store):
             return None
@@ -288,6 +288,7 @@ def _lead(
     parts: Sequence[Loop],
     sources: Mapping[str, Buffer],
     is_long: bool,
+    target: Target,
 ) -> tuple[str, Expr] | None:
     """The array of `read`, and the elements from the beginning of a line to the first one that the strips read.
 
@@ -304,7 +305,7 @@ def _lead(
     if any((m := motions[n.var]) is None or m % LINE for n in (*between, *rows)):
         return None
     trips = (-(-length // n.step) for n in rows if (length := known_length(n)) is not None)
-    if not is_long and not do_meet(across, math.prod(trips)):
+    if not is_long and not target.conflicts(math.prod(trips), across):
         return None
     begin: dict[str, Expr] = {n.var: int_const(0) for n in (*between, *inside, *parts)}
     begin |= {n.var: n.lower for n in (around[0], around[-1])}

@@ -13,11 +13,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from polyc.codegen.nests.copies import MAX_INTERLEAVED, copy_nest, is_plain, lies_across, strides_of, trip_count
-from polyc.codegen.nests.transposes import MAX_COLUMNS, MIN_LANES, ROW_BYTES
+from polyc.code_limits import MAX_STRIDE
+from polyc.codegen.nests.copies import copy_nest, is_plain, lies_across, strides_of, trip_count
+from polyc.codegen.nests.transposes import MAX_COLUMNS, MIN_LANES
 from polyc.ir.access import with_values
 from polyc.ir.expr import Expr, Index, Read, int_const, mentions, reads
-from polyc.ir.loops import Buffer, Loop, Node, Store
+from polyc.ir.loops import LINE, Buffer, Loop, Node, Store
 from polyc.ir.simplify import simplify
 from polyc.ir.walk import Body, Scope, rewrite_nodes
 from polyc.records import dataclass, replace
@@ -60,7 +61,7 @@ def _find_channels(loops: list[Loop], store: Store, buffers: Mapping[str, Buffer
     size = result.dtype.itemsize
     strides = strides_of(Read(store.buffer, store.subscripts), result, loops)
     across = next((n for n in loops if n.kind == "vector" and n.lanes >= MIN_LANES), None)
-    channels = next((n for n in loops if strides[n.var] == size and 2 <= trip_count(n) <= MAX_INTERLEAVED), None)
+    channels = next((n for n in loops if strides[n.var] == size and 2 <= trip_count(n) <= MAX_STRIDE), None)
     if across is None or channels is None or across is channels:
         return None
     pixel = size * trip_count(channels)
@@ -73,7 +74,7 @@ def _find_channels(loops: list[Loop], store: Store, buffers: Mapping[str, Buffer
         return None
     if not any(lies_across(r, buffers[r.tensor], across.var, along.var) for r in reads(store.value)):
         return None
-    sizes = across.lanes, min(MAX_COLUMNS, ROW_BYTES // size)
+    sizes = across.lanes, min(MAX_COLUMNS, LINE // size)
     return _Channels(tuple(n for n in loops if n not in inner), channels, along, across, store, sizes)
 
 

@@ -87,9 +87,6 @@ def rebuild(loops: list[Loop], store: Store) -> Loop:
 
 # -- how it moves in memory
 
-MAX_INTERLEAVED = 4
-"""Vectors that are interleaved to be stored side by side; more are transposed."""
-
 
 def lies_across(read: Read, buffer: Buffer, outer: str, inner: str) -> bool:
     """Whether `read` moves by one element with `outer`, and by more, or by an unknown stride, with `inner`."""

@@ -174,7 +174,7 @@ _PASSES: tuple[LoopPass, ...] = (
         "software prefetch, iterations ahead, of what hardware does not follow",
     ),
     Pass("fit-blocks", _on_nest(fit_blocks), "cache blocks are as long as the sizes of the call let them be"),
-    Pass("align-reads", lambda nest, ctx: align_strips(nest), "strips of transposing copies begin at lines of what they read"),
+    Pass("align-reads", _on_nest(align_strips), "strips of transposing copies begin at lines of what they read"),
     Pass(
         "double-buffer-strips", lambda nest, ctx: double_buffer_strips(nest), "double buffering of strips shorter than a line"
     ),

@@ -16,7 +16,7 @@ from polyc.codegen.nests.alignment import past_line
 from polyc.codegen.nests.copies import Block, rebuild, sum_of, trip_count
 from polyc.ir.access import with_values
 from polyc.ir.expr import Const, Expr, Index, Read, eq, int_const, le, lt
-from polyc.ir.loops import LINE, Buffer, If, Loop, Node, Prefetch, Store
+from polyc.ir.loops import LINE, PAGE, Buffer, If, Loop, Node, Prefetch, Store
 from polyc.ir.simplify import simplify
 from polyc.ir.walk import Body
 from polyc.records import dataclass, replace
@@ -27,15 +27,12 @@ ROW = "row"
 EXPANDED = 16
 """Vectors of a row that are expanded."""
 
-SAME_SETS = 2048
-"""Distance of rows that meet in a few sets of the first-level cache."""
-
 
 def make_buffer(name: str, buffer: Buffer, n_rows: int, length: int) -> Buffer:
     """A thread's own rows for parts of `buffer`, which begin at lines, and not all in the same sets of a cache."""
     size = buffer.dtype.itemsize
     row = -(-length * size // LINE) * LINE
-    row += LINE if row % SAME_SETS == 0 else 0
+    row += LINE if row % (PAGE // 2) == 0 else 0
     return Buffer(name, buffer.dtype, (int_const(n_rows), int_const(length)), (int_const(row), int_const(size)), "thread")
 
 

@@ -20,10 +20,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from polyc.codegen.emission.lines import do_meet
+from polyc.code_limits import MAX_STRIDE
 from polyc.codegen.nests.coalesce import merge_dimensions
 from polyc.codegen.nests.copies import (
-    MAX_INTERLEAVED,
     Block,
     copy_nest,
     digits,
@@ -42,6 +41,7 @@ from polyc.ir.expr import Call, Const, Expr, Index, Read, Size, eq, int_const, l
 from polyc.ir.loops import LINE, Buffer, If, Loop, Node, Prefetch, Store, known_length
 from polyc.ir.simplify import simplify
 from polyc.ir.walk import Body, Scope, rewrite_nodes
+from polyc.machine import Level, Share
 from polyc.records import dataclass, replace
 from polyc.target import Target
 
@@ -51,9 +51,6 @@ LEAST_RUN = 2048
 ENOUGH = 16384
 """Bytes of such a run from which on longer ones gain nothing."""
 
-PART_OF_L2 = 4
-"""A quarter of the second-level cache holds what is put together for such runs; for those that go on, the first-level cache."""
-
 MOST_REQUESTS = 4
 """Requests at a time."""
 
@@ -61,9 +58,6 @@ AHEAD_BYTES = 32768
 """How much of what is read is asked for ahead: one block of this size, several of smaller ones (32×64×56×56 to channels last
 on AMD, Zen 4: one block of 16 KiB ahead 1.55 ms, two 1.37, three 1.54, a copy 1.17).  It comes to the second-level cache, also
 where it is one run (`abcde → caebd` in f64: 9.4 ms by way of the first one, 5.1)."""
-
-MOST_ROWS = 12
-"""Rows that are read whose lines may meet in one set of the first-level cache where blocks go through `B` at lines, too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +164,7 @@ def _find_crossing(loops: list[Loop], store: Store, buffers: Mapping[str, Buffer
     at_once = next((n.lanes * size for n in loops if n.kind == "vector"), 0)
     if at_once not in (16, 32, LINE):
         return None
-    if any(strides[n.var] == size and trip_count(n) <= MAX_INTERLEAVED for n in loops):
+    if any(strides[n.var] == size and trip_count(n) <= MAX_STRIDE for n in loops):
         return None  # vectors are interleaved, and written in order
     plain = [(n, loop) for n, loop in enumerate(loops) if loop.step == 1]
     pairs = ((n, along, m, other) for n, along in plain if strides[along.var] == size for m, other in plain if m != n)
@@ -188,7 +182,7 @@ def _find_alone(loops: list[Loop], store: Store, scope: Scope, buffers: Mapping[
     block = None if start is None else find_block(loops[start:], store, buffers)
     if start is None or block is None:
         return None
-    most = target.l2 // PART_OF_L2
+    most = target.room(Level.L2, Share.QUARTER)
     while start and block.row_bytes < ENOUGH:
         wider = find_block(loops[start - 1 :], store, buffers)
         if wider is None or wider.run <= block.run or wider.n_bytes > most:
@@ -234,7 +228,7 @@ def _stage(staged: _Staged, buffers: Mapping[str, Buffer], stage: str, target: T
             body = (If(lt(Index(chain.var), last), body, ending),)
         body = (replace(chain, body=body),)
     is_whole_lines = all(isinstance(s, Const) and int(s.value) % LINE == 0 for s in block.result.strides[:-1])
-    if is_whole_lines and _is_in_order(block) and _do_rows_meet(block, buffers):
+    if is_whole_lines and _is_in_order(block) and _do_rows_meet(block, buffers, target):
         return (If(begins_at_line(block.result.name), (staged.node,), body),)
     return body
 
@@ -251,12 +245,12 @@ def _is_in_order(block: Block) -> bool:
     return block.vector.lanes * size >= LINE or trip_count(block.vector) * size > LINE
 
 
-def _do_rows_meet(block: Block, buffers: Mapping[str, Buffer]) -> bool:
+def _do_rows_meet(block: Block, buffers: Mapping[str, Buffer], target: Target) -> bool:
     """Whether rows of what is read are gone from a cache before the next vectors of a block come to them: what is asked for
     early is lost then, too."""
     vector = block.vector
     apart = [stride_of(read, buffers[read.tensor], vector.var) for read in reads(block.store.value)]
-    return any(m is None or do_meet(m, trip_count(vector), MOST_ROWS) for m in apart)
+    return any(m is None or target.conflicts(trip_count(vector), m, soon_used=True) for m in apart)
 
 
 def _successors(staged: _Staged) -> int:

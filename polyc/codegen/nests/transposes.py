@@ -13,7 +13,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from polyc.codegen.nests.copies import MAX_INTERLEAVED, copy_nest, lies_across, rebuild
+from polyc.code_limits import MAX_ITEMS, MAX_STRIDE
+from polyc.codegen.nests.copies import copy_nest, lies_across, rebuild
 from polyc.ir.access import stride_of, with_values
 from polyc.ir.expr import Call, Const, Expr, Index, Read, all_hold, ge, int_const, lt, mentions, reads
 from polyc.ir.loops import LINE, Buffer, If, Loop, LoopKind, Node, Store, known_length
@@ -21,12 +22,8 @@ from polyc.ir.simplify import simplify
 from polyc.ir.walk import Body, Scope, map_bodies, rewrite_nodes
 from polyc.records import replace
 
-ROW_BYTES = 64
-"""Bytes of a row in one block: a cache line, which is then used up while it is near."""
 MAX_COLUMNS = 16
 """Elements of a row in one block: of bytes, as many as registers hold columns of."""
-MAX_COPIES = 64
-"""Vector copies of one block that are expanded.  Expanded, every row has loads of its own, which prefetchers can follow."""
 MIN_LANES = 4
 """Fewer lanes are put together from scalar loads as fast."""
 
@@ -62,7 +59,7 @@ def _block_copy(loops: list[Loop], store: Store, buffers: Mapping[str, Buffer], 
     bounds = [e for loop in loops[first + 1 :] for e in (loop.lower, loop.upper)]
     if last + 1 < len(loops) or any(mentions(e, loop.var) for e in bounds for loop in (along, vector)):
         return None
-    block = min(MAX_COLUMNS, ROW_BYTES // itemsize)
+    block = min(MAX_COLUMNS, LINE // itemsize)
     if store.buffer in streamed:
         block = min(block, vector.lanes)
     body = _strip_mine(along, vector, store, block)
@@ -128,7 +125,7 @@ def _find_interleaved(loops: list[Loop], vector: Loop, store: Store, buffers: Ma
     for loop in loops:
         if loop.kind not in ("serial", "unroll") or loop.step != 1 or loop.lower != int_const(0):
             continue
-        if not isinstance(loop.upper, Const) or not 2 <= int(loop.upper.value) <= MAX_INTERLEAVED:
+        if not isinstance(loop.upper, Const) or not 2 <= int(loop.upper.value) <= MAX_STRIDE:
             continue
         whole = int(loop.upper.value) * size
         bounds = [e for other in loops for e in (other.lower, other.upper)]
@@ -143,7 +140,7 @@ def _find_interleaved(loops: list[Loop], vector: Loop, store: Store, buffers: Ma
 def _interleave(loops: list[Loop], vector: Loop, short: Loop, store: Store) -> Loop:
     """The nest with `short` expanded inside of `vector`, which comes last."""
     count = int(short.upper.value) if isinstance(short.upper, Const) else 0
-    is_small = vector.max_trip is not None and -(-vector.max_trip // vector.lanes) * count <= MAX_COPIES
+    is_small = vector.max_trip is not None and -(-vector.max_trip // vector.lanes) * count <= MAX_ITEMS
     others = [loop for loop in loops if loop is not vector and loop is not short]
     vector = replace(vector, interleave=1, max_trip=vector.max_trip if is_small else None)
     return rebuild([*others, vector, replace(short, kind="unroll", max_trip=count)], store)
@@ -220,7 +217,7 @@ def _strip_mine(along: Loop, vector: Loop, store: Store, block: int) -> Body:
 def _fits(vector: Loop, count: int) -> bool:
     """Whether all vectors of a block of `count` columns are expanded."""
     trip = known_length(vector) if vector.lower == int_const(0) else None
-    return trip is not None and -(-trip // vector.lanes) * count <= MAX_COPIES
+    return trip is not None and -(-trip // vector.lanes) * count <= MAX_ITEMS
 
 
 def _unroll(vector: Loop, store: Store, variable: str, start: Expr, count: int) -> Loop:

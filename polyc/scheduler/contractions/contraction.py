@@ -26,9 +26,6 @@ from polyc.scheduler.amounts import A, Amount, Formula, N, largest, product
 from polyc.scheduler.contractions.operands import Operand, find_operands, form_extent
 from polyc.target import Target
 
-MINIMUM_REUSE = 2
-"""Times that an operand must be read before a copy of it is considered."""
-
 
 @dataclass(frozen=True, slots=True)
 class View:
@@ -76,7 +73,7 @@ class Contraction:
 
     def is_worth_a_copy(self, view: View, in_place: Collection[Read]) -> bool:
         """Whether elements of an operand are read often enough for a copy to be thought of."""
-        return view.operand.read not in in_place and prod(self.trips.values()) >= MINIMUM_REUSE * view.elements
+        return view.operand.read not in in_place and prod(self.trips.values()) >= 2 * view.elements
 
     @property
     def depth(self) -> int:

@@ -20,9 +20,6 @@ from polyc.scheduler.accesses import AccessMotion, access_motions, index_trips
 from polyc.scheduler.loops.member_view import MemberView
 from polyc.target import Target
 
-SOON_USED = 1.5
-"""Lines of rows that may meet in one set of the first-level cache, as a part of it, where a block uses them up at once."""
-
 WHOLE_VECTORS = 16
 """Elements of which sizes of blocks are multiples, where an index is longer than that."""
 
@@ -155,7 +152,7 @@ def _follow_each_other(orders: Sequence[Sequence[str]], trips: Mapping[str, int]
     if write[:1] != [across] or along not in read:
         return False
     distance = math.prod(trips[i] for i in orders[0][: orders[0].index(along)]) * itemsize
-    return not target.conflicts(trips[along], distance, SOON_USED)
+    return not target.conflicts(trips[along], distance, soon_used=True)
 
 
 def _is_read_whole(orders: Sequence[Sequence[str]], trips: Mapping[str, int], target: Target) -> bool:
@@ -172,7 +169,7 @@ def _do_written_rows_meet(orders: Sequence[Sequence[str]], trips: Mapping[str, i
     across, write = orders[0][0], orders[1]
     distance = math.prod(trips[i] for i in write[: write.index(across)]) * itemsize
     is_short = target.vector_bits // 8 < target.cache_line
-    return is_short and target.conflicts(trips[across], distance, SOON_USED)
+    return is_short and target.conflicts(trips[across], distance, soon_used=True)
 
 
 def _join_rows(order: list[str], across: str, trips: Mapping[str, int], itemsize: int, target: Target) -> int:

@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from polyc.poly.rows import Member
 from polyc.poly.tree import Plan, PlanLoop
 from polyc.scheduler.accesses import AccessMotion, access_motions, index_trips
-from polyc.scheduler.loops.crossing import SOON_USED, only_index, tile_blocks
+from polyc.scheduler.loops.crossing import only_index, tile_blocks
 from polyc.scheduler.loops.member_view import MemberView
 from polyc.target import Target
 
@@ -69,7 +69,7 @@ def _jumps(write: list[str], read: list[str], trips: Mapping[str, int], itemsize
         return False
     n_streams = trips[outer[-1]]
     distance = run * math.prod(trips[i] for i in others[others.index(outer[-1]) + 1 :])
-    return n_streams > target.prefetchers.streams or target.conflicts(n_streams, distance, SOON_USED)
+    return n_streams > target.prefetchers.streams or target.conflicts(n_streams, distance, soon_used=True)
 
 
 def _is_whole_chain(plan: Plan, length: int) -> bool:

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from itertools import product
 from math import ceil
 
+from polyc.code_limits import powers
 from polyc.ir.expr import Index, reads
 from polyc.machine import Level, Share
 from polyc.poly.rows import Member, free_positions
@@ -21,13 +22,7 @@ from polyc.records import dataclass, replace
 from polyc.scheduler.accesses import index_trips
 from polyc.target import Target
 
-
-def _sizes(first: int, last: int, units: tuple[int, ...] = (1, 3)) -> tuple[int, ...]:
-    """Sizes that are tried: powers of two times `units`, from `first` to `last`."""
-    return tuple(sorted(n for unit in units for k in range(last.bit_length()) if first <= (n := unit << k) <= last))
-
-
-STEPS, BLOCKS, STREAM_BLOCKS, VECTOR_BLOCKS = _sizes(4, 64), _sizes(6, 128), (2, 4), _sizes(128, 2048, (1,))
+STEPS, BLOCKS, STREAM_BLOCKS, VECTOR_BLOCKS = powers(4, 64, (1, 3)), powers(6, 128, (1, 3)), (2, 4), powers(128, 2048)
 """Of tiles: steps of time, elements of a dimension of space, of one along which a tile streams, and along the vector."""
 
 MINIMUM_STEPS = STEPS[0]

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from polyc.code_limits import LONG_ROW, MAX_PARTS
 from polyc.diagnostics import Remark
 from polyc.ir.expr import Expr, Select, reads
 from polyc.ir.program import Program, Statement
@@ -21,12 +22,6 @@ from polyc.scheduler.rewriting.builder import find_recurrences
 
 MINIMUM_SHARE = 4
 """Rows are at least so many times as long as the band is wide."""
-
-MINIMUM_ROW = 32
-"""Elements of rows that are worth loops of their own beside the band."""
-
-MOST_PIECES = 4
-"""Convex pieces beside a band."""
 
 
 def part_bands(program: Program, ranges: Ranges) -> tuple[Program, Ranges, list[Remark]]:
@@ -69,7 +64,7 @@ def _part(s: Statement, cyclic: frozenset[str], program: Program, ranges: Ranges
     if not _is_band(inside, s, own, ranges):
         return None
     pieces = convex_pieces(subtract_domain(own.domain, inside))
-    if inside.n_basic_set() != 1 or has_divs(inside) or not 1 <= len(pieces) <= MOST_PIECES or any(map(has_divs, pieces)):
+    if inside.n_basic_set() != 1 or has_divs(inside) or not 1 <= len(pieces) <= MAX_PARTS or any(map(has_divs, pieces)):
         return None
     return [(band, inside), *((beside, piece) for piece in pieces)]
 
@@ -79,6 +74,6 @@ def _is_band(domain: isl.Set, s: Statement, own: StatementRanges, ranges: Ranges
     for n, index in enumerate(s.indices):
         extent = estimate_extent(own.indices[index].extent, ranges.typical)
         width = longest_run(domain, n)
-        if extent is not None and width is not None and extent >= max(MINIMUM_ROW, MINIMUM_SHARE * width):
+        if extent is not None and width is not None and extent >= max(LONG_ROW, MINIMUM_SHARE * width):
             return True
     return False

@@ -18,6 +18,7 @@ from collections.abc import Mapping, Sequence, Set
 from functools import reduce
 from math import prod
 
+from polyc.code_limits import LONG_ROW
 from polyc.diagnostics import Remark
 from polyc.ir.expr import Const, Expr, Index, Pad, Read, int_const, substitute, walk
 from polyc.ir.program import Program, Statement, all_reads, element_names, map_statement
@@ -36,9 +37,6 @@ Groups = dict[str, tuple[tuple[int, ...], ...]]
 
 ByteStrides = Mapping[str, tuple[int | None, ...] | None]
 """Known strides of arguments by version."""
-
-SHORT_ROW = 32
-"""Elements of a row below which a vector wants neighbouring rows as well, shifted ones too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,9 +275,7 @@ def _is_together(
     if own.indices[b] != second or (is_whole and own.indices[a] == first):
         return own.indices[b] == second
     known = (own.indices[a].lower, own.indices[a].extent, second.extent)
-    return (
-        all(isinstance(e, Const) for e in known) and trip_count(second.extent) <= SHORT_ROW and (is_whole or access.may_shift)
-    )
+    return all(isinstance(e, Const) for e in known) and trip_count(second.extent) <= LONG_ROW and (is_whole or access.may_shift)
 
 
 def _mentions(subscript: Expr, index: str) -> bool:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from polyc.code_limits import CHUNK
 from polyc.diagnostics import Remark, UnsupportedError
 from polyc.ir.expr import Call, Const, Expr, Index, Read, Select, all_hold, ge, int_const, lt, reads, substitute, walk
 from polyc.ir.program import (
@@ -28,10 +29,7 @@ from polyc.poly.ranges import GuardedSubscript, Interval, Ranges
 from polyc.records import replace
 from polyc.scheduler.rewriting.builder import Points, ProgramBuilder
 
-CHUNK_POINTS = 4096
-"""Points of one chunk: its tree stays in the first two levels of the cache."""
-
-LONG_ROW = 8 * CHUNK_POINTS
+LONG_ROW = 8 * CHUNK
 """Points from which a row is cut."""
 
 
@@ -154,16 +152,16 @@ class _Writer:
             self.words.append(f"a tree over {n} points of {index}")
             return self._tree(self._at(values, index, lower), index, kept, n, _runs_along(values, index))
         chunk = f"{index}.chunk"
-        n_chunks = -(-n // CHUNK_POINTS)
+        n_chunks = -(-n // CHUNK)
         self.bounds[chunk] = Interval(int_const(0), int_const(n_chunks))
-        self.words.append(f"{n_chunks} trees over {CHUNK_POINTS} points of {index}")
-        start = simplify_int(Index(chunk) * CHUNK_POINTS)
+        self.words.append(f"{n_chunks} trees over {CHUNK} points of {index}")
+        start = simplify_int(Index(chunk) * CHUNK)
         shifted = self._at(values, index, simplify_int(start + lower))
-        if n % CHUNK_POINTS:
+        if n % CHUNK:
             inside = lt(simplify_int(start + Index(index)), n)
             shifted = tuple(Select(inside, v, c) for v, c in zip(shifted, self.monoid.identity, strict=True))
         along = _runs_along(values, index)
-        parts = self._tree(shifted, index, (*kept, chunk), CHUNK_POINTS, along)
+        parts = self._tree(shifted, index, (*kept, chunk), CHUNK, along)
         names = self._new_tensors((*kept, chunk))
         for name, value in zip(names, parts, strict=True):
             self._assign(name, (*kept, chunk), value)

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import field
 from math import prod
 
+from polyc.code_limits import MAX_ITEMS
 from polyc.diagnostics import Remark
 from polyc.ir.expr import (
     Call,
@@ -37,9 +38,6 @@ from polyc.records import dataclass, replace
 from polyc.scheduler.rewriting.peepholes import rewrite_value
 from polyc.scheduler.rewriting.reindexing import map_reads
 from polyc.scheduler.rewriting.rules.blocks import has_own_elements
-
-MOST_TERMS = 64
-"""Terms of a sum that is narrowed: longer ones run along rows, in words of bytes or in registers of 32 bits."""
 
 Bounds = tuple[int, int]
 """The least and the greatest value."""
@@ -169,7 +167,7 @@ def _narrow_temporary(s: Statement, program: Program, ranges: Ranges, state: _Na
         counts = [own.indices[i].extent for i in s.reduction_indices]
         terms = prod(int(e.value) if isinstance(e, Const) else 0 for e in counts)
         is_plain = s.reduction.monoid is None and s.reduction.op in ("add", "max", "min") and own.region is None
-        if not is_plain or not 1 <= terms <= MOST_TERMS or not is_box(own.domain, own.indices, s.indices):
+        if not is_plain or not 1 <= terms <= MAX_ITEMS or not is_box(own.domain, own.indices, s.indices):
             return None
         if not has_own_elements(s, ranges):
             return None  # the terms of an element are more than the values of the indices that are summed up

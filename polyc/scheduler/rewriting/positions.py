@@ -14,6 +14,7 @@ from functools import reduce
 from math import isqrt
 from typing import cast
 
+from polyc.code_limits import ENOUGH_TASKS
 from polyc.diagnostics import Remark
 from polyc.ir.expr import (
     Call,
@@ -53,9 +54,6 @@ MINIMUM_BLOCKS, MOST_BLOCKS = 2, 8
 """Blocks that are worth a second stage (500 rows with AVX2: of 512 in 41 instead of 51 µs, of 768 in 51 instead of 72), and
 blocks of one row of known length where that stage is written out for each of many rows."""
 
-FEW_RESULTS = 16
-"""Results from which threads and passes go along rows, not along blocks."""
-
 _NONE = identity_of("min", I32)
 
 
@@ -79,7 +77,7 @@ def block_positions(program: Program, ranges: Ranges) -> tuple[Program, Ranges, 
         if pair is None or not writes_whole(pair.place, ranges) or not writes_whole(pair.best, ranges):
             continue
         extents = ranges.statements[place.name].indices
-        extent, has_few = extents[pair.index].extent, _count_results(place, ranges) < FEW_RESULTS
+        extent, has_few = extents[pair.index].extent, _count_results(place, ranges) < ENOUGH_TASKS
         length = estimate_extent(extent, ranges.typical)
         if length is None or length >= 1 << 31 or pair.best.name in made:
             continue
@@ -143,7 +141,7 @@ def _count_results(s: Statement, ranges: Ranges) -> int:
     results = 1
     for i in s.left_indices:
         extent = ranges.statements[s.name].indices[i].extent
-        results *= int(extent.value) if isinstance(extent, Const) else FEW_RESULTS
+        results *= int(extent.value) if isinstance(extent, Const) else ENOUGH_TASKS
     return results
 
 

@@ -25,7 +25,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import prod
 
-from polyc.code_limits import FUNCTION_WORK
+from polyc.code_limits import FUNCTION_WORK, MINIMUM_REUSE, SMALL_WORK
 from polyc.ir.expr import Call, Cast, Expr, Index, Pad, Read, Select, children, index_names, reads, type_of, walk
 from polyc.ir.linear import index_coefficients
 from polyc.ir.program import Program, Statement
@@ -34,12 +34,6 @@ from polyc.records import dataclass, replace
 from polyc.scheduler.accesses import call_weight, trip_count
 from polyc.scheduler.rewriting.builder import Change, ProgramBuilder
 from polyc.scheduler.rewriting.rules.blocks import is_simple, replace_node
-
-MINIMUM_REUSE = 16
-"""Results that must share a converted element, or one of an operand."""
-
-MINIMUM_WORK = 1 << 15
-"""Products below which computing an operand again costs nothing that counts."""
 
 _SLOW = ("truediv", "sqrt", "rsqrt")
 """Operations that count as functions: they take as long as several loads."""
@@ -133,7 +127,7 @@ def _find_operands(s: Statement, program: Program, ranges: Ranges) -> list[_Valu
     left, summed = set(s.left_indices), set(s.reduction_indices)
     if not all(n & summed for n in names) or not left & (names[0] - names[1]) or not left & (names[1] - names[0]):
         return []
-    if prod(extents[i] or MINIMUM_REUSE for i in s.indices) < MINIMUM_WORK:
+    if prod(extents[i] or MINIMUM_REUSE for i in s.indices) < SMALL_WORK:
         return []
     found = []
     for factor, moving in zip(factors, names, strict=True):

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from math import prod
 
+from polyc.code_limits import ENOUGH_TASKS, MAX_ITEMS
 from polyc.ir.expr import Const, Expr, Index, Read, identity_of, int_const, reads, substitute
 from polyc.ir.program import Program, Statement
 from polyc.ir.text import format_expr
@@ -18,16 +19,8 @@ from polyc.records import replace
 from polyc.scheduler.rewriting.builder import Change, ProgramBuilder, Split
 from polyc.target import Target
 
-MINIMUM_POINTS = 1 << 18
-"""Points below which one thread is faster than a second pass."""
-
 SHARE = 8
 """A part has at least so many points for each element of its table."""
-
-ENOUGH_TASKS = 16
-"""Where so many rows of results are independent of the data, threads take those."""
-
-MOST_PARTS = 64
 
 APART, LARGE = 128, 1024
 """Bytes between tables, so that no pair of cache lines lies in both, and size from which a shared line hardly matters."""
@@ -62,10 +55,10 @@ def _find_split(s: Statement, program: Program, ranges: Ranges, target: Target) 
     free = [i for i in s.indices if i not in plain]
     last = s.subscripts[-1]
     rows = prod(trips[i] for i in plain if Index(i) != last)  # vectors run along the last one
-    if not free or prod(trips.values()) < MINIMUM_POINTS or rows >= ENOUGH_TASKS:
+    if not free or prod(trips.values()) < target.threads.work_per_part or rows >= ENOUGH_TASKS:
         return None
     longest = max(free, key=lambda i: trips[i])
-    parts = min(target.cores, MOST_PARTS)
+    parts = min(target.cores, MAX_ITEMS)
     size = -(-trips[longest] // parts)
     elements = prod(int(t.extent.value) for t in table if isinstance(t.extent, Const))
     if size * (parts - 1) >= trips[longest] or prod(trips.values()) < SHARE * parts * elements:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from math import inf, prod
 
+from polyc.code_limits import LONG_ROW, MAX_NODES
 from polyc.diagnostics import Remark
 from polyc.ir.expr import (
     Const,
@@ -56,14 +57,8 @@ from polyc.scheduler.rewriting.rules.recurrence_blocks import condition_set
 from polyc.scheduler.rewriting.unit_indices import drop_unit_indices
 from polyc.target import Target
 
-MOST_STEPS = 32
-"""Steps beyond which a pass over memory for the initial state is not worth a loop of its own for the first step."""
-
 LEAST_ELEMENTS = 1024
 """Elements of a step below which a copy of them costs no more than what starts its loops."""
-
-MAX_NODES = 400
-"""Expression nodes beyond which a statement is not written once more for its first step."""
 
 
 def forward_ends(
@@ -285,7 +280,7 @@ def _read_in_place(q: Statement, starts: list[_Start], ranges: Ranges) -> Statem
     value = q.value
     if rest.is_empty():
         _, value = chain.pop()
-    elif any(isinstance(e := own.indices[i].extent, Const) and int(e.value) > MOST_STEPS for i in counting):
+    elif any(isinstance(e := own.indices[i].extent, Const) and int(e.value) > LONG_ROW for i in counting):
         return last
     for condition, first in reversed(chain):
         value = Select(condition, first, value)

@@ -15,6 +15,7 @@ from dataclasses import field
 from itertools import product
 from math import prod
 
+from polyc.code_limits import FULL_ROW, MAX_COPIES, MAX_NODES, MAX_STRIDE
 from polyc.diagnostics import Remark
 from polyc.ir.expr import (
     Call,
@@ -33,6 +34,7 @@ from polyc.ir.expr import (
     substitute,
     walk,
 )
+from polyc.ir.loops import LINE
 from polyc.ir.program import Program, Statement, all_reads
 from polyc.ir.simplify import simplify, simplify_value
 from polyc.poly.domains import is_box
@@ -43,22 +45,6 @@ from polyc.scheduler.rewriting.builder import ProgramBuilder
 from polyc.scheduler.rewriting.rules.blocks import has_own_elements, writes_whole
 from polyc.scheduler.rewriting.rules.shared_rows import share_rows
 from polyc.target import Target
-
-MOST_VALUES = 4
-"""Values of an index that is written out: fewer than a vector has lanes."""
-
-MOST_COPIES = 16
-"""Statements that one is written out as, and terms of a sum that becomes an expression."""
-
-MOST_NODES = 640
-"""Expression nodes of all the statements that one becomes."""
-
-MINIMUM_POINTS = 16
-"""Values of another index of the left side from which on vectors run along that."""
-
-VECTOR_ROW = 32
-"""Bytes of rows from which on products of two are summed up across a vector: taken apart, each takes as many shuffles (f64,
-rows of four: 75 µs for 100,000 rows, 96 written out; of three 98 and 60)."""
 
 Values = Mapping[str, int]
 """A value for each index that is written out."""
@@ -71,8 +57,8 @@ class Plan:
     program: Program
     ranges: Ranges
     may_reassociate: bool
-    most_values: int = MOST_VALUES
-    most_places: int = MOST_VALUES
+    most_values: int = MAX_STRIDE
+    most_places: int = MAX_STRIDE
     is_recurrent: bool = False
     """Whether statements may read what they write at other values, and what lies beside a tensor along other dimensions."""
     indices: dict[str, set[str]] = field(default_factory=dict)
@@ -144,7 +130,7 @@ class Plan:
         for s in self.program.statements:
             mine = self.indices.get(s.name, set())
             count = prod(trip_count(self.ranges.statements[s.name].indices[i].extent) for i in mine)
-            if count > MOST_COPIES or count * sum(1 for _ in walk(s.value)) > MOST_NODES:
+            if count > MAX_COPIES or count * sum(1 for _ in walk(s.value)) > MAX_NODES:
                 return False
             summed = set(s.reduction_indices)
             if mine & summed and not summed <= mine and not self.may_reassociate:
@@ -196,7 +182,7 @@ def _find_seeds(s: Statement, written: set[str], program: Program, ranges: Range
     remainders = [n for r in reads(s.value) for e in r.subscripts for n in walk(e) if _is_remainder(n)]
     found = index_names(*remainders)
     extents = ranges.statements[s.name].indices
-    long = {i for i in s.left_indices if trip_count(extents[i].extent) >= MINIMUM_POINTS}
+    long = {i for i in s.left_indices if trip_count(extents[i].extent) >= FULL_ROW}
     for read in reads(s.value):
         long &= index_names(*read.subscripts)
     is_with_sums = s.reduction is not None or any(r.tensor in written for r in reads(s.value))
@@ -222,7 +208,7 @@ def _are_components(short: set[str], s: Statement, program: Program, extents: Ma
     if not rows or not lasts <= set(s.reduction_indices):
         return False
     sizes = [trip_count(extents[i].extent) * program.tensor(r.tensor).dtype.itemsize for r in rows for i in lasts]
-    return len(rows) == 1 or max(sizes) < VECTOR_ROW
+    return len(rows) == 1 or max(sizes) < LINE // 2
 
 
 def _is_remainder(expr: Expr) -> bool:
@@ -232,7 +218,7 @@ def _is_remainder(expr: Expr) -> bool:
 def _has_points(s: Statement, seeds: set[str], ranges: Ranges) -> bool:
     """Whether the left side has another index that is long enough for vectors."""
     own = ranges.statements[s.name].indices
-    return any(i not in seeds and trip_count(own[i].extent) >= MINIMUM_POINTS for i in s.left_indices)
+    return any(i not in seeds and trip_count(own[i].extent) >= FULL_ROW for i in s.left_indices)
 
 
 def _accesses(s: Statement) -> list[Read]:

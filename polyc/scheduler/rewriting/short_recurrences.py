@@ -16,6 +16,7 @@ from polyc.diagnostics import Remark
 from polyc.ir.expr import Const, Expr, reads
 from polyc.ir.program import Program, Statement
 from polyc.ir.simplify import simplify
+from polyc.machine import Level, Share
 from polyc.poly.ranges import Ranges
 from polyc.scheduler.accesses import trip_count
 from polyc.scheduler.rewriting.short_indices import Plan, write_out
@@ -23,10 +24,6 @@ from polyc.target import Target
 
 MOST_STEPS = 8
 """Steps that are written out: with more, tiles of time compute nothing twice, and have columns for more than one thread."""
-
-NEAR = 4
-"""Parts of the second-level cache, of which a step has to fill one: what is smaller finds the step before it near in a loop,
-too (eight steps of a line of 20,000 elements on one thread: 13 us in a loop, 28 as a chain)."""
 
 MOST_DIMENSIONS = 2
 """Dimensions of space: tiles of three that fit a cache compute more of their neighbours' elements again than of their own (five
@@ -68,7 +65,7 @@ def _find_step(s: Statement, program: Program, ranges: Ranges, target: Target) -
     n_bytes = prod(trip_count(intervals[i].extent) for d, i in enumerate(s.left_indices) if d != step)
     n_bytes *= program.tensor(s.target).dtype.itemsize
     places = {r.subscripts[:step] + r.subscripts[step + 1 :] for r in own}
-    return s.left_indices[step] if len(places) > 1 and n_bytes * NEAR >= target.l2 else None
+    return s.left_indices[step] if len(places) > 1 and n_bytes >= target.room(Level.L2, Share.QUARTER) else None
 
 
 def _is_before(subscript: Expr, step: Expr) -> bool:

@@ -7,23 +7,18 @@ Suriana, Adams, Kamil, "Parallel associative reductions in Halide", CGO 2017).
 
 from __future__ import annotations
 
+from polyc.code_limits import ENOUGH_TASKS
 from polyc.ir.expr import Const, Index, Read, index_names, reads
 from polyc.ir.program import Statement
 from polyc.poly.ranges import Ranges
 from polyc.scheduler.accesses import trip_count
 from polyc.scheduler.rewriting.builder import Change, ProgramBuilder, Split
 
-FEW_RESULTS = 16
-"""Statements with at least this many result elements are parallel over those."""
-
 MINIMUM_POINTS = 1 << 17
 """Points below which one thread is faster than a second pass."""
 
 CHUNK_POINTS = 1 << 15
 """Points that each partial result covers."""
-
-ENOUGH_TASKS = 16
-"""Pieces of the results that feed the threads of common machines; with fewer, long sums are cut."""
 
 VECTOR_TASK, TILE_TASK = 64, 512
 """Results of one piece: where vectors run over results, and where register tiles of a contraction do."""
@@ -63,7 +58,7 @@ def _find_split(s: Statement, ranges: Ranges) -> Split | None:
     along = {e.name for r in reads(s.value) if r.subscripts and isinstance(e := r.subscripts[-1], Index)}
     trips = {i: trip_count(extents[i].extent) for i in s.reduction_indices}
     longest = max(s.reduction_indices, key=lambda i: (i not in along and trips[i] >= ENOUGH_TASKS // 2, trips[i]))
-    if results is not None and results >= FEW_RESULTS:
+    if results is not None and results >= ENOUGH_TASKS:
         return None if points is None else _split_many(s, longest, results, points, ranges)
     if (results is None and s.left_indices) or results == 0:
         return None
@@ -76,7 +71,7 @@ def _split_many(s: Statement, longest: str, results: int, points: int, ranges: R
     """Cut long sums whose results make too few tasks for threads: by sizes alone, whatever the number of threads."""
     operands = dict.fromkeys(reads(s.value))
     is_tiled = _has_rows_and_columns(s, list(operands), ranges)
-    if points < (MINIMUM_DEPTH if is_tiled else 4 * STREAM_DEPTH) or results * points < MINIMUM_POINTS * FEW_RESULTS:
+    if points < (MINIMUM_DEPTH if is_tiled else 4 * STREAM_DEPTH) or results * points < MINIMUM_POINTS * ENOUGH_TASKS:
         return None
     if not s.has_plain_left:
         return None

@@ -8,6 +8,7 @@ from fractions import Fraction
 from functools import lru_cache
 from math import lcm, prod
 
+from polyc import code_limits
 from polyc.ir.expr import Call, Cast, Const, Expr, Index, Read, Size, evaluate, substitute, walk
 from polyc.ir.linear import index_coefficients
 from polyc.ir.loops import LINE
@@ -17,7 +18,7 @@ from polyc.poly.dependences import Dependences
 from polyc.poly.scop import Scop, ScopStatement
 from polyc.records import dataclass
 
-UNKNOWN_EXTENT = 64
+UNKNOWN_EXTENT = code_limits.UNKNOWN_EXTENT // 8
 """Extent of a dimension of unknown size, for footprints."""
 
 FAR = LINE // 4

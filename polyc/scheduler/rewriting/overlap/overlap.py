@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from itertools import product
 
-from polyc.code_limits import MINIMUM_ITERATIONS
+from polyc.code_limits import MARGIN, MINIMUM_ITERATIONS, powers
 from polyc.diagnostics import Remark
 from polyc.ir.expr import Const, Index, reads
 from polyc.ir.linear import index_coefficients
@@ -27,17 +27,14 @@ from polyc.scheduler.rewriting.overlap.overlap_rewrite import Cluster, store_apa
 from polyc.scheduler.rewriting.rules.blocks import writes_whole
 from polyc.target import Target
 
-ROW_SIZES = (2048, 1024, 512, 256, 128)
+ROW_SIZES = powers(128, 2048)[::-1]
 """Sizes that are tried along the rows of memory, besides whole rows and short ones."""
 
-SIZES = (128, 64, 32, 16, 8, 4)
+SIZES = powers(4, 128)[::-1]
 """Sizes that are tried across them."""
 
 PROBE = 16
 """A size to find out what boxes tiles have at all."""
-
-MARGIN = 0.9
-"""Part of the cost of whole producers below which tiles must stay."""
 
 MAX_PRODUCERS = 32
 """Most statements that a tile computes for its consumers: what is tried for each stays bounded, however long a program."""

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import field
 from math import ceil, prod
 
+from polyc import code_limits
 from polyc.ir.expr import Const, Expr, Index, Select, index_names, reads, walk
 from polyc.ir.linear import index_coefficients
 from polyc.ir.loops import LINE
@@ -24,7 +25,7 @@ from polyc.scheduler.rewriting.overlap.overlap_boxes import Box, Boxes, Sites
 from polyc.scheduler.traffic import find_level, pass_cycles
 from polyc.target import Target
 
-UNKNOWN_EXTENT = 2048
+UNKNOWN_EXTENT = 4 * code_limits.UNKNOWN_EXTENT
 """Extent assumed of a dimension of unknown size: buffers of tiles must still fit where it is long."""
 
 

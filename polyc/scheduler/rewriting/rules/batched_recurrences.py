@@ -26,9 +26,6 @@ MOST_ROWS = 80
 """Elements of a problem along each of its dimensions beyond which its own vectors are long enough.
 The problems of one vector share the second-level cache, too."""
 
-FEWEST_VECTORS = 1
-"""Vectors of problems from which lanes are filled: one is 3 to 19 times faster than its problems one after the other."""
-
 
 @dataclass(frozen=True, slots=True)
 class _Batch:
@@ -84,9 +81,7 @@ def _find_batch(members: tuple[Statement, ...], program: Program, ranges: Ranges
     problems = estimate_extent(interval.extent, ranges.typical)
     used = {i for s in members for i in s.indices}
     is_free = not any(f"{i}.block" in used or f"{i}.in" in used for i in indices.values())
-    return (
-        _Batch(members, indices, lanes, room) if lanes > 1 and is_free and (problems or 0) >= FEWEST_VECTORS * lanes else None
-    )
+    return _Batch(members, indices, lanes, room) if lanes > 1 and is_free and (problems or 0) >= lanes else None
 
 
 def _is_apart(s: Statement, targets: set[str], ranges: Ranges) -> bool:

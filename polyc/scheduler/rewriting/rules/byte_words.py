@@ -12,7 +12,7 @@ from __future__ import annotations
 from functools import reduce
 from math import prod
 
-from polyc.code_limits import UNKNOWN_EXTENT
+from polyc.code_limits import MINIMUM_REUSE, UNKNOWN_EXTENT, WORD
 from polyc.ir.expr import Call, Cast, Const, Expr, Index, Pad, Read, Select, children, identity_of, int_const, lt
 from polyc.ir.program import Program, Reduction, Statement
 from polyc.ir.types import I8, I32, U8, DType
@@ -22,20 +22,11 @@ from polyc.scheduler.rewriting.builder import Change, ProgramBuilder
 from polyc.scheduler.rewriting.rules.blocks import is_whole_box
 from polyc.scheduler.rewriting.rules.operands import Operand, find_operands
 
-BYTES = 4
-"""Bytes of a word."""
-
-ONES = 0x01010101
+ONES = sum(1 << 8 * n for n in range(WORD))
 """The word whose bytes are 1."""
 
 MIDDLE = 128
 """What signed bytes are moved by to be unsigned ones."""
-
-MINIMUM_TERMS = 16
-"""Terms of a sum from which on words pay."""
-
-MINIMUM_USES = 8
-"""Results that each byte counts for, from which on writing it into a word pays."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +47,7 @@ class _Product:
 
     @property
     def words(self) -> int:
-        return -(-self.extent // BYTES)
+        return -(-self.extent // WORD)
 
     @property
     def word(self) -> str:
@@ -82,14 +73,14 @@ def _find_product(s: Statement, program: Program, ranges: Ranges) -> _Product | 
     trips = {i: UNKNOWN_EXTENT if n is None else n for i, n in ranges.trips(s.name).items()}
     for index in sorted(summed, key=lambda i: trips[i], reverse=True):
         interval = ranges.statements[s.name].indices[index]
-        if not isinstance(interval.extent, Const) or interval.lower != int_const(0) or trips[index] < BYTES:
+        if not isinstance(interval.extent, Const) or interval.lower != int_const(0) or trips[index] < WORD:
             continue
         found = ((o, o.dimension_of(index), program.tensor(o.read.tensor).dtype) for o in factors)
         operands = [_Bytes(o, d, dtype) for o, d, dtype in found if d is not None and dtype in (I8, U8)]
         if len(operands) != 2 or not set(summed) <= factors[0].indices & factors[1].indices:
             continue
         uses = [prod(trips[i] for i in s.left_indices if i not in o.indices) for o in factors]
-        if prod(trips[i] for i in summed) < MINIMUM_TERMS or min(uses) < MINIMUM_USES:
+        if prod(trips[i] for i in summed) < MINIMUM_REUSE or min(uses) < MINIMUM_REUSE // 2:
             continue
         a, b = operands
         # Unsigned bytes first; of two signed ones the padded one is moved, whose borders move with it.
@@ -141,20 +132,18 @@ def _store_words(
     intervals = {i: n_words if d == o.dimension else dims[d] for d, i in enumerate(indices)}
 
     def byte(n: int) -> Expr:
-        position = BYTES * Index(p.word) + n
+        position = WORD * Index(p.word) + n
         subscripts = tuple(position if d == o.dimension else Index(i) for d, i in enumerate(indices))
         value: Expr = Cast(Read(o.operand.read.tensor, subscripts), I32)
         if moved:
             value = value + Const(moved, I32)
-        if n < BYTES - 1 or moved or o.dtype == I8:
+        if n < WORD - 1 or moved or o.dtype == I8:
             value = Call("bitand", (value, Const(255, I32)))
-        if p.extent % BYTES:
+        if p.extent % WORD:
             value = Select(lt(position, p.extent), value, Const(0, I32))
         return value if n == 0 else value * Const(1 << 8 * n, I32)
 
-    words = builder.define(
-        s, kind, indices, reduce(lambda a, b: Call("bitor", (a, b)), map(byte, range(BYTES))), over=intervals
-    )
+    words = builder.define(s, kind, indices, reduce(lambda a, b: Call("bitor", (a, b)), map(byte, range(WORD))), over=intervals)
     read = Read(words.target, tuple(Index(p.word) if d == o.dimension else e for d, e in enumerate(o.operand.read.subscripts)))
     if o.operand.pad is not None:
         border = (moved & 255) * ONES

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from math import prod
 
+from polyc.code_limits import LONG_ROW
 from polyc.diagnostics import Remark
 from polyc.ir.expr import Call, Const, Expr, Index, Pad, Read, int_const, reads, substitute, walk
 from polyc.ir.linear import index_coefficients
@@ -24,9 +25,6 @@ from polyc.records import dataclass, replace
 from polyc.scheduler.rewriting.builder import Points, ProgramBuilder, find_recurrences
 from polyc.scheduler.rewriting.reindexing import change_expressions, map_reads
 from polyc.target import Target
-
-MINIMUM_LENGTH = 32
-"""Elements of the longest diagonal from which on vectors pay."""
 
 LARGEST = 1 << 28
 """Bytes of a table by diagonals, above which it stays as written."""
@@ -155,7 +153,7 @@ def _find_tables(members: Sequence[Statement], program: Program, ranges: Ranges)
         return {}  # rows run in vectors, a block at a time
     boxes = [ranges.tensors[t][-2:] for t in targets]
     trips = [[int(i.extent.value) for i in box if isinstance(i.extent, Const)] for box in boxes]
-    if any(len(t) != 2 or min(t) < MINIMUM_LENGTH for t in trips):
+    if any(len(t) != 2 or min(t) < LONG_ROW for t in trips):
         return {}
     others = [s for s in program.statements if s not in members]
     shorter = sum(x for x, _ in trips) <= sum(y for _, y in trips)

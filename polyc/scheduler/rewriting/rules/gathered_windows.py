@@ -15,6 +15,7 @@ from collections.abc import Iterable, Mapping
 from itertools import product
 from math import prod
 
+from polyc.code_limits import FULL_ROW, MAX_COPIES
 from polyc.ir.expr import Call, Const, Expr, Index, Pad, Read, identity_of, int_const, reads, substitute, walk
 from polyc.ir.linear import index_coefficients
 from polyc.ir.program import Program, Statement
@@ -30,9 +31,6 @@ from polyc.scheduler.rewriting.rules.operands import find_operand, find_operands
 MINIMUM_TERMS, LONGEST = 8, 1.75
 """Products of one position in the window that are summed in registers, from which on this always pays; with fewer it does
 where results are at most so many times as many as the positions: ends of long windows read borders."""
-
-MAXIMUM_PARTS = 16
-"""Statements that a sum is taken apart into, where its phases read different numbers of elements."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +146,7 @@ def _find_windows(s: Statement, program: Program, ranges: Ranges) -> dict[int, _
     used = [*plain, *(i for w in windows.values() for i in (w.outer, w.inner))]
     if len(set(used)) != len(used) or len(set(used)) == len(s.indices):
         return {}
-    if prod(len(w.choices) for w in windows.values()) > MAXIMUM_PARTS:
+    if prod(len(w.choices) for w in windows.values()) > MAX_COPIES:
         return {}
     if any(w.phases > 1 for w in windows.values()) and not writes_whole(s, ranges):
         return {}
@@ -231,9 +229,6 @@ def _move(factor: Expr, windows: Iterable[_Window], program: Program) -> Expr:
 
 # -- phases: results between each other along memory, one kind after the other, and put together behind
 
-MINIMUM_EXTENT = 16
-"""Elements of each phase, from which on they fill vectors."""
-
 
 def separate_phases(s: Statement, builder: ProgramBuilder) -> Change | None:
     """A sum into every few elements of rows, each phase on its own: vectors along ``j`` would add to every second element,
@@ -265,7 +260,7 @@ def _find_phase(s: Statement, program: Program, ranges: Ranges) -> str | None:
     count, length = own.indices[inner].extent, own.indices[outer].extent
     if steps[inner] != 1 or not isinstance(count, Const) or not 2 <= steps[outer] == count.value:
         return None
-    if isinstance(length, Const) and length.value < MINIMUM_EXTENT:
+    if isinstance(length, Const) and length.value < FULL_ROW:
         return None
     if (
         not has_own_elements(s, ranges)

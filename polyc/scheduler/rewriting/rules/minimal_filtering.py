@@ -21,6 +21,7 @@ from functools import cache
 from itertools import product
 from math import ceil, prod
 
+from polyc.code_limits import MARGIN
 from polyc.diagnostics import Remark
 from polyc.ir.expr import Call, Const, Expr, Index, Pad, Read, identity_of, int_const, reads, substitute, walk
 from polyc.ir.program import Program, Reduction, Statement
@@ -42,19 +43,6 @@ from polyc.target import Target
 TRANSFORMS = make_transforms(RESULTS, TAPS, POINTS)
 
 ALL_POINTS = Interval(int_const(0), int_const(TRANSFORMS.n_points))
-
-DATA_CYCLES, RESULT_CYCLES = 0.5, 0.3
-"""Of transforming the data and the results, for each element of the parts that are multiplied, where 16 elements are added in
-a cycle: in one vector, or in two of 8."""
-
-FILTER_CYCLES = 3.0
-"""Of transforming the filter, for each element: its taps are consecutive, its results are not."""
-
-MEMORY_BYTES = 4.0
-"""Per cycle from memory: a filter has more points than taps, and in a model of many layers none stays in a cache."""
-
-MARGIN = 0.9
-"""Part of the estimate as written that the other one must not exceed: neither is more precise."""
 
 
 def filter_minimally(
@@ -317,9 +305,9 @@ def _transform_cycles(f: WindowFilter, target: Target, is_bound: bool) -> float:
     count = {i: f.trips[i] for i in f.s.indices if all(i not in (w.left, w.tap) for w in f.windows)}
     data = prod(n for i, n in count.items() if f.moves(f.data, i)) * tiles * points
     results = prod(n for i, n in count.items() if i in f.element) * tiles * points
-    cycles = slowness * (DATA_CYCLES * data + RESULT_CYCLES * results)
+    cycles = slowness * (target.filters.data * data + target.filters.results * results)
     moved = prod(f.trips[i] for i in f.taps_indices)
-    cycles += (points - TAPS ** len(f.windows)) * moved * f.dtype.itemsize / MEMORY_BYTES
+    cycles += (points - TAPS ** len(f.windows)) * moved * f.dtype.itemsize / target.filters.memory
     if not is_bound:
-        cycles += FILTER_CYCLES * moved * points
+        cycles += target.filters.filter * moved * points
     return cycles

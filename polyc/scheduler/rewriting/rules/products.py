@@ -19,7 +19,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import reduce
 from math import prod
 
-from polyc.code_limits import UNKNOWN_EXTENT
+from polyc.code_limits import MAX_PARTS, MINIMUM_REUSE, SMALL_WORK, UNKNOWN_EXTENT
 from polyc.ir.contraction_paths import find_path
 from polyc.ir.expr import (
     Call,
@@ -168,9 +168,6 @@ def _take_steps(
 # -- factors: what a sum of products of two operands does not sum over is work per result instead of work per term.  Sums of one
 # factor stay: a mean written as a sum of ``x / N`` must not overflow, and gains nothing
 
-MINIMUM_TERMS = 8
-"""Terms of a sum from which a pass over its results costs little beside it."""
-
 
 def factor_sums(s: Statement, builder: ProgramBuilder) -> Change | None:
     """A sum of products of two operands, with what does not depend on the sum behind it."""
@@ -208,7 +205,7 @@ def _may_factor(s: Statement, program: Program, ranges: Ranges) -> bool:
         return False
     extents = [own.indices[i].extent for i in s.reduction_indices]
     # A sum of no terms is 0 whatever its factors are, infinite ones too.
-    return all(isinstance(e, Const) for e in extents) and prod(map(trip_count, extents)) >= MINIMUM_TERMS
+    return all(isinstance(e, Const) for e in extents) and prod(map(trip_count, extents)) >= MINIMUM_REUSE // 2
 
 
 def _has_same_terms(s: Statement, own: StatementRanges) -> bool:
@@ -245,28 +242,19 @@ def _flatten(expr: Expr) -> tuple[list[Expr], list[Expr]]:
 
 # -- products one by one: results are written and read once more for each further product, which is little beside a long sum
 
-MINIMUM_LENGTH = 16
-"""Terms of each sum from which writing and reading its results once more costs little beside it."""
-
-MINIMUM_WORK = 1 << 15
-"""Products of all sums together below which one pass is as fast."""
-
-MOST_PRODUCTS = 4
-"""Products of a sum beyond which it stays as it is: each is a statement to be scheduled."""
-
 
 def separate_products(s: Statement, builder: ProgramBuilder) -> Change | None:
     """A statement for each product of a sum of several that are contractions."""
     if s.reduction is None or s.reduction.op != "add" or not _may_split(s, builder):
         return None
     terms, trips = list(_addends(s.value, False)), builder.ranges.trips(s.name)
-    if not 2 <= len(terms) <= MOST_PRODUCTS or not all(_is_contraction(t, s) for t in terms):
+    if not 2 <= len(terms) <= MAX_PARTS or not all(_is_contraction(t, s) for t in terms):
         return None
     if builder.tensor(s.target).dtype.is_complex or len({frozenset(reads(t)) for t in terms}) < len(terms):
         return None  # the same operands in other functions: one pass over them
     known = [n for n in trips.values() if n is not None]
     length = trips[s.reduction_indices[0]]
-    if (length is not None and length < MINIMUM_LENGTH) or (len(known) == len(trips) and prod(known) < MINIMUM_WORK):
+    if (length is not None and length < MINIMUM_REUSE) or (len(known) == len(trips) and prod(known) < SMALL_WORK):
         return None
     init, made = s.reduction.init, list[Statement]()
     for n, term in enumerate(terms[:-1]):  # each begins with what the one before has summed

@@ -11,6 +11,7 @@ that a result has more than the one before are those of one value of `e`.
 
 from __future__ import annotations
 
+from polyc.code_limits import MINIMUM_REUSE
 from polyc.ir.expr import Call, Const, Expr, Index, Read, gt, identity_of, index_names, int_const, lt, substitute
 from polyc.ir.program import Reduction, Statement, Tensor, all_reads
 from polyc.ir.simplify import simplify
@@ -21,9 +22,6 @@ from polyc.records import dataclass
 from polyc.scheduler.rewriting.builder import Change, Points, ProgramBuilder
 
 _OPERATORS = ("add", "mul", "max", "min")
-
-FEWEST = 16
-"""Results of a row from which on steps that wait for each other are less work than sums that do not."""
 
 
 def run_sum(s: Statement, builder: ProgramBuilder) -> Change | None:
@@ -71,7 +69,7 @@ def _find(s: Statement, dtype: DType, builder: ProgramBuilder) -> _Run | None:
     used = index_names(s.value)
     for index in s.left_indices:
         extent = estimate_extent(own.indices[index].extent, builder.ranges.typical)
-        if index in used or (extent is not None and extent < FEWEST):
+        if index in used or (extent is not None and extent < MINIMUM_REUSE):
             continue
         for summed in s.reduction_indices:
             for step in (1, -1):

@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from math import prod
 
+from polyc.code_limits import TILE_ROWS
 from polyc.diagnostics import Remark
 from polyc.ir.expr import (
     Call,
@@ -57,10 +58,7 @@ from polyc.target import Target
 READ_BLOCK, COMPUTED_BLOCK = 512, 256
 """Values of a block where the scores come from memory, and where they are computed."""
 
-ROWS_AT_ONCE = 8
-"""Rows of scores that a tile of computed ones holds, about."""
-
-SHARING_ROWS = 2 * ROWS_AT_ONCE
+SHARING_ROWS = 2 * TILE_ROWS
 """Rows that read the same operands from which it is worth that several tiles read them in blocks."""
 
 ROW_CACHES, TILE_CACHES = 1, 2
@@ -198,7 +196,7 @@ def _is_long(leader: Statement, k: str, is_computed: bool, program: Program, ran
     """Whether scores and exponentials of a row leave the cache that they would stay in."""
     trips = _trips(leader, ranges)
     row = 2 * trips[k] * program.tensor(leader.target).dtype.itemsize
-    rows = min(ROWS_AT_ONCE, prod(trips[i] for i in leader.left_indices))
+    rows = min(TILE_ROWS, prod(trips[i] for i in leader.left_indices))
     if is_computed:
         return row * rows > TILE_CACHES * target.l2
     # Maxima of columns go along rows as they are: nothing of a block would stay.

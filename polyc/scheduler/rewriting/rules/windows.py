@@ -26,11 +26,6 @@ from polyc.scheduler.rewriting.rules.blocks import is_whole_box
 GAIN = 1.2
 """Estimated operations as written over those in two passes, from which on these are worth a temporary."""
 
-SHARED_GAIN = 1.2
-"""The same of operations and loads where other windows of the same values are combined: as written, those are loaded once for
-all of them, in two passes each result of the first one is stored, and loaded by the second.  Harris' corners, with three sums
-of 3×3 products of two arrays (Zen 4, 4096×4096, one thread): 22.0 ms as written, 15.6 in two passes."""
-
 INSIDE = 1.3
 """The same for an inner axis instead of an outer one."""
 
@@ -86,7 +81,7 @@ def _choose_axis(s: Statement, builder: ProgramBuilder, loads: float | None) -> 
     numbers = {i: int(e.value) for i, e in counts.items() if isinstance(e, Const)}
     far = _far_indices(s)
     written = (FAR_COST if far else 1.0) * prod(numbers.values())
-    best, least = None, written / GAIN if loads is None else (1 + loads) * written / SHARED_GAIN
+    best, least = None, written / GAIN if loads is None else (1 + loads) * written / GAIN
     # What was just written is read at other offsets along rows: the outermost axis keeps most between the two passes.
     for outer in s.left_indices:
         for inner in s.reduction_indices:
