@@ -181,9 +181,10 @@ def interior(loop: Loop, spans: Iterable[Span]) -> tuple[Expr, Expr]:
 
 
 def is_empty(lower: Expr, upper: Expr, ranges: Mapping[str, Interval] = MappingProxyType({})) -> bool:
-    """Whether a range is known to be empty, with variables in these `ranges`."""
+    """Whether a range is known to be empty, where variables are in these ranges."""
     ends = product(operands_of(upper, "min"), operands_of(lower, "max"))
-    return any((length := range_of(simplify(above - below), ranges)[1]) is not None and length <= 0 for above, below in ends)
+    lengths = (range_of(simplify(above - below), ranges)[1] for above, below in ends)
+    return any(length is not None and length <= 0 for length in lengths)
 
 
 def pieces(loop: Loop, *parts: tuple[Expr, Expr, Body]) -> list[Loop]:
@@ -208,8 +209,8 @@ def cut(loop: Loop, tests: Iterable[Expr], ranges: Mapping[str, Interval] = Mapp
     """Index-set splitting: a loop of step 1 in pieces, in order, in which tests have one outcome, as far as that is known.
 
     Tests whose outcomes change near the first iteration cut first, then those near the last one, then those at places that lie
-    a known distance from each other.  What is short already keeps the tests of later cuts; and so do a few iterations between
-    many places.  `ranges`: what variables around may be."""
+    a known distance from each other.  What is short already keeps the tests of later cuts, and so do iterations between many
+    places, but for the longest run of them.  `ranges`: the values of variables around."""
     found = [Piece(loop, loop.lower, None)]
     for chain in _chains(loop, tests):
         new = [p for old in found for p in ([old] if old.most is not None and old.most <= SHORT else _cut(old, chain, ranges))]
@@ -221,11 +222,12 @@ def cut(loop: Loop, tests: Iterable[Expr], ranges: Mapping[str, Interval] = Mapp
 
 @dataclass(frozen=True, slots=True)
 class _Chain:
-    """By test, the distances from an anchor between which it has an outcome, and that outcome; which places to keep of many."""
+    """By test, the distances from an anchor between which it has an outcome, and that outcome."""
 
     anchor: Expr
     outcomes: dict[Expr, tuple[float, float, bool]]
-    kept: slice | None
+    ends: tuple[float, float]
+    """Distances from the anchor at which the loop is taken to begin and to end."""
 
 
 def _chains(loop: Loop, tests: Iterable[Expr]) -> Iterator[_Chain]:
@@ -236,8 +238,9 @@ def _chains(loop: Loop, tests: Iterable[Expr]) -> Iterator[_Chain]:
         if span is not None:
             left[test] = span, not is_negated
     places = [p for span, _ in left.values() for p in (span.lower, span.upper) if p is not None]
-    ends = ((loop.lower, -inf, SHORT, slice(-1, None)), (loop.upper, -SHORT, inf, slice(1)))
-    for anchor, least, greatest, kept in (*ends, *((p, -inf, inf, None) for p in places)):
+    near_first = [(e, -inf, float(SHORT), (0.0, inf)) for e in operands_of(loop.lower, "max")]
+    near_last = [(e, -float(SHORT), inf, (-inf, 0.0)) for e in operands_of(loop.upper, "min")]
+    for anchor, least, greatest, reach in (*near_first, *near_last, *((p, -inf, inf, (0.0, 0.0)) for p in places)):
         chain: dict[Expr, tuple[float, float, bool]] = {}
         for test, (span, outcome) in left.items():
             low = -inf if span.lower is None else difference(span.lower, anchor)
@@ -246,7 +249,7 @@ def _chains(loop: Loop, tests: Iterable[Expr]) -> Iterator[_Chain]:
                 chain[test] = low, high, outcome
         left = {test: span for test, span in left.items() if test not in chain}
         if chain:
-            yield _Chain(anchor, chain, kept)
+            yield _Chain(anchor, chain, reach)
 
 
 def _cut(piece: Piece, chain: _Chain, ranges: Mapping[str, Interval]) -> list[Piece]:
@@ -256,7 +259,8 @@ def _cut(piece: Piece, chain: _Chain, ranges: Mapping[str, Interval]) -> list[Pi
     stop = min((p for p, e in places.items() if is_empty(e, loop.upper, ranges)), default=inf)
     inside = sorted(p for p in places if start < p < stop)
     if len(inside) > MAX_PLACES:
-        inside = inside[chain.kept] if chain.kept is not None else [inside[0], inside[-1]]
+        runs = pairwise((inside[0] + chain.ends[0], *inside, inside[-1] + chain.ends[1]))
+        inside = [p for p in max(runs, key=lambda run: run[1] - run[0]) if p in inside]
     for begin, end in pairwise((start, *inside, stop)):
         first = piece.first if begin == start else places[begin]
         behind = loop.upper if end == stop else places[end]

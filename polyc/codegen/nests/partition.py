@@ -147,22 +147,22 @@ class _Partition:
         return tuple(map(choose, body)) if tests else body
 
     def split(self, loop: Loop, tests: list[Expr]) -> Body:
-        """The pieces of a loop without these tests, and where guards of reads hold that do not change in it, without guards."""
-        whole = self.pieces(loop, tests)
-        guards = dict.fromkeys(_guards(loop)) if _is_worth_guarding(loop, self.target) else {}
-        if not guards:
-            return whole
-        fixed = [g for g in guards if not mentions(g, loop.var)]
-        parts = self.pieces(replace(loop, max_trip=None, body=assume(loop.body, hold(fixed))), [*tests, *guards])
-        return _versions(all_hold(fixed), parts, whole) if fixed else parts
-
-    def pieces(self, loop: Loop, tests: list[Expr]) -> Body:
         """The loop cut where the outcomes of tests change.  Sums over it stay whole, but for peeled iterations."""
         parts = [part for part in cut(loop, tests, self.ranges) if part.loop.body]
         reduces = not all(moves(w, loop.var) for w in writes_in(loop.body))
         if reduces and sum(not _is_peeled(part) for part in parts) > 1:
             return (loop,)
-        return tuple(new for part in parts for new in self.write(part))
+        return tuple(new for part in parts for old in self.write(part) for new in self.unguard(old))
+
+    def unguard(self, node: Node) -> Body:
+        """A loop in pieces without guards of reads, and as it is where guards fail that do not change in it."""
+        if not isinstance(node, Loop) or not _is_worth_guarding(node, self.target):
+            return (node,)
+        guards = list(dict.fromkeys(_guards(node)))
+        fixed = [g for g in guards if not mentions(g, node.var)]
+        inside = replace(node, max_trip=None, body=assume(node.body, hold(fixed)))
+        parts = tuple(new for part in cut(inside, guards, self.ranges) for new in self.write(part))
+        return (node,) if not guards else _versions(all_hold(fixed), parts, (node,)) if fixed else parts
 
     def write(self, part: Piece) -> Iterator[Node]:
         """A piece of a loop, as what suits the number of its iterations."""

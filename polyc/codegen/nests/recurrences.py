@@ -114,7 +114,7 @@ class _Rewriter:
                 for outcome in (True, False)
             )
             return (If(atom, then, other),)
-        parts = (part.loop for part in cut(loop, _index_tests(loop)))
+        parts = (part.loop for part in cut(loop, _index_tests(loop), ranges_in(scope)))
         return tuple(new for part in parts if part.body for new in self._carry(part, scope, row))
 
     # -- registers -----------------------------------------------------------------------------------------------
