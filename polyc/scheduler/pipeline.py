@@ -19,6 +19,7 @@ from polyc.scheduler.contractions.packing import pack_operands
 from polyc.scheduler.describe import describe_loops
 from polyc.scheduler.distribute import distribute_bands
 from polyc.scheduler.initial import place_initial_values
+from polyc.scheduler.loops.columns import block_columns
 from polyc.scheduler.loops.member_view import MemberView
 from polyc.scheduler.loops.plan import Planner, merge_bands
 from polyc.scheduler.loops.row_blocks import block_rows
@@ -95,6 +96,10 @@ def _plan_loops(draft: Draft, ctx: PlanContext) -> Draft:
     return replace(draft, plan=Planner(MemberView(draft.scop, ctx.target, ctx.options, draft.tiles)).plan(node))
 
 
+def _block_columns(draft: Draft, ctx: PlanContext) -> Draft:
+    return replace(draft, plan=block_columns(draft.planned, draft.scop, ctx.target))
+
+
 def _block_rows(draft: Draft, ctx: PlanContext) -> Draft:
     return replace(draft, plan=block_rows(draft.planned, draft.scop, ctx.target))
 
@@ -139,6 +144,12 @@ _PASSES: tuple[Pass[Draft, PlanContext], ...] = (
     ),
     Pass("share", _describe_shared_passes, "analysis: which loops several statements share", required=True),
     Pass("plan-loops", _plan_loops, "tiles, vectors and unrolled loops", required=True),
+    Pass(
+        "block-columns",
+        _block_columns,
+        "cache blocking: long rows of tiles of stencils go by blocks of columns",
+        lambda ctx: ctx.options.tile,
+    ),
     # Blocks of rows before threads: what these share is a block.
     Pass("block-rows", _block_rows, "cache blocking of rows that share large operands", lambda ctx: ctx.options.tile),
     Pass("parallel", _mark_parallel_loops, "loops whose iterations threads share out", lambda ctx: ctx.options.parallel),

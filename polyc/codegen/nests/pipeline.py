@@ -10,7 +10,6 @@ from polyc.codegen.nests.alignment import align_rows
 from polyc.codegen.nests.block_sizes import fit_blocks
 from polyc.codegen.nests.channels import transpose_channels
 from polyc.codegen.nests.coalesce import coalesce_copies
-from polyc.codegen.nests.column_blocks import block_columns
 from polyc.codegen.nests.double_buffer import double_buffer_strips
 from polyc.codegen.nests.epilogues import keep_epilogues
 from polyc.codegen.nests.far_rows import take_rows_from_afar
@@ -160,7 +159,6 @@ _PASSES: tuple[LoopPass, ...] = (
     Pass("run-sections", _run_sections, "independent consecutive loops run as OpenMP sections"),
     Pass("jam-rows", lambda nest, ctx: pair_rows(nest), "unroll-and-jam by two rows where both read the same rows"),
     Pass("align-rows", _on_nest(align_rows), "alignment peeling: vectors of stencil rows begin at cache lines"),
-    Pass("block-columns", _on_nest(block_columns), "cache blocking: long stencil rows go by blocks of columns"),
     Pass("stream-stores", _on_nest(stream_results), "non-temporal stores of results that no cache would hold"),
     Pass("prefetch-blocks", _on_nest(prefetch_blocks), "software prefetch of the next block of a transposing copy"),
     Pass(
