@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from polyc.scheduler.rewriting.precompute import store_operands
 from tests.scheduler.support import check, infer, read, run_pass, statements
 
 HEAD = "def f(float(M,K) A, float(K,N) B, float(M,K) C, float(K,N) D, float(M,M) S, float(M,N) Y) -> (O) { "
@@ -60,7 +59,7 @@ def test_operands_made_of_several_reads(name: str) -> None:
 
 def test_one_operand_read_twice_is_stored_once() -> None:
     program, ranges = infer(read(STORED["with itself"]), M=45, K=18, N=47)
-    assert statements(store_operands(program, ranges)[0])[:2] == [
+    assert statements(run_pass("store-operands", program, ranges)[0])[:2] == [
         "S0_operand(i, k): O.operand[i, k] = A[i, k] - C[i, k]",
         "S0(i, j, k): O[i, j] += O.operand[i, k] * O.operand[j, k] init 0.0",
     ]
@@ -69,4 +68,4 @@ def test_one_operand_read_twice_is_stored_once() -> None:
 def test_windows_are_not_stored_for_each_position() -> None:
     text = "def f(float(H) x, float(H) y, float(C,K) w) -> (O) { O(c,h) +=! (x(h+k) + y(h+k)) * w(c,k) where k in 0:K }"
     program, ranges = infer(read(text), H=600, C=32, K=9)
-    assert store_operands(program, ranges)[0] is program
+    assert run_pass("store-operands", program, ranges)[0] is program

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from polyc.scheduler.rewriting.precompute import store_repeated_functions
-from tests.scheduler.support import check, infer, read, statements
+from tests.scheduler.support import check, infer, read, run_pass, statements
 
 STORED = {
     "weights of columns": "def f(float(9,N) C, float(N) F) -> (T) { T(d,v) = C(d,v) * log(2.0 + F(v) * F(v)) }",
@@ -49,12 +48,12 @@ def test_every_form(name: str):
 @pytest.mark.parametrize("name", STAY)
 def test_what_stays(name: str):
     program, ranges = infer(read(STAY[name]), N=40)
-    assert store_repeated_functions(program, ranges) == (program, ranges, [])
+    assert run_pass("store-functions", program, ranges) == (program, ranges, [])
 
 
 def test_a_function_is_a_tensor_of_its_indices():
     program, ranges = infer(read(STORED["weights of columns"]), N=40)
-    new, new_ranges, _ = store_repeated_functions(program, ranges)
+    new, new_ranges, _ = run_pass("store-functions", program, ranges)
     assert statements(new) == [
         "S0_function(v): T.function[v] = log(2.0 + F[v] * F[v])",
         "S0(d, v): T[d, v] = C[d, v] * T.function[v]",
@@ -64,5 +63,5 @@ def test_a_function_is_a_tensor_of_its_indices():
 
 def test_statements_share_a_function():
     program, ranges = infer(read(STORED["of parts of a tensor"]), N=40)
-    new, _, remarks = store_repeated_functions(program, ranges)
+    new, _, remarks = run_pass("store-functions", program, ranges)
     assert len(remarks) == 2 and len(new.statements) == 3

@@ -14,9 +14,9 @@ from polyc.ir.types import F32
 from polyc.poly.ranges import Ranges
 from polyc.scheduler.rewriting import split
 from polyc.scheduler.rewriting.rules import windows
-from polyc.scheduler.rewriting.split import CHUNK_POINTS, MINIMUM_POINTS, split_reductions
+from polyc.scheduler.rewriting.split import CHUNK_POINTS, MINIMUM_POINTS
 from tests.property.pipeline import small_thresholds
-from tests.scheduler.support import check, check_each, infer, read, statements
+from tests.scheduler.support import check, check_each, infer, read, run_pass, statements
 
 BIG = MINIMUM_POINTS
 SUM = "def f(float(N) X) -> (s) { s +=! X(i) }"
@@ -24,7 +24,7 @@ SUM = "def f(float(N) X) -> (s) { s +=! X(i) }"
 
 def split_text(text: str, **sizes: int) -> tuple[Program, Ranges]:
     program, ranges = infer(read(text), **sizes)
-    new, new_ranges, _ = split_reductions(program, ranges)
+    new, new_ranges, _ = run_pass("split", program, ranges)
     return new, new_ranges
 
 
@@ -68,8 +68,8 @@ def test_recurrences_stay():
     (own,) = program.statements
     before = Pad(Read("s", (Call("sub", (Index("i"), int_const(1))),)), Const(1.0, F32))
     scan = replace(own, value=Call("mul", (before, Read("X", (Index("j"),)))))
-    assert len(split_reductions(program, ranges)[0].statements) == 2
-    assert split_reductions(replace(program, statements=(scan,)), ranges)[0].statements == (scan,)
+    assert len(run_pass("split", program, ranges)[0].statements) == 2
+    assert run_pass("split", replace(program, statements=(scan,)), ranges)[0].statements == (scan,)
 
 
 def test_the_initial_value_belongs_to_the_second_stage():

@@ -346,15 +346,17 @@ def _sort(statements: list[Statement]) -> list[Statement]:
 Change = tuple[Sequence[Statement], str | Sequence[str]]
 """What stands in the place of a statement, and a remark, or several, about it; without one, the pass says what it is for."""
 
-StatementRule = Callable[[Statement, ProgramBuilder], Change | None]
-"""None keeps the statement."""
+StatementRule = Callable[..., Change | None]
+"""A function of a statement, the builder and further arguments; None keeps the statement."""
 
 
-def change_statements(name: str, rule: StatementRule, program: Program, ranges: Ranges) -> tuple[Program, Ranges, list[Remark]]:
+def change_statements(
+    name: str, rule: StatementRule, program: Program, ranges: Ranges, *arguments: Any
+) -> tuple[Program, Ranges, list[Remark]]:
     """`program` with what `rule` makes of its statements, one at a time; the remarks are of the pass `name`."""
     builder, remarks, has_changed = ProgramBuilder(program, ranges), list[Remark](), False
     for s in program.statements:
-        statements, said = rule(s, builder) or ([s], ())
+        statements, said = rule(s, builder, *arguments) or ([s], ())
         builder.statements += statements
         has_changed |= statements[0] is not s
         messages = (said,) if isinstance(said, str) else said
@@ -364,18 +366,21 @@ def change_statements(name: str, rule: StatementRule, program: Program, ranges: 
     return *builder.finish(), remarks
 
 
-Rule = Callable[[Statement, Program, Ranges], tuple[Program, Ranges, str] | None]
-"""The rewritten program and what was done, for a reduction whose result others need as the shift of what they sum."""
+GroupRule = Callable[[list[Statement], Program, Ranges], tuple[Program, Ranges, str] | None]
+"""The rewritten program and what was done; None where nothing is."""
 
 
-def rewrite_leaders(program: Program, ranges: Ranges, rule: Rule, name: str) -> tuple[Program, Ranges, list[Remark]]:
-    """Apply `rule` to each statement that is still there; the remarks are of the pass `name`."""
+def change_groups(
+    name: str, rule: GroupRule, groups: Iterable[list[Statement]], program: Program, ranges: Ranges
+) -> tuple[Program, Ranges, list[Remark]]:
+    """`program` with what `rule` makes of groups of its statements, as far as these are still there."""
     remarks: list[Remark] = []
-    for leader in program.statements:
-        found = rule(leader, program, ranges) if leader in program.statements else None
+    for group in groups:
+        found = rule(group, program, ranges) if all(s in program.statements for s in group) else None
         if found is not None:
             program, ranges, message = found
-            remarks.append(Remark("passed", name, message, leader.name, leader.span))
+            first = next((s for s in group if s.reduction is not None), group[0])
+            remarks.append(Remark("passed", name, message, first.name, first.span))
     return program, ranges, remarks
 
 

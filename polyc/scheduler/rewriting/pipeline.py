@@ -30,8 +30,8 @@ from polyc.scheduler.rewriting.narrow_integers import narrow_integers
 from polyc.scheduler.rewriting.overlap.overlap import overlap_tiles
 from polyc.scheduler.rewriting.peepholes import PEEPHOLES, assign_single_value
 from polyc.scheduler.rewriting.positions import block_positions
-from polyc.scheduler.rewriting.precompute import hoist_conversions, store_operands, store_repeated_functions
-from polyc.scheduler.rewriting.private_tables import split_tables
+from polyc.scheduler.rewriting.precompute import hoist_conversions, store_functions, store_operands
+from polyc.scheduler.rewriting.private_tables import split_table
 from polyc.scheduler.rewriting.recurrence_ends import forward_ends
 from polyc.scheduler.rewriting.rules.batched_recurrences import batch_recurrences
 from polyc.scheduler.rewriting.rules.borders import write_borders
@@ -43,14 +43,14 @@ from polyc.scheduler.rewriting.rules.minimal_filtering import filter_minimally, 
 from polyc.scheduler.rewriting.rules.moments import block_moments
 from polyc.scheduler.rewriting.rules.products import factor_sums, order_products, separate_products
 from polyc.scheduler.rewriting.rules.recurrences import block_recurrences
-from polyc.scheduler.rewriting.rules.running_sums import run_sums
+from polyc.scheduler.rewriting.rules.running_sums import run_sum
 from polyc.scheduler.rewriting.rules.shared_rows import share_rows
 from polyc.scheduler.rewriting.rules.shifted_exponentials import block_exponentials
 from polyc.scheduler.rewriting.rules.turned_results import turn_results
 from polyc.scheduler.rewriting.rules.windows import separate_windows
 from polyc.scheduler.rewriting.short_indices import write_out_short_indices
 from polyc.scheduler.rewriting.short_recurrences import write_out_steps
-from polyc.scheduler.rewriting.split import split_reductions
+from polyc.scheduler.rewriting.split import split_reduction
 from polyc.scheduler.rewriting.unit_indices import drop_unit_indices
 from polyc.scheduler.rewriting.whole_pairs import move_pairs
 from polyc.target import Target
@@ -111,9 +111,15 @@ def _rewriting(
     return Pass(name, run, why, lambda ctx: not ctx.as_written and when(ctx))
 
 
-def _rule(name: str, rule: StatementRule, why: str, when: When = always) -> Pass[State, ProgramContext]:
+def _rule(
+    name: str,
+    rule: StatementRule,
+    why: str,
+    when: When = always,
+    arguments: Callable[[ProgramContext], tuple[Any, ...]] = lambda ctx: (),
+) -> Pass[State, ProgramContext]:
     """A rule for one statement at a time as an optional pass."""
-    return _rewriting(name, partial(change_statements, name, rule), why, when)
+    return _rewriting(name, partial(change_statements, name, rule), why, when, arguments)
 
 
 def _peephole(name: str, when: When = always) -> Pass[State, ProgramContext]:
@@ -220,7 +226,7 @@ _PASSES: tuple[Pass[State, ProgramContext], ...] = (
     Pass("drop-exists", _drop_exists, "clauses that only ranges were inferred from are gone", required=True),
     Pass("monoid", _lower_monoids, "reductions by users' monoids are statements", required=True),
     _rewriting("invariant", drop_invariant_dimensions, "temporaries lose dimensions along which they are constant"),
-    _rewriting("running-sums", run_sums, "sums over everything up to an index are prefix sums", _algebra),
+    _rule("running-sums", run_sum, "sums over everything up to an index are prefix sums", _algebra),
     # Parts of a tensor: one statement for those that are alike, several where a band differs.
     _rewriting("merge-parts", merge_parts, "statements that write parts of a tensor alike become one"),
     _rewriting("split-bands", part_bands, "domain splitting: what lies beside a band is a statement of its own"),
@@ -277,9 +283,9 @@ _PASSES: tuple[Pass[State, ProgramContext], ...] = (
         "temporaries of the rules above that are read once",
         lambda ctx: ctx.options.inline,
     ),
-    _rewriting("hoist-conversions", hoist_conversions, "operands are converted before the sum that reads them often"),
-    _rewriting("store-operands", store_operands, "computed operands of contractions are stored before them", _tiles),
-    _rewriting("store-functions", store_repeated_functions, "functions that are computed again and again are stored", _tiles),
+    _rule("hoist-conversions", hoist_conversions, "operands are converted before the sum that reads them often"),
+    _rule("store-operands", store_operands, "computed operands of contractions are stored before them", _tiles),
+    _rule("store-functions", store_functions, "functions that are computed again and again are stored", _tiles),
     _rewriting(
         "transpose-results",
         turn_results,
@@ -288,10 +294,8 @@ _PASSES: tuple[Pass[State, ProgramContext], ...] = (
         lambda ctx: (ctx.target, ctx.constants),
     ),
     _rewriting("batch-recurrences", batch_recurrences, "many small recurrences run side by side in vectors", _tiles, _target),
-    _rewriting(
-        "private-tables", split_tables, "privatisation: histograms have a table for each thread", _parallel_algebra, _target
-    ),
-    _rewriting("split", split_reductions, "rfactor: long reductions have partial results for threads", _parallel_algebra),
+    _rule("private-tables", split_table, "privatisation: histograms have a table for each thread", _parallel_algebra, _target),
+    _rule("split", split_reduction, "rfactor: long reductions have partial results for threads", _parallel_algebra),
     _rewriting(
         "recurrence-ends",
         forward_ends,

@@ -22,18 +22,17 @@ their readers where they can.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from math import prod
 
 from polyc.code_limits import FUNCTION_WORK
-from polyc.diagnostics import Remark
 from polyc.ir.expr import Call, Cast, Expr, Index, Pad, Read, Select, children, index_names, reads, type_of, walk
 from polyc.ir.linear import index_coefficients
 from polyc.ir.program import Program, Statement
 from polyc.poly.ranges import Ranges, estimate_extent
 from polyc.records import dataclass, replace
 from polyc.scheduler.accesses import call_weight, trip_count
-from polyc.scheduler.rewriting.builder import Change, ProgramBuilder, change_statements
+from polyc.scheduler.rewriting.builder import Change, ProgramBuilder
 from polyc.scheduler.rewriting.rules.blocks import is_simple, replace_node
 
 MINIMUM_REUSE = 16
@@ -60,32 +59,25 @@ class _Value:
     """What its temporary is named after, if not the target of the statement."""
 
 
-Find = Callable[[Statement, Program, Ranges], list[_Value]]
-
-
-def _store(rule: str, suffix: str, find: Find, program: Program, ranges: Ranges) -> tuple[Program, Ranges, list[Remark]]:
-    """A statement of its own for each value that is found, unless there is one with the same values."""
-
-    def change(s: Statement, builder: ProgramBuilder) -> Change | None:
-        found, new, made = find(s, program, ranges), s, list[Statement]()
-        for v in found:
-            kind = suffix if v.tensor is None else str(type_of(v.value, program.types))
-            like, points = program.tensor(v.tensor or s.target), builder.points(s).project(v.indices)
-            names = builder.free_name(f"{like.name}.{kind}"), builder.free_name(f"{s.name}_{suffix}")
-            read, computed = builder.materialise(v.value, points, names, like, s, f"{like.base}.{kind}")
-            made += computed
-            new = replace(new, value=replace_node(new.value, v.value, read))
-        return ([*made, new], [v.message for v in found]) if found else None
-
-    return change_statements(rule, change, program, ranges)
+def _store(s: Statement, suffix: str, found: list[_Value], builder: ProgramBuilder) -> Change | None:
+    """A statement of its own for each value, unless there is one with the same values."""
+    new, made, program = s, list[Statement](), builder.program
+    for v in found:
+        kind = suffix if v.tensor is None else str(type_of(v.value, program.types))
+        like, points = program.tensor(v.tensor or s.target), builder.points(s).project(v.indices)
+        names = builder.free_name(f"{like.name}.{kind}"), builder.free_name(f"{s.name}_{suffix}")
+        read, computed = builder.materialise(v.value, points, names, like, s, f"{like.base}.{kind}")
+        made += computed
+        new = replace(new, value=replace_node(new.value, v.value, read))
+    return ([*made, new], [v.message for v in found]) if found else None
 
 
 # -- conversions
 
 
-def hoist_conversions(program: Program, ranges: Ranges) -> tuple[Program, Ranges, list[Remark]]:
-    """Give the broadcast 16-bit operands of each sum a statement that converts them."""
-    return _store("hoist-conversions", "converted", _find_conversions, program, ranges)
+def hoist_conversions(s: Statement, builder: ProgramBuilder) -> Change | None:
+    """Give the broadcast 16-bit operands of a sum a statement that converts them."""
+    return _store(s, "converted", _find_conversions(s, builder.program, builder.ranges), builder)
 
 
 def _find_conversions(s: Statement, program: Program, ranges: Ranges) -> list[_Value]:
@@ -121,9 +113,9 @@ def _certain_children(expr: Expr) -> tuple[Expr, ...]:
 # -- operands of contractions
 
 
-def store_operands(program: Program, ranges: Ranges) -> tuple[Program, Ranges, list[Remark]]:
+def store_operands(s: Statement, builder: ProgramBuilder) -> Change | None:
     """A statement of its own for each operand of a contraction that is made of several reads."""
-    return _store("store-operands", "operand", _find_operands, program, ranges)
+    return _store(s, "operand", _find_operands(s, builder.program, builder.ranges), builder)
 
 
 def _find_operands(s: Statement, program: Program, ranges: Ranges) -> list[_Value]:
@@ -170,9 +162,9 @@ def _order(operand: Expr) -> tuple[str, ...]:
 # -- functions
 
 
-def store_repeated_functions(program: Program, ranges: Ranges) -> tuple[Program, Ranges, list[Remark]]:
+def store_functions(s: Statement, builder: ProgramBuilder) -> Change | None:
     """A statement of its own for each function that a statement computes again and again."""
-    return _store("store-functions", "function", _find_functions, program, ranges)
+    return _store(s, "function", _find_functions(s, builder.program, builder.ranges), builder)
 
 
 def _find_functions(s: Statement, program: Program, ranges: Ranges) -> list[_Value]:

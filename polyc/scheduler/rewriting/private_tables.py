@@ -10,13 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from math import prod
 
-from polyc.diagnostics import Remark
 from polyc.ir.expr import Const, Expr, Index, Read, identity_of, int_const, reads, substitute
 from polyc.ir.program import Program, Statement
 from polyc.ir.text import format_expr
 from polyc.poly.ranges import GuardedSubscript, Interval, Ranges
 from polyc.records import replace
-from polyc.scheduler.rewriting.builder import Change, ProgramBuilder, Split, change_statements
+from polyc.scheduler.rewriting.builder import Change, ProgramBuilder, Split
 from polyc.target import Target
 
 MINIMUM_POINTS = 1 << 18
@@ -34,19 +33,14 @@ APART, LARGE = 128, 1024
 """Bytes between tables, so that no pair of cache lines lies in both, and size from which a shared line hardly matters."""
 
 
-def split_tables(program: Program, ranges: Ranges, target: Target) -> tuple[Program, Ranges, list[Remark]]:
-    """Private tables for the statements that gain by them."""
-
-    def change(s: Statement, builder: ProgramBuilder) -> Change | None:
-        split = _find_split(s, program, ranges, target)
-        if split is None:
-            return None
-        message = (
-            f"{format_expr(split.blocks.extent)} tables for parts of {split.size} values of {split.index}, which are added up"
-        )
-        return _write_tables(s, split, builder), message
-
-    return change_statements("private-tables", change, program, ranges)
+def split_table(s: Statement, builder: ProgramBuilder, target: Target) -> Change | None:
+    """Private tables for a statement that gains by them."""
+    split = _find_split(s, builder.program, builder.ranges, target)
+    if split is None:
+        return None
+    count = format_expr(split.blocks.extent)
+    message = f"{count} tables for parts of {split.size} values of {split.index}, which are added up"
+    return _write_tables(s, split, builder), message
 
 
 def _find_split(s: Statement, program: Program, ranges: Ranges, target: Target) -> Split | None:

@@ -7,12 +7,11 @@ Suriana, Adams, Kamil, "Parallel associative reductions in Halide", CGO 2017).
 
 from __future__ import annotations
 
-from polyc.diagnostics import Remark
 from polyc.ir.expr import Const, Index, Read, index_names, reads
-from polyc.ir.program import Program, Statement
+from polyc.ir.program import Statement
 from polyc.poly.ranges import Ranges
 from polyc.scheduler.accesses import trip_count
-from polyc.scheduler.rewriting.builder import Change, ProgramBuilder, Split, change_statements
+from polyc.scheduler.rewriting.builder import Change, ProgramBuilder, Split
 
 FEW_RESULTS = 16
 """Statements with at least this many result elements are parallel over those."""
@@ -34,16 +33,12 @@ MINIMUM_DEPTH, LONG_DEPTH, STREAM_DEPTH = 4096, 1024, 256
 more.  Where rows only stream past, each part may be shorter."""
 
 
-def split_reductions(program: Program, ranges: Ranges) -> tuple[Program, Ranges, list[Remark]]:
-    """Two-stage reductions for statements with few results and many points."""
-
-    def change(s: Statement, builder: ProgramBuilder) -> Change | None:
-        split = _find_split(s, ranges)
-        if split is None:
-            return None
-        return builder.rfactor(s, split, "part"), f"partial results over chunks of {split.size} of {split.index}"
-
-    return change_statements("split", change, program, ranges)
+def split_reduction(s: Statement, builder: ProgramBuilder) -> Change | None:
+    """Two stages for a statement with few results and many points."""
+    split = _find_split(s, builder.ranges)
+    if split is None:
+        return None
+    return builder.rfactor(s, split, "part"), f"partial results over chunks of {split.size} of {split.index}"
 
 
 def _volume(s: Statement, names: tuple[str, ...], ranges: Ranges) -> int | None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
 from itertools import product
 
 from polyc.code_limits import MINIMUM_ITERATIONS
@@ -17,9 +18,9 @@ from polyc.diagnostics import Remark
 from polyc.ir.expr import Const, Index, reads
 from polyc.ir.linear import index_coefficients
 from polyc.ir.program import Program, Statement
-from polyc.ir.read_sites import ReadSite, collect_reads
+from polyc.ir.read_sites import collect_reads
 from polyc.poly.ranges import Ranges
-from polyc.records import dataclass, replace
+from polyc.records import replace
 from polyc.scheduler.rewriting.overlap.overlap_boxes import Box, Boxes, Root, moves_with_all, tile_boxes, tile_name
 from polyc.scheduler.rewriting.overlap.overlap_costs import Estimate, Model, Trial
 from polyc.scheduler.rewriting.overlap.overlap_rewrite import Cluster, store_apart, tile_cluster
@@ -42,45 +43,38 @@ MAX_PRODUCERS = 32
 """Most statements that a tile computes for its consumers: what is tried for each stays bounded, however long a program."""
 
 
-@dataclass(frozen=True, slots=True)
 class _Graph:
     """Who writes and who reads each version of a tensor, found once for each form of the program."""
 
-    program: Program
-    ranges: Ranges
-    statements: dict[str, Statement]
-    writers: dict[str, list[Statement]]
-    readers: dict[str, set[str]]
-    sites: dict[str, list[ReadSite]]
-    model: Model
+    def __init__(self, program: Program, ranges: Ranges, target: Target) -> None:
+        self.program, self.ranges, self.target = program, ranges, target
+        self.statements = {s.name: s for s in program.statements}
+        self.writers = program.writers()
+        self.sites = {s.name: _collect_reads(s) for s in program.statements}
+        self.readers: dict[str, set[str]] = {}
+        for name, sites in self.sites.items():
+            for site in sites:
+                self.readers.setdefault(site.read.tensor, set()).add(name)
+        self.model = Model(program, ranges, target, self.sites)
+
+    def reads(self, names: Iterable[str]) -> set[str]:
+        """The tensors that statements read."""
+        return {site.read.tensor for n in names for site in self.sites[n]}
 
 
-def _make_graph(program: Program, ranges: Ranges, target: Target, known: dict[str, tuple[Statement, list[ReadSite]]]) -> _Graph:
-    """`known`: reads by name of a statement, from earlier forms of the program; it is added to."""
-    readers: dict[str, set[str]] = {}
-    sites: dict[str, list[ReadSite]] = {}
-    for s in program.statements:
-        found = known.get(s.name)
-        if found is None or found[0] is not s:
-            found = known[s.name] = (s, collect_reads(s))
-        sites[s.name] = found[1]
-        for site in found[1]:
-            readers.setdefault(site.read.tensor, set()).add(s.name)
-    statements = {s.name: s for s in program.statements}
-    return _Graph(program, ranges, statements, program.writers(), readers, sites, Model(program, ranges, target, sites))
+_collect_reads = lru_cache(maxsize=256)(collect_reads)
 
 
 def overlap_tiles(program: Program, ranges: Ranges, target: Target) -> tuple[Program, Ranges, list[Remark]]:
     """Tile consumers of stencils together with their producers, where that is estimated to be faster."""
     remarks: list[Remark] = []
     done: set[str] = set()
-    known: dict[str, tuple[Statement, list[ReadSite]]] = {}
-    graph = _make_graph(program, ranges, target, known)
+    graph = _Graph(program, ranges, target)
     for name in [s.name for s in reversed(program.statements)]:
         s = graph.statements[name]
         if name in done or not _is_eligible(s, graph, as_producer=False):
             continue
-        found = _best_cluster(s, graph, target, done, known)
+        found = _best_cluster(s, graph, done)
         if found is None:
             continue
         cluster, estimate, (program_then, ranges_then) = found
@@ -88,7 +82,7 @@ def overlap_tiles(program: Program, ranges: Ranges, target: Target) -> tuple[Pro
         if result is None:
             remarks.append(Remark("missed", "overlap", "not proved that a tile computes all that it reads", name, s.span))
             continue
-        graph = _make_graph(*result, target, known)
+        graph = _Graph(*result, target)
         done |= {x.name for x in cluster.statements}
         remarks.append(Remark("passed", "overlap", _describe(cluster, estimate, program_then), name, s.span))
     return graph.program, graph.ranges, remarks
@@ -145,8 +139,11 @@ def _companions(root: Statement, graph: _Graph, done: set[str]) -> list[Statemen
     roots = [root]
     while True:
         members = {s.name for s in (*roots, *_producers(roots, graph, done))}
-        needed = {site.read.tensor for n in members for site in graph.sites[n]}
-        near = {n for t in needed if graph.program.tensor(t).role == "temporary" for n in graph.readers[t]} - members - done
+        near = (
+            {n for t in graph.reads(members) if graph.program.tensor(t).role == "temporary" for n in graph.readers[t]}
+            - members
+            - done
+        )
         fitting = [
             s
             for s in graph.program.statements
@@ -172,24 +169,22 @@ def _depends(names: Iterable[str], others: set[str], graph: _Graph) -> bool:
     seen: set[str] = set()
     queue = list(names)
     while queue:
-        for tensor in {site.read.tensor for site in graph.sites[queue.pop()]} - seen:
+        for tensor in graph.reads([queue.pop()]) - seen:
             seen.add(tensor)
-            for writer in graph.writers.get(tensor, ()):
-                if writer.name in others:
-                    return True
-                queue.append(writer.name)
+            writers = {w.name for w in graph.writers.get(tensor, ())}
+            if writers & others:
+                return True
+            queue += writers
     return False
 
 
-def _best_cluster(
-    s: Statement, graph: _Graph, target: Target, done: set[str], known: dict[str, tuple[Statement, list[ReadSite]]]
-) -> tuple[Cluster, Estimate, tuple[Program, Ranges]] | None:
-    if not any(graph.program.tensor(site.read.tensor).role == "temporary" for site in graph.sites[s.name]):
+def _best_cluster(s: Statement, graph: _Graph, done: set[str]) -> tuple[Cluster, Estimate, tuple[Program, Ranges]] | None:
+    if not any(graph.program.tensor(t).role == "temporary" for t in graph.reads([s.name])):
         return None
     root = s
     if s.reduction is not None:
         program, ranges, root = store_apart(graph.program, graph.ranges, s)
-        graph = _make_graph(program, ranges, target, dict(known))
+        graph = _Graph(program, ranges, graph.target)
     best: tuple[float, Cluster, Estimate] | None = None
     companions = _companions(root, graph, done)
     for others in [companions, []] if companions else [[]]:

@@ -18,7 +18,7 @@ from polyc.ir.expr import Expr, Index, Pad, Read, reads, walk
 from polyc.ir.program import Program, Statement, all_reads, map_statement
 from polyc.poly.ranges import Ranges, estimate_extent
 from polyc.records import dataclass
-from polyc.scheduler.rewriting.builder import ProgramBuilder, Split, find_recurrences
+from polyc.scheduler.rewriting.builder import ProgramBuilder, Split, change_groups, find_recurrences
 from polyc.scheduler.rewriting.reindexing import map_reads
 from polyc.target import Target
 
@@ -50,16 +50,15 @@ class _Batch:
 
 def batch_recurrences(program: Program, ranges: Ranges, target: Target) -> tuple[Program, Ranges, list[Remark]]:
     """Every recurrence through sums that runs apart for each value of its first index, where these are many and it is small."""
-    remarks: list[Remark] = []
-    for members in find_recurrences(program):
+
+    def rule(members: list[Statement], program: Program, ranges: Ranges) -> tuple[Program, Ranges, str] | None:
         batch = _find_batch(tuple(members), program, ranges, target)
         if batch is None:
-            continue
-        program, ranges = _rewrite(batch, program, ranges)
-        first = batch.members[0]
-        message = f"{batch.lanes} values of {batch.indices[first.name]} at a time, one in each lane"
-        remarks.append(Remark("passed", "batch-recurrences", message, first.name, first.span))
-    return program, ranges, remarks
+            return None
+        message = f"{batch.lanes} values of {batch.indices[members[0].name]} at a time, one in each lane"
+        return *_rewrite(batch, program, ranges), message
+
+    return change_groups("batch-recurrences", rule, find_recurrences(program), program, ranges)
 
 
 def _find_batch(members: tuple[Statement, ...], program: Program, ranges: Ranges, target: Target) -> _Batch | None:

@@ -33,12 +33,7 @@ from polyc.ir.program import Program, Statement, all_reads
 from polyc.ir.simplify import simplify
 from polyc.poly.domains import is_box, project_domain
 from polyc.poly.ranges import Interval, Ranges
-from polyc.scheduler.rewriting.builder import Change as Change
-from polyc.scheduler.rewriting.builder import ProgramBuilder, Split
-from polyc.scheduler.rewriting.builder import change_statements as change_statements
-
-Edit = ProgramBuilder
-start_edit = ProgramBuilder
+from polyc.scheduler.rewriting.builder import Split
 
 
 def is_simple(s: Statement, ranges: Ranges) -> bool:

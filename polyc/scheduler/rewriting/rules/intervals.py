@@ -42,7 +42,7 @@ from polyc.poly import isl
 from polyc.poly.domains import touched_elements
 from polyc.poly.ranges import GuardedSubscript, Interval, Ranges
 from polyc.records import replace
-from polyc.scheduler.rewriting.builder import Points, ProgramBuilder, find_recurrences
+from polyc.scheduler.rewriting.builder import Points, ProgramBuilder, change_groups, find_recurrences
 from polyc.scheduler.rewriting.rules.interval_tiles import Region, Tiles, find_tiles
 from polyc.scheduler.rewriting.rules.recurrence_blocks import condition_set
 from polyc.scheduler.rewriting.rules.recurrences import join_terms, prune_selections
@@ -50,16 +50,15 @@ from polyc.scheduler.rewriting.rules.recurrences import join_terms, prune_select
 
 def block_intervals(program: Program, ranges: Ranges) -> tuple[Program, Ranges, list[Remark]]:
     """Every recurrence over intervals with a reduction over where they are parted, in tiles of intervals."""
-    remarks: list[Remark] = []
-    for members in find_recurrences(program):
+
+    def rule(members: list[Statement], program: Program, ranges: Ranges) -> tuple[Program, Ranges, str] | None:
         tiles = find_tiles(members, program, ranges) if len(members) > 1 else None
         if tiles is None or not _can_rewrite(members, tiles, program, ranges):
-            continue
-        program, ranges = _Rewriter(members, tiles, ProgramBuilder(program, ranges)).run()
-        sums = next(s for s in members if s.reduction is not None)
+            return None
         message = f"tiles of {tiles.size} by {tiles.size} intervals: what finished tiles add is summed apart"
-        remarks.append(Remark("passed", "block-intervals", message, sums.name, sums.span))
-    return program, ranges, remarks
+        return *_Rewriter(members, tiles, ProgramBuilder(program, ranges)).run(), message
+
+    return change_groups("block-intervals", rule, find_recurrences(program), program, ranges)
 
 
 def _can_rewrite(members: list[Statement], tiles: Tiles, program: Program, ranges: Ranges) -> bool:

@@ -41,7 +41,7 @@ from polyc.ir.types import DType
 from polyc.poly.domains import is_box
 from polyc.poly.ranges import Ranges, estimate_extent
 from polyc.records import dataclass, replace
-from polyc.scheduler.rewriting.builder import ProgramBuilder, Split, rewrite_leaders
+from polyc.scheduler.rewriting.builder import ProgramBuilder, Split, change_groups
 from polyc.scheduler.rewriting.rules.blocks import (
     find_chain,
     is_simple,
@@ -78,15 +78,15 @@ class _Squares:
 def block_moments(program: Program, ranges: Ranges, target: Target) -> tuple[Program, Ranges, list[Remark]]:
     """Sums of squared deviations, in the pass of the mean, where values are too many for a cache."""
 
-    def rule(leader: Statement, program: Program, ranges: Ranges) -> tuple[Program, Ranges, str] | None:
-        found = _rewrite(leader, program, ranges, target)
+    def rule(group: list[Statement], program: Program, ranges: Ranges) -> tuple[Program, Ranges, str] | None:
+        found = _rewrite(group[0], program, ranges, target)
         if found is None:
             return None
         split = found[2]
         message = f"mean and squared deviations in one pass, by blocks of {split.size} of {split.index}"
         return *found[:2], message
 
-    return rewrite_leaders(program, ranges, rule, "single-pass-moments")
+    return change_groups("single-pass-moments", rule, ([s] for s in program.statements), program, ranges)
 
 
 def _rewrite(leader: Statement, program: Program, ranges: Ranges, target: Target) -> tuple[Program, Ranges, Split] | None:

@@ -33,7 +33,7 @@ from polyc.ir.program import Program, Reduction, Statement, Tensor, all_reads
 from polyc.poly import isl
 from polyc.poly.ranges import Interval, Ranges, estimate_extent
 from polyc.records import dataclass, replace
-from polyc.scheduler.rewriting.builder import Points, ProgramBuilder, find_recurrences
+from polyc.scheduler.rewriting.builder import Points, ProgramBuilder, change_groups, find_recurrences
 from polyc.scheduler.rewriting.reindexing import map_reads
 from polyc.scheduler.rewriting.rules.final_values import sum_final_values
 from polyc.scheduler.rewriting.rules.recurrence_blocks import Cut, condition_set, find_cut
@@ -52,17 +52,14 @@ def block_recurrences(program: Program, ranges: Ranges) -> tuple[Program, Ranges
 
 
 def _block_sums(program: Program, ranges: Ranges) -> tuple[Program, Ranges, list[Remark]]:
-    remarks: list[Remark] = []
-    for members in find_recurrences(program):
+    def rule(members: list[Statement], program: Program, ranges: Ranges) -> tuple[Program, Ranges, str] | None:
         cut = find_cut(members, program, ranges)
         done = None if cut is None else _Rewriter(members, cut, ProgramBuilder(program, ranges)).run()
         if cut is None or done is None:
-            continue
-        program, ranges = done
-        sums = next(s for s in members if s.reduction is not None)
-        message = f"blocks of {cut.size} steps: what earlier blocks add is summed apart"
-        remarks.append(Remark("passed", "block-recurrences", message, sums.name, sums.span))
-    return program, ranges, remarks
+            return None
+        return *done, f"blocks of {cut.size} steps: what earlier blocks add is summed apart"
+
+    return change_groups("block-recurrences", rule, find_recurrences(program), program, ranges)
 
 
 @dataclass(frozen=True, slots=True)

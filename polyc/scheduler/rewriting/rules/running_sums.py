@@ -11,15 +11,14 @@ that a result has more than the one before are those of one value of `e`.
 
 from __future__ import annotations
 
-from polyc.diagnostics import Remark
 from polyc.ir.expr import Call, Const, Expr, Index, Read, gt, identity_of, index_names, int_const, lt, substitute
-from polyc.ir.program import Program, Reduction, Statement, Tensor, all_reads
+from polyc.ir.program import Reduction, Statement, Tensor, all_reads
 from polyc.ir.simplify import simplify
 from polyc.ir.types import DType
 from polyc.poly import isl
-from polyc.poly.ranges import Interval, Ranges, estimate_extent
+from polyc.poly.ranges import Interval, estimate_extent
 from polyc.records import dataclass
-from polyc.scheduler.rewriting.builder import Change, Points, ProgramBuilder, change_statements
+from polyc.scheduler.rewriting.builder import Change, Points, ProgramBuilder
 
 _OPERATORS = ("add", "mul", "max", "min")
 
@@ -27,25 +26,20 @@ FEWEST = 16
 """Results of a row from which on steps that wait for each other are less work than sums that do not."""
 
 
-def run_sums(program: Program, ranges: Ranges) -> tuple[Program, Ranges, list[Remark]]:
-    """The program with each result of a running reduction made from the one before."""
-
-    def change(s: Statement, builder: ProgramBuilder) -> Change | None:
-        if len(program.writers()[s.target]) > 1:
-            return None
-        like, done = program.tensor(s.target), list[Statement]()
-        along: list[str] = []
-        current: Statement | None = s
-        while current is not None and (run := _find(current, like.dtype, builder)) is not None:
-            along.append(f"{'before' if run.step > 0 else 'behind'} along {run.index}")
-            current, *made = _write(current, run, like, builder)
-            done = made + done
-        if not along:
-            return None
-        start = [] if current is None else [current]
-        return start + done, f"running {s.target}: each result is made from the one {', and from the one '.join(along)}"
-
-    return change_statements("running-sums", change, program, ranges)
+def run_sum(s: Statement, builder: ProgramBuilder) -> Change | None:
+    """Each result of a running reduction made from the one before."""
+    if len(builder.program.writers()[s.target]) > 1:
+        return None
+    like, done = builder.program.tensor(s.target), list[Statement]()
+    along: list[str] = []
+    current: Statement | None = s
+    while current is not None and (run := _find(current, like.dtype, builder)) is not None:
+        along.append(f"{'before' if run.step > 0 else 'behind'} along {run.index}")
+        current, *made = _write(current, run, like, builder)
+        done = made + done
+    start = [] if current is None else [current]
+    message = f"running {s.target}: each result is made from the one {', and from the one '.join(along)}"
+    return (start + done, message) if along else None
 
 
 @dataclass(frozen=True, slots=True)

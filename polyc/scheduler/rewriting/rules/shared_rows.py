@@ -11,7 +11,7 @@ before its columns begin.  Blocks depend on sizes alone, so results are the same
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping
 from math import prod
 
 from polyc.diagnostics import Remark
@@ -78,13 +78,12 @@ def _find_pass(tensor: str, program: Program, ranges: Ranges) -> _Pass | None:
         (columns if index in s.reduction_indices else rows)[s.name] = index
     if not rows or not columns:
         return None
-    sources = _sources(program)
-    behind = {s.name for s in program.statements if _reaches(columns, s.name, sources)}
+    behind = _needing(columns, program)
     rows = {name: index for name, index in rows.items() if name not in behind}
     interval = next((ranges.statements[n].indices[i] for n, i in rows.items()), None)
     if interval is None or any(ranges.statements[n].indices[i] != interval for n, i in (rows | columns).items()):
         return None
-    columns = {name: i for name, i in columns.items() if _follow_rows(name, i, rows, behind, sources, program, ranges)}
+    columns = {name: i for name, i in columns.items() if _follow_rows(name, i, rows, behind, program, ranges)}
     return _Pass(tensor, rows, columns) if columns else None
 
 
@@ -114,22 +113,10 @@ def _can_cut(s: Statement, index: str, program: Program, ranges: Ranges) -> bool
     return index in s.reduction_indices or s.subscripts[0] == Index(index)
 
 
-def _sources(program: Program) -> dict[str, set[str]]:
-    """The statements that each statement reads."""
-    writers = program.writers()
-    return {s.name: {w.name for r in all_reads(s) for w in writers.get(r.tensor, ())} for s in program.statements}
-
-
-def _reaches(first: Iterable[str], last: str, sources: Mapping[str, set[str]]) -> bool:
-    """Whether `last` needs one of `first`, itself not counted."""
-    pending, seen = list(sources[last]), set(sources[last])
-    while pending:
-        name = pending.pop()
-        if name in first:
-            return True
-        pending += sources[name] - seen
-        seen |= sources[name]
-    return False
+def _needing(first: Collection[str], program: Program) -> set[str]:
+    """The statements that need what one of `first` computes, directly or not."""
+    made = {t for s in program.statements if s.name in first for t in program.made_from(s.target)}
+    return {s.name for s in program.statements if any(r.tensor in made for r in all_reads(s))}
 
 
 def _follow_rows(
@@ -137,14 +124,13 @@ def _follow_rows(
     index: str,
     rows: dict[str, str],
     behind: set[str],
-    sources: Mapping[str, set[str]],
     program: Program,
     ranges: Ranges,
 ) -> bool:
     """Whether a sum over rows needs of the sums along rows those of its own row alone; what lies between joins `rows`."""
     by_name, writers = {s.name: s for s in program.statements}, program.writers()
     interval = ranges.statements[name].indices[index]
-    pending, between = [(name, index)], {name: index}
+    pending, between, needing = [(name, index)], {name: index}, _needing(rows, program)
     while pending:
         reader, own = pending.pop()
         s = by_name[reader]
@@ -152,7 +138,7 @@ def _follow_rows(
             return False
         for read in dict.fromkeys(all_reads(s)):
             for writer in writers.get(read.tensor, ()):
-                if writer.name not in rows and not _reaches(rows, writer.name, sources):
+                if writer.name not in rows and writer.name not in needing:
                     continue
                 inside = read in reads(s.value) and not any(isinstance(n, Pad) and n.read == read for n in walk(s.value))
                 others = (e for e in read.subscripts[1:] for n in walk(e) if isinstance(n, Index) and n.name == own)

@@ -40,7 +40,7 @@ from polyc.machine import Level
 from polyc.poly.ranges import Ranges, estimate_extent
 from polyc.records import dataclass, replace
 from polyc.scheduler.accesses import trip_count
-from polyc.scheduler.rewriting.builder import ProgramBuilder, Split, rewrite_leaders
+from polyc.scheduler.rewriting.builder import ProgramBuilder, Split, change_groups
 from polyc.scheduler.rewriting.rules.blocks import (
     covers,
     find_chain,
@@ -82,14 +82,14 @@ class _Exponential:
 def block_exponentials(program: Program, ranges: Ranges, target: Target) -> tuple[Program, Ranges, list[Remark]]:
     """Sums of exponentials under their maximum, in blocks, where rows are too long for a cache."""
 
-    def rule(leader: Statement, program: Program, ranges: Ranges) -> tuple[Program, Ranges, str] | None:
-        found = _rewrite(leader, program, ranges, target)
+    def rule(group: list[Statement], program: Program, ranges: Ranges) -> tuple[Program, Ranges, str] | None:
+        found = _rewrite(group[0], program, ranges, target)
         if found is None:
             return None
-        message = f"maximum and sums of exponentials in blocks of {found[2]}: {leader.target} scales them at the end"
+        message = f"maximum and sums of exponentials in blocks of {found[2]}: {group[0].target} scales them at the end"
         return *found[:2], message
 
-    return rewrite_leaders(program, ranges, rule, "online-softmax")
+    return change_groups("online-softmax", rule, ([s] for s in program.statements), program, ranges)
 
 
 def _is_maximum(s: Statement, program: Program, ranges: Ranges) -> bool:
