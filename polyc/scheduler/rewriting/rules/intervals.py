@@ -36,13 +36,11 @@ from polyc.ir.expr import (
     with_children,
 )
 from polyc.ir.program import Program, Reduction, Statement, all_reads
-from polyc.ir.read_sites import ReadSite
 from polyc.ir.simplify import simplify, simplify_value
 from polyc.poly import isl
-from polyc.poly.domains import touched_elements
 from polyc.poly.ranges import GuardedSubscript, Interval, Ranges
 from polyc.records import replace
-from polyc.scheduler.rewriting.builder import Points, ProgramBuilder, change_groups, find_recurrences
+from polyc.scheduler.rewriting.builder import Points, ProgramBuilder, change_groups, find_recurrences, points_of
 from polyc.scheduler.rewriting.rules.interval_tiles import Region, Tiles, find_tiles
 from polyc.scheduler.rewriting.rules.recurrence_blocks import condition_set
 from polyc.scheduler.rewriting.rules.recurrences import join_terms, prune_selections
@@ -84,11 +82,10 @@ def _can_rewrite(members: list[Statement], tiles: Tiles, program: Program, range
 
 def _written(s: Statement, ranges: Ranges) -> isl.Set | None:
     """The elements that an assignment writes; None where data decides."""
-    domain = ranges.statements[s.name].domain
-    space = isl.set_space(ranges.parameters, s.target, [f"d{d}" for d in range(len(s.subscripts))])
-    site = ReadSite(Read(s.target, s.subscripts), (), "value", False)
-    touched, anywhere = touched_elements(site, domain, s.indices, space)
-    return None if anywhere else touched
+    try:
+        return points_of(s, ranges.statements[s.name]).access(s.target, s.subscripts).range()
+    except isl.NotAffine:
+        return None
 
 
 class _Rewriter:

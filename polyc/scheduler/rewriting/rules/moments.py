@@ -39,12 +39,13 @@ from polyc.ir.program import Program, Statement, all_reads
 from polyc.ir.simplify import simplify_int
 from polyc.ir.types import DType
 from polyc.poly.domains import is_box
-from polyc.poly.ranges import Ranges, estimate_extent
+from polyc.poly.ranges import Ranges
 from polyc.records import dataclass, replace
 from polyc.scheduler.rewriting.builder import ProgramBuilder, Split, change_groups
 from polyc.scheduler.rewriting.rules.blocks import (
     find_chain,
     is_simple,
+    is_whole_box,
     linear_in,
     literal,
     plain_place,
@@ -90,15 +91,14 @@ def block_moments(program: Program, ranges: Ranges, target: Target) -> tuple[Pro
 
 
 def _rewrite(leader: Statement, program: Program, ranges: Ranges, target: Target) -> tuple[Program, Ranges, Split] | None:
-    own, dtype = ranges.statements[leader.name], program.tensor(leader.target).dtype
-    if leader.reduction is None or leader.reduction.op != "add" or not dtype.is_float or not is_simple(leader, ranges):
+    dtype = program.tensor(leader.target).dtype
+    if leader.reduction is None or leader.reduction.op != "add" or not dtype.is_float:
         return None
-    extents = {i: own.indices[i].extent for i in leader.reduction_indices}
-    known = {i: estimate_extent(e, ranges.typical) for i, e in extents.items()}
-    counts = {i: n for i, n in known.items() if n}
-    if len(counts) != len(extents) or not counts or len(program.writers()[leader.target]) != 1:
+    if leader.reduction.init != identity_of("add", dtype) or not is_whole_box(leader, program, ranges):
         return None
-    if leader.reduction.init != identity_of("add", dtype) or not is_box(own.domain, own.indices, leader.indices):
+    extents = {i: ranges.statements[leader.name].indices[i].extent for i in leader.reduction_indices}
+    counts = {i: n for i, n in ranges.trips(leader.name).items() if n and i in extents}
+    if len(counts) != len(extents) or not counts:
         return None
     split = _choose_split(leader, counts, program, ranges, target)
     if split is None or find_chain(leader, split.index, {}, program, ranges) != {}:
