@@ -44,6 +44,7 @@ from polyc.records import dataclass, replace
 from polyc.scheduler.rewriting.builder import ProgramBuilder, Split, change_groups
 from polyc.scheduler.rewriting.rules.blocks import (
     find_chain,
+    find_scale,
     is_simple,
     is_whole_box,
     linear_in,
@@ -224,37 +225,22 @@ def _write_out(value: Expr, leader: Statement, program: Program, ranges: Ranges)
 def _square(expr: Expr) -> tuple[float, Expr] | None:
     """``scale * d * d`` as (scale, d)."""
     match expr:
-        case Call(op="mul", args=(a, b)):
-            if a == b:
-                return 1.0, a
-            for factor, rest in ((a, b), (b, a)):
-                value, inner = literal(factor), _square(rest)
-                if value is not None and inner is not None:
-                    return value * inner[0], inner[1]
-        case Call(op="truediv", args=(a, b)):
-            value, inner = literal(b), _square(a)
-            if value and inner is not None:
-                return inner[0] / value, inner[1]
+        case Call(op="mul", args=(a, b)) if a == b:
+            return 1.0, a
         case Call(op="pow", args=(a, b)) if literal(b) == 2:
             return 1.0, a
-    return None
+    scaled = find_scale(expr)
+    inner = None if scaled is None else _square(scaled[1])
+    return None if scaled is None or inner is None else (scaled[0] * inner[0], inner[1])
 
 
 def _without_scale(expr: Expr) -> tuple[Expr, float]:
     """A product with literals as the rest and the literal."""
-    match expr:
-        case Call(op="mul", args=(a, b)):
-            for factor, rest in ((a, b), (b, a)):
-                value = literal(factor)
-                if value:
-                    base, scale = _without_scale(rest)
-                    return base, scale * value
-        case Call(op="truediv", args=(a, b)):
-            value = literal(b)
-            if value:
-                base, scale = _without_scale(a)
-                return base, scale / value
-    return expr, 1.0
+    scaled = find_scale(expr)
+    if scaled is None:
+        return expr, 1.0
+    base, scale = _without_scale(scaled[1])
+    return base, scaled[0] * scale
 
 
 def _build(
