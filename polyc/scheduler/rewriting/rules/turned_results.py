@@ -22,7 +22,7 @@ from polyc.poly.ranges import Ranges
 from polyc.records import replace
 from polyc.scheduler.contractions.choice import choose, estimate_cycles
 from polyc.scheduler.contractions.contraction import Contraction, find_contraction
-from polyc.scheduler.rewriting.builder import ProgramBuilder, rewrite_leaders
+from polyc.scheduler.rewriting.builder import ProgramBuilder, change_groups
 from polyc.scheduler.rewriting.reindexing import map_reads
 from polyc.scheduler.rewriting.rules.blocks import is_whole_box
 from polyc.target import Target
@@ -36,12 +36,13 @@ def turn_results(
 ) -> tuple[Program, Ranges, list[Remark]]:
     """Sums whose results lie across the vectors of their products, in an order of their own where that is estimated to pay."""
 
-    def rule(s: Statement, program: Program, ranges: Ranges) -> tuple[Program, Ranges, str] | None:
+    def rule(group: list[Statement], program: Program, ranges: Ranges) -> tuple[Program, Ranges, str] | None:
+        (s,) = group
         reader = _find_reader(s, program, ranges)
         found = None if reader is None else _find_order(s, program, ranges, target, constants)
         return found and (*_turn(s, None if reader is s else reader, found[0], program, ranges), found[1])
 
-    return rewrite_leaders(program, ranges, rule, "transpose-results")
+    return change_groups("transpose-results", rule, ([s] for s in program.statements), program, ranges)
 
 
 def _find_reader(s: Statement, program: Program, ranges: Ranges) -> Statement | None:
