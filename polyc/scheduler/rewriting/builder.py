@@ -90,6 +90,21 @@ class Points:
         """Functions of the indices."""
         return isl.Affine(self.domain.get_space(), {i: n for n, i in enumerate(self.indices)})
 
+    def where(self, condition: Expr, holds: bool = True) -> Points | None:
+        """The points at which a condition holds, or does not; None where that is not affine."""
+        try:
+            there = self.affine.condition(condition)
+        except isl.NotAffine:
+            return None
+        return Points(self.indices, self.domain.intersect(there) if holds else self.domain.subtract(there))
+
+    def satisfy(self, condition: Expr) -> bool:
+        """Whether a condition holds at all points; False where that is not affine."""
+        try:
+            return bool(self.domain.is_subset(self.affine.condition(condition)))
+        except isl.NotAffine:
+            return False
+
     def access(self, tensor: str, subscripts: Sequence[Expr]) -> isl.Map:
         """``{ S[i] -> tensor[subscripts] }``; raises `isl.NotAffine`."""
         affine, names = self.affine, [f"e{d}" for d in range(len(subscripts))]

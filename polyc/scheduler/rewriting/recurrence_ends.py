@@ -51,7 +51,6 @@ from polyc.scheduler.rewriting.builder import Points, ProgramBuilder, points_of
 from polyc.scheduler.rewriting.merge_parts import Place, find_place
 from polyc.scheduler.rewriting.reindexing import simplify_subscripts
 from polyc.scheduler.rewriting.rules.blocks import replace_node
-from polyc.scheduler.rewriting.rules.recurrence_blocks import condition_set
 from polyc.scheduler.rewriting.unit_indices import drop_unit_indices
 from polyc.target import Target
 
@@ -247,7 +246,8 @@ def _find_start(s: Statement, program: Program, ranges: Ranges, shared: Collecti
 def _read_in_place(q: Statement, starts: list[_Start], ranges: Ranges) -> Statement | _Start:
     """A statement that reads what `starts` copy, chosen by the step where it does so in some only; the start for which that
     cannot be."""
-    own, domain = ranges.statements[q.name], _points(q, ranges).domain
+    own, points = ranges.statements[q.name], _points(q, ranges)
+    domain = points.domain
     cases: list[tuple[Set, dict[Read, _Start]]] = []
     counting: set[str] = set()
     last: _Start | None = None
@@ -257,7 +257,7 @@ def _read_in_place(q: Statement, starts: list[_Start], ranges: Ranges) -> Statem
                 continue
             if q.reduction is not None or own.guards or site.place != "value":
                 return start
-            steps = _steps_of(site.read, q, start, domain)
+            steps = _steps_of(site.read, start, points)
             if steps is not None and steps.is_empty():
                 continue
             if steps is None or not _may_stand(site, steps, q, start, ranges):
@@ -299,12 +299,11 @@ def _needs_own_step(q: Statement, start: _Start, made: Collection[str]) -> bool:
     )
 
 
-def _steps_of(read: Read, q: Statement, start: _Start, domain: Set) -> Set | None:
-    """The points of a statement at which what it reads is of the step that `start` makes; None where that is not affine."""
-    affine = isl.Affine(domain.get_space(), {i: n for n, i in enumerate(q.indices)})
+def _steps_of(read: Read, start: _Start, points: Points) -> Set | None:
+    """The points at which what is read is of the step that `start` makes; None where that is not affine."""
     fixed = [eq(sub, at) for (index, at), sub in zip(start.dims, read.subscripts, strict=True) if index is None]
-    holds = condition_set(affine, all_hold(fixed))
-    return None if holds is None else domain.intersect(holds)
+    there = points.where(all_hold(fixed))
+    return None if there is None else there.domain
 
 
 def _may_stand(site: ReadSite, steps: Set, q: Statement, start: _Start, ranges: Ranges) -> bool:
