@@ -1,11 +1,4 @@
-"""What the rules share that sum in blocks: a statement over one block of an index, and its tensor with a dimension for blocks.
-
-They are about a reduction, the *leader*, whose result shifts what others sum: a maximum under exponentials, a mean under
-squares.  Each block is shifted by its own result, and the sums of the blocks are corrected when they are combined.
-
-before  ``O[i, k] = f(X[i, k])``                    over T values of k
-after   ``O.block[c, i, t] = f(X[i, c*B + t])``     over blocks c of B values, ``c*B + t < T``
-"""
+"""What rules ask of statements and expressions: whether they can be split, what they reach, what they are products of."""
 
 from __future__ import annotations
 
