@@ -13,6 +13,7 @@ from islpy import Aff as Aff
 from islpy import AstBuild as AstBuild
 from islpy import AstNode as AstNode
 from islpy import Map as Map
+from islpy import MultiPwAff as MultiPwAff
 from islpy import MultiUnionPwAff as MultiUnionPwAff
 from islpy import PwAff as PwAff
 from islpy import Schedule as Schedule

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field
 
 import islpy
@@ -87,6 +87,13 @@ def assume_sizes(ranges: Ranges, defined: Sequence[tuple[str, Expr]], typical: M
         if value is not None:
             values[name] = value
     return replace(ranges, typical=values)
+
+
+def known_shape(box: Iterable[Interval]) -> list[int] | None:
+    """The extents of a box, if all of them are numbers."""
+    extents = [i.extent for i in box]
+    known = [int(e.value) for e in extents if isinstance(e, Const)]
+    return known if len(known) == len(extents) else None
 
 
 def estimate_extent(extent: Expr, typical: Mapping[str, int]) -> int | None:

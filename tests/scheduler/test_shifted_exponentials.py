@@ -57,6 +57,13 @@ def f(float(N,D) X, float(D) b) -> (Z) {
   M(n) max=! R(n,d)
   Z(n) +=! exp(R(n,d) - M(n))
 }""",
+    "scores that begin with a bias": """
+def f(float(S,D) Q, float(T,D) K, float(S,T) B) -> (L) {
+  P(s,t) = B(s,t)
+  P(s,t) += Q(s,d) * K(t,d)
+  M(s) max=! P(s,t)
+  L(s) +=! exp(P(s,t) - M(s))
+}""",
     "only what came before": """
 def f(float(S,D) Q, float(S,D) K, float(S,E) V) -> (O) {
   P(s,t) +=! Q(s,d) * K(t,d) where t in 0:S

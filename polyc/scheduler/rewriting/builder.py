@@ -16,7 +16,7 @@ from polyc.ir.program import Program, Reduction, Statement, Tensor, all_reads
 from polyc.ir.simplify import simplify_int
 from polyc.ir.types import DType
 from polyc.poly import isl
-from polyc.poly.domains import box_domain, map_domain, project_domain
+from polyc.poly.domains import box_domain, map_domain, parameter_names, project_domain
 from polyc.poly.ranges import GuardedSubscript, Interval, Ranges, StatementRanges
 from polyc.records import dataclass, replace
 
@@ -89,6 +89,30 @@ class Points:
     def affine(self) -> isl.Affine:
         """Functions of the indices."""
         return isl.Affine(self.domain.get_space(), {i: n for n, i in enumerate(self.indices)})
+
+    def where(self, condition: Expr, holds: bool = True) -> Points | None:
+        """The points at which a condition holds, or does not; None where that is not affine."""
+        try:
+            there = self.affine.condition(condition)
+        except isl.NotAffine:
+            return None
+        return Points(self.indices, self.domain.intersect(there) if holds else self.domain.subtract(there))
+
+    def satisfy(self, condition: Expr) -> bool:
+        """Whether a condition holds at all points; False where that is not affine."""
+        try:
+            return bool(self.domain.is_subset(self.affine.condition(condition)))
+        except isl.NotAffine:
+            return False
+
+    def access(self, tensor: str, subscripts: Sequence[Expr]) -> isl.Map:
+        """``{ S[i] -> tensor[subscripts] }``; raises `isl.NotAffine`."""
+        affine, names = self.affine, [f"e{d}" for d in range(len(subscripts))]
+        space = isl.set_space(parameter_names(self.domain), tensor, names)
+        multi = isl.MultiPwAff.zero(affine.space.map_from_domain_and_range(space))
+        for d, subscript in enumerate(subscripts):
+            multi = multi.set_pw_aff(d, affine.pw_aff(subscript))
+        return isl.Map.from_multi_pw_aff(multi).intersect_domain(self.domain)
 
     def project(self, kept: Iterable[str]) -> Points:
         """Over some of the indices, in another order."""

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 
 from polyc.code_limits import CHUNK
 from polyc.diagnostics import Remark, UnsupportedError
-from polyc.ir.expr import Call, Const, Expr, Index, Read, Select, all_hold, ge, int_const, lt, reads, substitute, walk
+from polyc.ir.expr import Const, Expr, Index, Read, Select, all_hold, ge, int_const, lt, reads, substitute, walk
 from polyc.ir.program import (
     Condition,
     Monoid,
@@ -128,17 +128,11 @@ class _Writer:
         if not own.guards:
             return values
         # Subscripts that are checked at run time are checked once, where their values are stored.
-        names = self._new_tensors(s.indices)
-        guards = own.guards
-        if mask is not None:
-            guards = tuple(
-                replace(g, condition=mask if g.condition is None else Call("and", (mask, g.condition))) for g in guards
-            )
-        for name, value in zip(names, values, strict=True):
-            present = set(reads(value))
-            mine = tuple(g for g in guards if g.read in present)
-            self._assign(name, s.indices, value, guards=mine)
-        return tuple(Read(n, tuple(map(Index, s.indices))) for n in names)
+        guards = [
+            replace(g, condition=all_hold(c for c in (mask, g.condition) if c is not None)) if mask is not None else g
+            for g in own.guards
+        ]
+        return self._read(self._store(values, s.indices, guards=guards), s.indices)
 
     # -- one index -----------------------------------------------------------------------------------------------
     def _fold(self, values: tuple[Expr, ...], index: str, kept: tuple[str, ...]) -> tuple[Expr, ...]:
@@ -162,11 +156,8 @@ class _Writer:
             shifted = tuple(Select(inside, v, c) for v, c in zip(shifted, self.monoid.identity, strict=True))
         along = _runs_along(values, index)
         parts = self._tree(shifted, index, (*kept, chunk), CHUNK, along)
-        names = self._new_tensors((*kept, chunk))
-        for name, value in zip(names, parts, strict=True):
-            self._assign(name, (*kept, chunk), value)
-        stored = tuple(Read(name, tuple(map(Index, (*kept, chunk)))) for name in names)
-        return self._tree(stored, chunk, kept, n_chunks, True)
+        order = (*kept, chunk)
+        return self._tree(self._read(self._store(parts, order), order), chunk, kept, n_chunks, True)
 
     def _at(self, values: tuple[Expr, ...], index: str, lower: Expr) -> tuple[Expr, ...]:
         """The values with the index counted from `lower`."""
@@ -189,16 +180,12 @@ class _Writer:
         while n > 2:
             half = 1 << ((n - 1).bit_length() - 1)
             order = (*kept, index) if along else (index, *kept)
-            names = self._new_tensors(order, {index: Interval(int_const(0), int_const(half))})
-            pairs = Interval(int_const(0), int_const(n - half))
-            for name, value in zip(names, self.monoid.combine(values, later(half)), strict=True):
-                self._assign(name, order, value, {index: pairs})
+            whole, pairs = (Interval(int_const(0), int_const(m)) for m in (half, n - half))
+            names = self._store(self.monoid.combine(values, later(half)), order, {index: pairs}, {index: whole})
             if n < 2 * half:
                 alone = Interval(int_const(n - half), int_const(2 * half - n))
-                for name, value in zip(names, values, strict=True):
-                    self._assign(name, order, value, {index: alone})
-            values = tuple(Read(name, tuple(map(Index, order))) for name in names)
-            n = half
+                self._assign(names, values, order, {index: alone})
+            values, n = self._read(names, order), half
         if n == 1:
             return at(int_const(0))
         return self.monoid.combine(at(int_const(0)), at(int_const(1)))
@@ -207,41 +194,50 @@ class _Writer:
         self, values: tuple[Expr, ...], index: str, kept: tuple[str, ...], lower: Expr, extent: Expr
     ) -> tuple[Expr, ...]:
         order = (*kept, index)
-        whole = Interval(int_const(0), simplify_int(extent + 1))
-        names = self._new_tensors(order, {index: whole})
-        for name, constant in zip(names, self.monoid.identity, strict=True):
-            self._assign(name, order, constant, {index: Interval(int_const(0), int_const(1))})
+        first, whole = Interval(int_const(0), int_const(1)), Interval(int_const(0), simplify_int(extent + 1))
+        names = self._store(self.monoid.identity, order, {index: first}, {index: whole})
         before = simplify_int(Index(index) - 1)
         old = [Read(name, (*map(Index, kept), before)) for name in names]
         point = simplify_int(before + lower)
         new = [substitute(v, {index: point}) for v in values]
-        for name, value in zip(names, self.monoid.combine(old, new), strict=True):
-            self._assign(name, order, value, {index: Interval(int_const(1), extent)})
+        self._assign(names, self.monoid.combine(old, new), order, {index: Interval(int_const(1), extent)})
         return tuple(Read(name, (*map(Index, kept), extent)) for name in names)
 
     # -- making --------------------------------------------------------------------------------------------------
-    def _new_tensors(self, order: Sequence[str], bounds: dict[str, Interval] | None = None) -> list[str]:
-        """A tensor for each component, over the indices in `order`."""
+    def _store(
+        self,
+        values: Sequence[Expr],
+        order: Sequence[str],
+        bounds: Mapping[str, Interval] | None = None,
+        whole: Mapping[str, Interval] | None = None,
+        guards: Sequence[GuardedSubscript] = (),
+    ) -> list[str]:
+        """The components in a tensor each over the indices in `order`, of `whole` extents, where these are within `bounds`."""
         self.n_stages += 1
-        like, shape = self.builder.program.tensor(self.s.target), [(bounds or {}).get(i) or self.bounds[i] for i in order]
-        names = [f"{self.s.target}.{self.s.name}.{self.n_stages}.{k}" for k in range(len(self.monoid.identity))]
+        like, shape = self.builder.program.tensor(self.s.target), (self.bounds | dict(whole or {}))
+        names = [f"{self.s.target}.{self.s.name}.{self.n_stages}.{k}" for k in range(len(values))]
         for name, constant in zip(names, self.monoid.identity, strict=True):
-            self.builder.temporary(name, shape, like, dtype=constant.dtype)
+            self.builder.temporary(name, [shape[i] for i in order], like, dtype=constant.dtype)
+        self._assign(names, values, order, bounds or {}, guards)
         return names
 
     def _assign(
         self,
-        target: str,
+        names: Sequence[str],
+        values: Sequence[Expr],
         order: Sequence[str],
-        value: Expr,
-        bounds: Mapping[str, Interval] | None = None,
-        guards: tuple[GuardedSubscript, ...] = (),
+        bounds: Mapping[str, Interval],
+        guards: Sequence[GuardedSubscript] = (),
     ) -> None:
-        """The value as an element of `target` for each point of the indices in `order`, some within `bounds` of their own."""
-        points = self.builder.box({i: (bounds or {}).get(i) or self.bounds[i] for i in order})
-        name = f"{self.s.name}_{len(self.statements)}"
-        element = tuple(map(Index, order))
-        self.statements.append(self.builder.assign(name, target, element, value, points, self.s, guards=guards))
+        """The components in these tensors, for each point of the indices in `order`, some within `bounds` of their own."""
+        points = self.builder.box({i: bounds.get(i) or self.bounds[i] for i in order})
+        for target, value in zip(names, values, strict=True):
+            mine = tuple(g for g in guards if g.read in reads(value))
+            name, element = f"{self.s.name}_{len(self.statements)}", tuple(map(Index, order))
+            self.statements.append(self.builder.assign(name, target, element, value, points, self.s, guards=mine))
+
+    def _read(self, names: Sequence[str], order: Sequence[str]) -> tuple[Expr, ...]:
+        return tuple(Read(name, tuple(map(Index, order))) for name in names)
 
 
 def _conditions(clause: object) -> list[Expr]:

@@ -29,7 +29,7 @@ from polyc.code_limits import FUNCTION_WORK, MINIMUM_REUSE, SMALL_WORK
 from polyc.ir.expr import Call, Cast, Expr, Index, Pad, Read, Select, children, index_names, reads, type_of, walk
 from polyc.ir.linear import index_coefficients
 from polyc.ir.program import Program, Statement
-from polyc.poly.ranges import Ranges, estimate_extent
+from polyc.poly.ranges import Ranges
 from polyc.records import dataclass, replace
 from polyc.scheduler.accesses import call_weight, trip_count
 from polyc.scheduler.rewriting.builder import Change, ProgramBuilder
@@ -121,8 +121,7 @@ def _find_operands(s: Statement, program: Program, ranges: Ranges) -> list[_Valu
             factors = (a, b)
         case _:
             return []
-    own = ranges.statements[s.name].indices
-    extents = {i: estimate_extent(own[i].extent, ranges.typical) for i in s.indices}
+    extents = ranges.trips(s.name)
     names = [index_names(f) for f in factors]
     left, summed = set(s.left_indices), set(s.reduction_indices)
     if not all(n & summed for n in names) or not left & (names[0] - names[1]) or not left & (names[1] - names[0]):

@@ -11,10 +11,10 @@ from collections.abc import Iterable
 from math import prod
 
 from polyc.code_limits import ENOUGH_TASKS, MAX_ITEMS
-from polyc.ir.expr import Const, Expr, Index, Read, identity_of, int_const, reads, substitute
+from polyc.ir.expr import Expr, Index, Read, identity_of, int_const, reads, substitute
 from polyc.ir.program import Program, Statement
 from polyc.ir.text import format_expr
-from polyc.poly.ranges import GuardedSubscript, Interval, Ranges
+from polyc.poly.ranges import GuardedSubscript, Interval, Ranges, known_shape
 from polyc.records import replace
 from polyc.scheduler.rewriting.builder import Change, ProgramBuilder, Split
 from polyc.target import Target
@@ -46,22 +46,20 @@ def _find_split(s: Statement, program: Program, ranges: Ranges, target: Target) 
     if any(r.tensor == s.target for e in (*s.subscripts, s.value) for r in reads(e)):
         return None
     table = ranges.tensors[s.target]
-    extents = {i: own.indices[i].extent for i in s.indices}
-    is_known = all(isinstance(e, Const) for e in (*extents.values(), *(t.extent for t in table)))
-    if not is_known or any(t.lower != int_const(0) for t in table):
+    shape, extents = known_shape(table), known_shape(own.indices[i] for i in s.indices)
+    if shape is None or extents is None or any(t.lower != int_const(0) for t in table):
         return None
-    trips = {i: int(e.value) for i, e in extents.items() if isinstance(e, Const)}
+    trips = dict(zip(s.indices, extents, strict=True))
     plain = {e.name for e in s.subscripts if isinstance(e, Index)}
     free = [i for i in s.indices if i not in plain]
     last = s.subscripts[-1]
     rows = prod(trips[i] for i in plain if Index(i) != last)  # vectors run along the last one
-    if not free or prod(trips.values()) < target.threads.work_per_part or rows >= ENOUGH_TASKS:
+    if not free or prod(extents) < target.threads.work_per_part or rows >= ENOUGH_TASKS:
         return None
     longest = max(free, key=lambda i: trips[i])
     parts = min(target.cores, MAX_ITEMS)
     size = -(-trips[longest] // parts)
-    elements = prod(int(t.extent.value) for t in table if isinstance(t.extent, Const))
-    if size * (parts - 1) >= trips[longest] or prod(trips.values()) < SHARE * parts * elements:
+    if size * (parts - 1) >= trips[longest] or prod(extents) < SHARE * parts * prod(shape):
         return None
     return Split(longest, size, own.indices[longest])
 
@@ -70,7 +68,7 @@ def _write_tables(s: Statement, split: Split, builder: ProgramBuilder) -> tuple[
     """A table for each part, and their combination."""
     assert s.reduction is not None
     like, box, place = builder.tensor(s.target), builder.intervals[s.target], {split.index: split.point}
-    size = like.dtype.itemsize * max(1, prod(int(i.extent.value) for i in box if isinstance(i.extent, Const)))
+    size = like.dtype.itemsize * max(1, prod(known_shape(box) or ()))
     # Tables for which there is room in each part: the first is used, the others keep small ones apart.
     spread = 1 if size >= LARGE else -(-(size + APART) // size)
     gap = Interval(int_const(0), int_const(spread))

@@ -8,7 +8,7 @@ substituted where integer sets show which statement has written it (index-set sp
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from math import inf, prod
 
 from polyc.code_limits import LONG_ROW, MAX_NODES
@@ -38,22 +38,20 @@ from polyc.poly.domains import (
     has_divs,
     longest_run,
     parameter_names,
-    read_relation,
     reads_within,
     stays_inside,
     subtract_domain,
     touched_elements,
 )
-from polyc.poly.isl import Map, Set, Space, dim_type
+from polyc.poly.isl import Set, dim_type
 from polyc.poly.ranges import Interval, Ranges
 from polyc.records import dataclass, replace
 from polyc.scheduler.accesses import trip_count
 from polyc.scheduler.loops.time_tiling import MINIMUM_STEPS
-from polyc.scheduler.rewriting.builder import Points, ProgramBuilder
+from polyc.scheduler.rewriting.builder import Points, ProgramBuilder, points_of
 from polyc.scheduler.rewriting.merge_parts import Place, find_place
 from polyc.scheduler.rewriting.reindexing import simplify_subscripts
 from polyc.scheduler.rewriting.rules.blocks import replace_node
-from polyc.scheduler.rewriting.rules.recurrence_blocks import condition_set
 from polyc.scheduler.rewriting.unit_indices import drop_unit_indices
 from polyc.target import Target
 
@@ -120,32 +118,30 @@ def _move_step(
     at = find_place(replace(reader, subscripts=read.subscripts), ranges)
     if at is None or not at.fixed or not reader.indices or any(i is None for i, _ in place.dims):
         return None
-    own, domain = ranges.statements, ranges.statements[reader.name].domain.intersect_params(ranges.context)
     if _count_elements(reader, ranges) < LEAST_ELEMENTS:
         return None
-    space = _element_space(step.target, len(read.subscripts), domain)
-    always = ReadSite(read, (), "value", False)
-    elements, _ = touched_elements(always, domain, reader.indices, space)
+    points = _points(reader, ranges)
+    read_there = points.access(step.target, read.subscripts)
+    elements = read_there.range()
     for q in program.statements:
         for site in collect_reads(q):
             if site.read.tensor != step.target or (q is reader and site.read == read):
                 continue
             if not _is_apart(site, q, ranges, elements):
                 return None
-    written = _written(step, own[step.name].domain, space)
-    inside = read_relation(always, domain, reader.indices, space)[0].intersect_range(written.range()).domain()
+    written = points_of(step, ranges.statements[step.name]).access(step.target, step.subscripts)
+    inside = read_there.intersect_range(written.range()).domain()
     if inside.is_empty():
         return None
-    values = {i: simplify(sub - offset) for (i, offset), sub in zip(place.dims, read.subscripts, strict=True) if i}
-    value = simplify_subscripts(substitute(step.value, values))
-    condition = condition_inside(inside, domain, reader.indices)
+    value = _value_at(step, place.dims, read)
+    condition = condition_inside(inside, points.domain, reader.indices)
     if not isinstance(condition, Const):  # there are points, so that a constant is true
         value = Select(condition, value, read)
     new = replace(reader, value=replace_node(reader.value, read, value), where=())
     if sum(1 for _ in walk(new.value)) > MAX_NODES:
         return None
     gone = written.intersect_range(elements).domain()
-    before = own[step.name].domain.intersect_params(ranges.context)
+    before = _points(step, ranges).domain
     live = subtract_domain(before, gone)
     is_long = _count_elements(reader, ranges) * _bytes_per_point(step, program) > target.l2 // 8 * 7
     if is_long and _count_steps(before, step, at.fixed, place) >= MINIMUM_STEPS:
@@ -239,15 +235,14 @@ def _find_start(s: Statement, program: Program, ranges: Ranges, shared: Collecti
     place = find_place(s, ranges) if is_plain else None
     if place is None or not place.fixed or len(place.fixed) == len(place.dims):
         return None
-    domain = ranges.statements[s.name].domain.intersect_params(ranges.context)
-    return _Start(s, place.dims, _written(s, domain, _element_space(s.target, len(s.subscripts), domain)).range())
+    return _Start(s, place.dims, _points(s, ranges).access(s.target, s.subscripts).range())
 
 
 def _read_in_place(q: Statement, starts: list[_Start], ranges: Ranges) -> Statement | _Start:
     """A statement that reads what `starts` copy, chosen by the step where it does so in some only; the start for which that
     cannot be."""
-    own = ranges.statements[q.name]
-    domain = own.domain.intersect_params(ranges.context)
+    own, points = ranges.statements[q.name], _points(q, ranges)
+    domain = points.domain
     cases: list[tuple[Set, dict[Read, _Start]]] = []
     counting: set[str] = set()
     last: _Start | None = None
@@ -257,7 +252,7 @@ def _read_in_place(q: Statement, starts: list[_Start], ranges: Ranges) -> Statem
                 continue
             if q.reduction is not None or own.guards or site.place != "value":
                 return start
-            steps = _steps_of(site.read, q, start, domain)
+            steps = _steps_of(site.read, start, points)
             if steps is not None and steps.is_empty():
                 continue
             if steps is None or not _may_stand(site, steps, q, start, ranges):
@@ -299,12 +294,11 @@ def _needs_own_step(q: Statement, start: _Start, made: Collection[str]) -> bool:
     )
 
 
-def _steps_of(read: Read, q: Statement, start: _Start, domain: Set) -> Set | None:
-    """The points of a statement at which what it reads is of the step that `start` makes; None where that is not affine."""
-    affine = isl.Affine(domain.get_space(), {i: n for n, i in enumerate(q.indices)})
+def _steps_of(read: Read, start: _Start, points: Points) -> Set | None:
+    """The points at which what is read is of the step that `start` makes; None where that is not affine."""
     fixed = [eq(sub, at) for (index, at), sub in zip(start.dims, read.subscripts, strict=True) if index is None]
-    holds = condition_set(affine, all_hold(fixed))
-    return None if holds is None else domain.intersect(holds)
+    there = points.where(all_hold(fixed))
+    return None if there is None else there.domain
 
 
 def _may_stand(site: ReadSite, steps: Set, q: Statement, start: _Start, ranges: Ranges) -> bool:
@@ -336,11 +330,7 @@ def _substitute_reads(value: Expr, found: Mapping[Read, _Start]) -> Expr:
     def rule(node: Expr) -> Expr | None:
         if not isinstance(node, Read) or node not in found:
             return None
-        start = found[node]
-        values = {
-            i: simplify(sub - offset) for (i, offset), sub in zip(start.dims, node.subscripts, strict=True) if i is not None
-        }
-        return simplify_subscripts(substitute(start.statement.value, values))
+        return _value_at(found[node].statement, found[node].dims, node)
 
     return rewrite(value, rule)
 
@@ -363,18 +353,20 @@ def _needed_extents(tensor: str, builder: ProgramBuilder) -> tuple[Interval, ...
 # -- sets
 
 
-def _element_space(tensor: str, rank: int, domain: Set) -> Space:
-    return isl.set_space(parameter_names(domain), tensor, [f"e{d}" for d in range(rank)])
+def _points(s: Statement, ranges: Ranges) -> Points:
+    points = points_of(s, ranges.statements[s.name])
+    return Points(points.indices, points.domain.intersect_params(ranges.context))
 
 
-def _written(s: Statement, domain: Set, space: Space) -> Map:
-    """``{ S[i] -> A[e] }``: what a statement writes at the points of `domain`."""
-    return read_relation(ReadSite(Read(s.target, s.subscripts), (), "value", False), domain, s.indices, space)[0]
+def _value_at(s: Statement, dims: Sequence[tuple[str | None, Expr]], read: Read) -> Expr:
+    """What a statement that writes to `dims` computes for the element that is read."""
+    values = {i: simplify(sub - offset) for (i, offset), sub in zip(dims, read.subscripts, strict=True) if i is not None}
+    return simplify_subscripts(substitute(s.value, values))
 
 
 def _is_apart(site: ReadSite, q: Statement, ranges: Ranges, elements: Set) -> bool:
     """Whether a read touches none of `elements`."""
-    domain = ranges.statements[q.name].domain.intersect_params(ranges.context)
+    domain = _points(q, ranges).domain
     touched, _ = touched_elements(site, domain, q.indices, elements.get_space())
     if site.is_padded and site.mode != "value":
         for d, (subscript, box) in enumerate(zip(site.read.subscripts, ranges.tensors[site.read.tensor], strict=True)):

@@ -21,7 +21,6 @@ from polyc.poly.ranges import Interval, Ranges
 from polyc.records import dataclass, replace
 from polyc.scheduler.rewriting.builder import Points, ProgramBuilder, points_of
 from polyc.scheduler.rewriting.overlap.overlap_boxes import Box, Boxes, Root, form_expr, tile_name
-from polyc.scheduler.rewriting.rules.recurrence_blocks import condition_set
 
 QUOTA = 2_000_000
 """isl operations for the proof that a tile computes all that it reads."""
@@ -148,8 +147,7 @@ class _Maker:
                     moved = place_inside(place, whole.extent, node.mode)
                     inside.append(simplify(moved + whole.lower))
                 for test in (ge(place, 0), lt(place, whole.extent)):
-                    holds = condition_set(points.affine, test)
-                    if holds is None or not points.domain.is_subset(holds):
+                    if not points.satisfy(test):
                         condition = test if condition is None else Call("and", (condition, test))
             if condition is None:
                 return node.read

@@ -113,7 +113,7 @@ def _rewrite(batch: _Batch, program: Program, ranges: Ranges) -> tuple[Program, 
     outside = {r.tensor for s in program.statements if s.name not in names for r in all_reads(s)}
     copied = _find_copied(batch, program, ranges)
     in_lanes, first = batch.targets | copied, batch.members[0]
-    for t in copied:
+    for t in sorted(copied):
         builder.statements += _copy(t, batch.split(first, ranges), first, builder)
     for s in program.statements:
         if s.name not in names:

@@ -1,11 +1,4 @@
-"""What the rules share that sum in blocks: a statement over one block of an index, and its tensor with a dimension for blocks.
-
-They are about a reduction, the *leader*, whose result shifts what others sum: a maximum under exponentials, a mean under
-squares.  Each block is shifted by its own result, and the sums of the blocks are corrected when they are combined.
-
-before  ``O[i, k] = f(X[i, k])``                    over T values of k
-after   ``O.block[c, i, t] = f(X[i, c*B + t])``     over blocks c of B values, ``c*B + t < T``
-"""
+"""What rules ask of statements and expressions: whether they can be split, what they reach, what they are products of."""
 
 from __future__ import annotations
 
@@ -188,21 +181,22 @@ def linear_in(expr: Expr, one: Expr, other: Expr, with_rest: bool = True) -> tup
             left, right = linear_in(a, one, other, with_rest), linear_in(b, one, other, with_rest)
             sign = 1.0 if op == "add" else -1.0
             return left and right and (left[0] + sign * right[0], left[1] + sign * right[1])
-        case Call(op="neg", args=(a,)):
-            inner = linear_in(a, one, other, with_rest)
-            return inner and (-inner[0], -inner[1])
-        case Call(op="mul", args=(a, b)):
-            for factor, rest in ((a, b), (b, a)):
-                value = literal(factor)
-                if value is not None:
-                    inner = linear_in(rest, one, other, with_rest)
-                    return inner and (value * inner[0], value * inner[1])
-        case Call(op="truediv", args=(a, b)):
-            value = literal(b)
-            if value:
-                inner = linear_in(a, one, other, with_rest)
-                return inner and (inner[0] / value, inner[1] / value)
+    if (scaled := find_scale(expr)) is not None:
+        inner = linear_in(scaled[1], one, other, with_rest)
+        return inner and (scaled[0] * inner[0], scaled[0] * inner[1])
     return None if not with_rest or any(node in (one, other) for node in walk(expr)) else (0.0, 0.0)
+
+
+def find_scale(expr: Expr) -> tuple[float, Expr] | None:
+    """A literal that is a factor or a divisor, or a sign, and what it is applied to."""
+    match expr:
+        case Call(op="neg", args=(a,)):
+            return -1.0, a
+        case Call(op="mul", args=(a, b)):
+            return next(((value, rest) for f, rest in ((a, b), (b, a)) if (value := literal(f)) is not None), None)
+        case Call(op="truediv", args=(a, b)) if divisor := literal(b):
+            return 1 / divisor, a
+    return None
 
 
 def literal(expr: Expr) -> float | None:

@@ -35,7 +35,7 @@ from polyc.ir.facts import range_of
 from polyc.ir.linear import index_coefficients
 from polyc.ir.program import Program, Statement
 from polyc.ir.simplify import constant_of, simplify
-from polyc.poly.ranges import Interval, Ranges, StatementRanges
+from polyc.poly.ranges import Interval, Ranges, StatementRanges, known_shape
 from polyc.records import dataclass, replace
 from polyc.scheduler.rewriting.builder import ProgramBuilder
 
@@ -170,10 +170,8 @@ def _windows(s: Statement, read: Read, own: StatementRanges) -> int:
 
 
 def _pays(g: _Group, ranges: Ranges) -> bool:
-    extents = [i.extent for i in ranges.tensors[g.tensor]]
-    if not all(isinstance(e, Const) and e.value > 0 for e in extents):
-        return False
-    return prod(b - a + 1 for a, b in g.bounds) <= LARGEST * prod(int(e.value) for e in extents if isinstance(e, Const))
+    shape = known_shape(ranges.tensors[g.tensor])
+    return shape is not None and prod(b - a + 1 for a, b in g.bounds) <= LARGEST * prod(shape)
 
 
 def _write_copy(g: _Group, builder: ProgramBuilder) -> Statement:

@@ -20,7 +20,7 @@ from polyc.ir.linear import index_coefficients
 from polyc.ir.program import Program, Statement, all_reads, map_statement, statement_expressions
 from polyc.ir.scans import find_scan
 from polyc.ir.simplify import simplify
-from polyc.poly.ranges import Interval, Ranges
+from polyc.poly.ranges import Interval, Ranges, known_shape
 from polyc.records import dataclass, replace
 from polyc.scheduler.rewriting.builder import Points, ProgramBuilder, find_recurrences
 from polyc.scheduler.rewriting.reindexing import change_expressions, map_reads
@@ -123,10 +123,10 @@ def _keep_results_apart(targets: set[str], program: Program, ranges: Ranges, tar
 
 def _is_near(result: str, program: Program, ranges: Ranges, target: Target) -> bool:
     """Whether the diagonals of a result are still in a cache when they are copied."""
-    trips = [int(i.extent.value) for i in ranges.tensors[result] if isinstance(i.extent, Const)]
-    if len(trips) != len(ranges.tensors[result]):
+    shape = known_shape(ranges.tensors[result])
+    if shape is None:
         return False
-    *outer, x, y = trips
+    *outer, x, y = shape
     size = prod(outer) * (x + y) * min(x, y) * program.tensor(result).dtype.itemsize
     return size <= MOST_COPIED * target.l2
 
@@ -151,12 +151,11 @@ def _find_tables(members: Sequence[Statement], program: Program, ranges: Ranges)
         return {}  # rows or columns are parallel as they are
     if all(_is_scan(s, program) for s in carrying):
         return {}  # rows run in vectors, a block at a time
-    boxes = [ranges.tensors[t][-2:] for t in targets]
-    trips = [[int(i.extent.value) for i in box if isinstance(i.extent, Const)] for box in boxes]
-    if any(len(t) != 2 or min(t) < LONG_ROW for t in trips):
+    shapes = [shape[-2:] for t in targets if (shape := known_shape(ranges.tensors[t])) is not None]
+    if len(shapes) != len(targets) or any(min(shape) < LONG_ROW for shape in shapes):
         return {}
     others = [s for s in program.statements if s not in members]
-    shorter = sum(x for x, _ in trips) <= sum(y for _, y in trips)
+    shorter = sum(x for x, _ in shapes) <= sum(y for _, y in shapes)
     for keeps_first in (shorter, not shorter):
         tables = {t: _Table(t, keeps_first, *ranges.tensors[t][-2:]) for t in sorted(targets)}
         if all(_touches_edges(s, tables) or _is_copy(s, tables) or _follows(s, tables, program, ranges) for s in others):
@@ -234,10 +233,9 @@ def _is_padded(s: Statement, tables: Collection[str]) -> bool:
 
 
 def _is_small(table: _Table, program: Program, ranges: Ranges) -> bool:
-    before = [i.extent for i in ranges.tensors[table.tensor]]
-    after = [*before[:-2], table.diagonals.extent, table.kept.extent]
-    old, new = ([int(e.value) for e in extents if isinstance(e, Const)] for extents in (before, after))
-    if len(old) != len(before) or len(new) != len(after):
+    box = ranges.tensors[table.tensor]
+    old, new = known_shape(box), known_shape((*box[:-2], table.diagonals, table.kept))
+    if old is None or new is None:
         return False
     return prod(new) <= GROWTH * prod(old) and prod(new) * program.tensor(table.tensor).dtype.itemsize <= LARGEST
 

@@ -103,21 +103,18 @@ def _find(tensor: str, program: Program, ranges: Ranges) -> _Steps | None:
         return None
     if any(isinstance(n, Pad) and n.read.tensor == tensor for s in program.statements for n in walk(s.value)):
         return None
-    points = points_of(update, own)
-    domain, affine, value = points.domain, points.affine, update.value
+    points, value = points_of(update, own), update.value
     former = Read(tensor, tuple(Index(step) if e == d else sub for e, sub in enumerate(update.subscripts)))
     while isinstance(value, Select) and former in (value.then, value.other):
-        try:
-            holds = affine.condition(value.condition)
-        except isl.NotAffine:
-            return None
         adds = value.other == former
-        domain = domain.intersect(holds) if adds else domain.subtract(holds)
-        value = value.then if adds else value.other
+        there = points.where(value.condition, adds)
+        if there is None:
+            return None
+        points, value = there, value.then if adds else value.other
     terms = _without(value, former)
     if terms is None or any(node == former for node in walk(terms)):
         return None
-    found = _Steps(update, d, step, terms, domain, starts)
+    found = _Steps(update, d, step, terms, points.domain, starts)
     return found if _reads_final_values(found, program, ranges) else None
 
 

@@ -16,13 +16,14 @@ from itertools import product
 from math import prod
 
 from polyc.code_limits import FULL_ROW, MAX_COPIES
-from polyc.ir.expr import Call, Const, Expr, Index, Pad, Read, identity_of, int_const, reads, substitute, walk
+from polyc.ir.expr import Call, Const, Expr, Index, Pad, Read, identity_of, index_names, int_const, reads, substitute, walk
 from polyc.ir.linear import index_coefficients
 from polyc.ir.program import Program, Statement
 from polyc.ir.simplify import linear_form, simplify
 from polyc.poly.domains import is_box
 from polyc.poly.ranges import Interval, Ranges
 from polyc.records import dataclass, replace
+from polyc.scheduler.accesses import trip_count
 from polyc.scheduler.rewriting.builder import Change, ProgramBuilder
 from polyc.scheduler.rewriting.reindexing import map_reads
 from polyc.scheduler.rewriting.rules.blocks import has_own_elements, writes_whole
@@ -40,6 +41,7 @@ class _Window:
     outer: str
     inner: str
     stride: int
+    """Also the number of phases: results between the windows of two positions, which read different elements of them."""
     step: int
     offset: int
     positions: int
@@ -48,66 +50,47 @@ class _Window:
     """The phase, where each is computed on its own, because they read different numbers of elements."""
 
     @property
-    def phases(self) -> int:
-        """Results between the windows of two positions, which read different elements of the window."""
-        return self.stride
-
-    @property
     def taps(self) -> int:
         """Elements of the window that a result reads."""
-        return self.width // self.phases if self.chosen is None else len(range(self.chosen, self.width, self.phases))
-
-    @property
-    def is_even(self) -> bool:
-        return self.width % self.phases == 0
-
-    @property
-    def left(self) -> tuple[str, ...]:
-        return (self.place, self.phase) if self.phases > 1 and self.chosen is None else (self.place,)
+        return self.width // self.stride if self.chosen is None else len(range(self.chosen, self.width, self.stride))
 
     @property
     def choices(self) -> list[_Window]:
         """This window with each of its phases chosen, if they differ."""
-        return [self] if self.is_even else [replace(self, chosen=n) for n in range(self.phases)]
+        return [self] if self.width % self.stride == 0 else [replace(self, chosen=n) for n in range(self.stride)]
 
     @property
     def place(self) -> str:
         return f"{self.outer}.place"
 
     @property
-    def phase(self) -> str:
-        return f"{self.inner}.phase"
+    def phase(self) -> Index | Const:
+        return Index(f"{self.inner}.phase") if self.chosen is None else int_const(self.chosen)
 
     @property
-    def lower(self) -> int:
-        """The first place: a result, or where results have phases the number of one of phase 0."""
-        return 0 if self.phases > 1 else self.offset + min(0, self.step * (self.width - 1))
-
-    @property
-    def places(self) -> int:
-        return self.positions + abs(self.step) * (self.taps - 1)
+    def intervals(self) -> dict[str, Interval]:
+        """Of places, which are results, or those of phase 0 where they have phases; then of the phases, if there are any."""
+        first = 0 if self.stride > 1 else self.offset + min(0, self.step * (self.width - 1))
+        places = self.positions + abs(self.step) * (self.taps - 1)
+        found = {self.place: Interval(int_const(first), int_const(places))}
+        if self.stride > 1 and isinstance(self.phase, Index):
+            found[self.phase.name] = Interval(int_const(0), int_const(self.stride))
+        return found
 
     @property
     def values(self) -> dict[str, Expr]:
         """Both indices, in terms of place, phase and, where there are several, tap (by the name of `inner`)."""
-        far = self.step * Index(self.inner)
-        back: Expr = Index(self.place) - far
-        if self.phases == 1:
+        back = Index(self.place) - self.step * Index(self.inner)
+        if self.stride == 1:
             return {self.outer: simplify(back - self.offset)}
-        phase = Index(self.phase) if self.chosen is None else int_const(self.chosen)
         if self.taps == 1:
-            return {self.outer: Index(self.place), self.inner: phase}
-        inner = self.phases * Index(self.inner) + phase
-        return {self.outer: simplify(back), self.inner: simplify(inner)}
+            return {self.outer: Index(self.place), self.inner: self.phase}
+        return {self.outer: simplify(back), self.inner: simplify(self.stride * Index(self.inner) + self.phase)}
 
     @property
     def result(self) -> Expr:
         """The subscript of the left side, from place and phase."""
-        if self.phases == 1:
-            return Index(self.place)
-        phase = Index(self.phase) if self.chosen is None else int_const(self.chosen)
-        scaled = self.phases * Index(self.place)
-        return simplify(scaled + phase + self.offset)
+        return simplify(self.stride * Index(self.place) + self.phase + self.offset) if self.stride > 1 else Index(self.place)
 
 
 def gather_windows(s: Statement, builder: ProgramBuilder) -> Change | None:
@@ -148,7 +131,7 @@ def _find_windows(s: Statement, program: Program, ranges: Ranges) -> dict[int, _
         return {}
     if prod(len(w.choices) for w in windows.values()) > MAX_COPIES:
         return {}
-    if any(w.phases > 1 for w in windows.values()) and not writes_whole(s, ranges):
+    if any(w.stride > 1 for w in windows.values()) and not writes_whole(s, ranges):
         return {}
     return windows if _is_contraction(s, windows, program, ranges, trips) else {}
 
@@ -178,7 +161,7 @@ def _is_contraction(
     operands = find_operands(s.value)
     if not operands or any(o.pad is not None or o.read.tensor == s.target for o in operands):
         return False
-    growth = prod(w.places / w.positions for w in windows.values())
+    growth = prod(trip_count(w.intervals[w.place].extent) / w.positions for w in windows.values())
     summed = operands[0].indices & operands[1].indices & set(s.reduction_indices)
     if prod(trips[i] for i in summed) < MINIMUM_TERMS and growth > LONGEST:
         return False
@@ -195,27 +178,25 @@ def _is_contraction(
 
 def _gather(s: Statement, windows: Mapping[int, _Window], part: str, builder: ProgramBuilder) -> list[Statement]:
     """The sum over windows; behind it, where results have phases, the statement that puts them in their places."""
-    intervals = dict(builder.ranges.statements[s.name].indices)
+    intervals = dict(builder.own[s.name].indices)
     for w in windows.values():
-        intervals[w.place] = Interval(int_const(w.lower), int_const(w.places))
-        intervals[w.phase] = Interval(int_const(0), int_const(w.phases))
-        intervals[w.inner] = Interval(int_const(0), int_const(w.taps))
+        intervals |= w.intervals | {w.inner: Interval(int_const(0), int_const(w.taps))}
     assert isinstance(s.value, Call)
     value = Call("mul", tuple(_move(operand, windows.values(), builder.program) for operand in s.value.args))
     left: list[str] = []
     for d, subscript in enumerate(s.subscripts):
-        left += windows[d].left if d in windows else [node.name for node in walk(subscript) if isinstance(node, Index)]
-    replaced = {i for w in windows.values() for i in (w.outer, *([w.inner] if w.phases > 1 and w.taps == 1 else []))}
+        left += windows[d].intervals if d in windows else index_names(subscript)
+    replaced = {i for w in windows.values() for i in (w.outer, *([w.inner] if w.stride > 1 and w.taps == 1 else []))}
     indices = (*left, *(i for i in s.indices if i not in left and i not in replaced))
     element = tuple(map(Index, left))
-    if all(w.phases == 1 for w in windows.values()):
+    if all(w.stride == 1 for w in windows.values()):
         builder.set_ranges(s.name, indices, intervals)
         return [replace(s, subscripts=element, indices=indices, value=value, where=())]
     total = builder.define(s, f"phases{part}", left, value, indices[len(left) :], s.reduction, intervals)
     name = f"{s.name}_part{part}" if part else s.name
-    builder.set_ranges(name, left, intervals)
-    subscripts = tuple(windows[d].result if d in windows else e for d, e in enumerate(s.subscripts))
-    return [total, Statement(name, s.target, subscripts, tuple(left), Read(total.target, element), None, (), s.span)]
+    subscripts = [windows[d].result if d in windows else e for d, e in enumerate(s.subscripts)]
+    box = builder.box({i: intervals[i] for i in left})
+    return [total, builder.assign(name, s.target, subscripts, Read(total.target, element), box, s)]
 
 
 def _move(factor: Expr, windows: Iterable[_Window], program: Program) -> Expr:

@@ -11,7 +11,7 @@ from polyc.ir.program import Program, Statement
 from polyc.ir.simplify import simplify
 from polyc.poly.ranges import Ranges, estimate_extent
 from polyc.records import dataclass
-from polyc.scheduler.rewriting.rules.recurrence_blocks import condition_set, reading_points
+from polyc.scheduler.rewriting.rules.recurrence_blocks import reading_points
 
 SIZE = 64
 """Beginnings or ends of intervals in one block: with half as many, tiles of registers have few
@@ -139,7 +139,6 @@ def _keeps_inside(s: Statement, tiles: Tiles, ranges: Ranges) -> bool:
     begin, end = (s.subscripts[d] for d in tiles.ends[s.target])
     for read, points in reading_points(s, tiles.ends, ranges):
         first, last = (read.subscripts[d] for d in tiles.ends[read.tensor])
-        inside = condition_set(points.affine, Call("and", (ge(first, begin), le(last, end))))
-        if inside is None or not points.domain.is_subset(inside):
+        if not points.satisfy(Call("and", (ge(first, begin), le(last, end)))):
             return False
     return True

@@ -24,7 +24,7 @@ from polyc.ir.expr import (
     Index,
     Read,
     Select,
-    children,
+    all_hold,
     ge,
     gt,
     identity_of,
@@ -33,19 +33,15 @@ from polyc.ir.expr import (
     lt,
     reads,
     substitute,
-    with_children,
 )
 from polyc.ir.program import Program, Reduction, Statement, all_reads
-from polyc.ir.read_sites import ReadSite
 from polyc.ir.simplify import simplify, simplify_value
 from polyc.poly import isl
-from polyc.poly.domains import touched_elements
 from polyc.poly.ranges import GuardedSubscript, Interval, Ranges
 from polyc.records import replace
-from polyc.scheduler.rewriting.builder import Points, ProgramBuilder, change_groups, find_recurrences
+from polyc.scheduler.rewriting.builder import Points, ProgramBuilder, change_groups, find_recurrences, points_of
 from polyc.scheduler.rewriting.rules.interval_tiles import Region, Tiles, find_tiles
-from polyc.scheduler.rewriting.rules.recurrence_blocks import condition_set
-from polyc.scheduler.rewriting.rules.recurrences import join_terms, prune_selections
+from polyc.scheduler.rewriting.rules.recurrences import join_terms, map_reads_at
 
 
 def block_intervals(program: Program, ranges: Ranges) -> tuple[Program, Ranges, list[Remark]]:
@@ -84,11 +80,10 @@ def _can_rewrite(members: list[Statement], tiles: Tiles, program: Program, range
 
 def _written(s: Statement, ranges: Ranges) -> isl.Set | None:
     """The elements that an assignment writes; None where data decides."""
-    domain = ranges.statements[s.name].domain
-    space = isl.set_space(ranges.parameters, s.target, [f"d{d}" for d in range(len(s.subscripts))])
-    site = ReadSite(Read(s.target, s.subscripts), (), "value", False)
-    touched, anywhere = touched_elements(site, domain, s.indices, space)
-    return None if anywhere else touched
+    try:
+        return points_of(s, ranges.statements[s.name]).access(s.target, s.subscripts).range()
+    except isl.NotAffine:
+        return None
 
 
 class _Rewriter:
@@ -166,10 +161,10 @@ class _Rewriter:
             own = [n for n, (_, is_own) in enumerate(choice) if is_own]
             kind = "near" + "".join(map(str, own)) if own or not choice else "far"
             conditions = (c if is_own else Call("not", (c,)) for c, is_own in choice)
-            domain = reduce(lambda d, c: d.intersect(whole.affine.condition(c)), conditions, whole.domain).coalesce()
-            if domain.is_empty():
+            there = reduce(lambda points, c: points.where(c) or points, conditions, whole)
+            points = Points(whole.indices, there.domain.coalesce())
+            if points.domain.is_empty():
                 continue
-            points = Points(whole.indices, domain)
             value = self._redirect(simplify_value(substitute(s.value, place)), s, region, points)
             target = self.builder.temporary(f"{s.target}.{kind}.{region}", [points.indices[i] for i in left], like)
             self.parts[s.target, region].append(target)
@@ -185,13 +180,12 @@ class _Rewriter:
         """Conditions that part the terms: each read that moves through tiles in one dimension is of the own tile, or is not."""
         if region != "apart":
             return [()]
-        domain, affine = points.domain, points.affine
         conditions: list[Expr] = []
         for read in dict.fromkeys(reads(s.value)):
             if read.tensor in self.tiles.ends:
                 moved = replace(read, subscripts=tuple(simplify(substitute(e, place)) for e in read.subscripts))
                 tests = self.tiles.is_inside(moved, self.tiles.tile(region))
-                open_tests = [t for t in tests if not domain.is_subset(affine.condition(t))]
+                open_tests = [t for t in tests if not points.satisfy(t)]
                 if len(open_tests) == 1:
                     conditions.append(open_tests[0])
         return [tuple(zip(conditions, c, strict=True)) for c in product((False, True), repeat=len(conditions))]
@@ -207,8 +201,7 @@ class _Rewriter:
         points = Points(points.indices, points.domain.coalesce())
         if points.domain.is_empty():
             return []
-        value = prune_selections(simplify_value(substitute(s.value, place)), points.domain, points.affine)
-        value = self._redirect(value, s, region, points)
+        value = self._redirect(simplify_value(substitute(s.value, place)), s, region, points)
         name, whole = f"{s.name}_{region}", tuple(simplify(substitute(e, place)) for e in s.subscripts)
         made = [self.builder.assign(name, s.target, whole, value, points, s)]
         if region != "before":
@@ -239,22 +232,13 @@ class _Rewriter:
 
     def _redirect(self, expr: Expr, s: Statement, region: Region, points: Points) -> Expr:
         """`expr` of a part of `s`, evaluated at these points, with reads of the tile itself and of reductions' parts."""
-        if isinstance(expr, Select):
-            holds = condition_set(points.affine, expr.condition)
-            then = points if holds is None else Points(points.indices, points.domain.intersect(holds))
-            other = points if holds is None else Points(points.indices, points.domain.subtract(holds))
-            return replace(
-                expr,
-                condition=self._redirect(expr.condition, s, region, points),
-                then=self._redirect(expr.then, s, region, then),
-                other=self._redirect(expr.other, s, region, other),
-            )
-        expr = with_children(expr, tuple(self._redirect(c, s, region, points) for c in children(expr)))
-        if not isinstance(expr, Read) or expr.tensor not in self.tiles.ends:
-            return expr
-        if expr.tensor in self.sums:
-            return self._join_parts(expr, s, region)
-        return self._read_tile(expr, s, region, points) if region != "before" else expr
+
+        def change(read: Read, there: Points) -> Expr:
+            if read.tensor in self.sums:
+                return self._join_parts(read, s, region)
+            return read if read.tensor not in self.tiles.ends or region == "before" else self._read_tile(read, s, region, there)
+
+        return map_reads_at(expr, points, change)
 
     def _join_parts(self, read: Read, s: Statement, region: Region) -> Expr:
         """The result of a reduction from its parts: the statements of a recurrence read it at their own interval."""
@@ -271,20 +255,18 @@ class _Rewriter:
 
         What a reduction takes along the rows of a tile that is finished stays: the whole has it in that order."""
         ends = self.tiles.ends[read.tensor]
-        where, affine = points.domain, points.affine
         rows, columns = (index_names(read.subscripts[d]) & set(s.reduction_indices) for d in (max(ends), min(ends)))
         is_along_rows = bool(rows) and not columns
         tile = self.tiles.tile(region)
-        tests = [t for t in self.tiles.is_inside(read, tile) if not where.is_subset(affine.condition(t))]
-        if not reduce(lambda a, b: a.intersect(affine.condition(b)), tests, where).is_empty():
+        tests = [t for t in self.tiles.is_inside(read, tile) if not points.satisfy(t)]
+        own = points.where(all_hold(tests)) if tests else points
+        if own is None or not own.domain.is_empty():
             if (region == "own" and is_along_rows) or (tests and s.reduction is not None):
                 return read
             turned = self._turned(read, region, tile)
-            return Select(reduce(lambda a, b: Call("and", (a, b)), tests), turned, read) if tests else turned
+            return Select(all_hold(tests), turned, read) if tests else turned
         for block in () if is_along_rows else tile:
-            if all(
-                where.is_subset(affine.condition(t)) for d in ends for t in self.tiles.is_in_block(read.subscripts[d], block)
-            ):
+            if all(points.satisfy(t) for d in ends for t in self.tiles.is_in_block(read.subscripts[d], block)):
                 return self._turned(read, "own", (block, block))
         return read
 

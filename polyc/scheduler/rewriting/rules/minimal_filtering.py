@@ -23,7 +23,7 @@ from math import ceil, prod
 
 from polyc.code_limits import MARGIN
 from polyc.diagnostics import Remark
-from polyc.ir.expr import Call, Const, Expr, Index, Pad, Read, identity_of, int_const, reads, substitute, walk
+from polyc.ir.expr import Call, Const, Expr, Index, Pad, Read, identity_of, int_const, mentions, reads, substitute, walk
 from polyc.ir.program import Program, Reduction, Statement
 from polyc.ir.simplify import simplify, simplify_int
 from polyc.ir.types import DType
@@ -190,7 +190,7 @@ def _transform_results(f: WindowFilter, builder: ProgramBuilder, reader: Stateme
     s = f.s
     assert s.reduction is not None
     tiles = {w.left: w.tile for w in f.windows}
-    indices = [tiles.get(i, i) for i in f.element]
+    indices = [tiles.get(i, i) for i in f.s.element_names]
     made = []
     for at in product(range(RESULTS), repeat=len(f.windows)):
         counts = {w.tile: w.n_tiles_from(a) for w, a in zip(f.windows, at, strict=True)}
@@ -203,7 +203,7 @@ def _transform_results(f: WindowFilter, builder: ProgramBuilder, reader: Stateme
         target, left = s.target, s.subscripts
         if reader is not None:
             own = _place_in(reader, f)
-            place = {own[i]: place.get(i, Index(tiles.get(i, i))) for i in f.element}
+            place = {own[i]: place.get(i, Index(tiles.get(i, i))) for i in f.s.element_names}
             target, left = reader.target, reader.subscripts
             value = map_reads(substitute(reader.value, place), lambda _, value=value: value, s.target)  # type: ignore[misc]
         subscripts = [simplify(substitute(e, place)) for e in left]
@@ -303,8 +303,8 @@ def _transform_cycles(f: WindowFilter, target: Target, is_bound: bool) -> float:
     tiles = prod(_n_tiles(f, w) for w in f.windows)
     slowness = max(1.0, 16 / (target.lanes(f.dtype.itemsize) * target.fma_per_cycle))
     count = {i: f.trips[i] for i in f.s.indices if all(i not in (w.left, w.tap) for w in f.windows)}
-    data = prod(n for i, n in count.items() if f.moves(f.data, i)) * tiles * points
-    results = prod(n for i, n in count.items() if i in f.element) * tiles * points
+    data = prod(n for i, n in count.items() if mentions(f.data, i)) * tiles * points
+    results = prod(n for i, n in count.items() if i in f.s.element_names) * tiles * points
     cycles = slowness * (target.filters.data * data + target.filters.results * results)
     moved = prod(f.trips[i] for i in f.taps_indices)
     cycles += (points - TAPS ** len(f.windows)) * moved * f.dtype.itemsize / target.filters.memory

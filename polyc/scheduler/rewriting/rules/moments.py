@@ -39,12 +39,14 @@ from polyc.ir.program import Program, Statement, all_reads
 from polyc.ir.simplify import simplify_int
 from polyc.ir.types import DType
 from polyc.poly.domains import is_box
-from polyc.poly.ranges import Ranges, estimate_extent
+from polyc.poly.ranges import Ranges
 from polyc.records import dataclass, replace
 from polyc.scheduler.rewriting.builder import ProgramBuilder, Split, change_groups
 from polyc.scheduler.rewriting.rules.blocks import (
     find_chain,
+    find_scale,
     is_simple,
+    is_whole_box,
     linear_in,
     literal,
     plain_place,
@@ -90,15 +92,14 @@ def block_moments(program: Program, ranges: Ranges, target: Target) -> tuple[Pro
 
 
 def _rewrite(leader: Statement, program: Program, ranges: Ranges, target: Target) -> tuple[Program, Ranges, Split] | None:
-    own, dtype = ranges.statements[leader.name], program.tensor(leader.target).dtype
-    if leader.reduction is None or leader.reduction.op != "add" or not dtype.is_float or not is_simple(leader, ranges):
+    dtype = program.tensor(leader.target).dtype
+    if leader.reduction is None or leader.reduction.op != "add" or not dtype.is_float:
         return None
-    extents = {i: own.indices[i].extent for i in leader.reduction_indices}
-    known = {i: estimate_extent(e, ranges.typical) for i, e in extents.items()}
-    counts = {i: n for i, n in known.items() if n}
-    if len(counts) != len(extents) or not counts or len(program.writers()[leader.target]) != 1:
+    if leader.reduction.init != identity_of("add", dtype) or not is_whole_box(leader, program, ranges):
         return None
-    if leader.reduction.init != identity_of("add", dtype) or not is_box(own.domain, own.indices, leader.indices):
+    extents = {i: ranges.statements[leader.name].indices[i].extent for i in leader.reduction_indices}
+    counts = {i: n for i, n in ranges.trips(leader.name).items() if n and i in extents}
+    if len(counts) != len(extents) or not counts:
         return None
     split = _choose_split(leader, counts, program, ranges, target)
     if split is None or find_chain(leader, split.index, {}, program, ranges) != {}:
@@ -224,37 +225,22 @@ def _write_out(value: Expr, leader: Statement, program: Program, ranges: Ranges)
 def _square(expr: Expr) -> tuple[float, Expr] | None:
     """``scale * d * d`` as (scale, d)."""
     match expr:
-        case Call(op="mul", args=(a, b)):
-            if a == b:
-                return 1.0, a
-            for factor, rest in ((a, b), (b, a)):
-                value, inner = literal(factor), _square(rest)
-                if value is not None and inner is not None:
-                    return value * inner[0], inner[1]
-        case Call(op="truediv", args=(a, b)):
-            value, inner = literal(b), _square(a)
-            if value and inner is not None:
-                return inner[0] / value, inner[1]
+        case Call(op="mul", args=(a, b)) if a == b:
+            return 1.0, a
         case Call(op="pow", args=(a, b)) if literal(b) == 2:
             return 1.0, a
-    return None
+    scaled = find_scale(expr)
+    inner = None if scaled is None else _square(scaled[1])
+    return None if scaled is None or inner is None else (scaled[0] * inner[0], inner[1])
 
 
 def _without_scale(expr: Expr) -> tuple[Expr, float]:
     """A product with literals as the rest and the literal."""
-    match expr:
-        case Call(op="mul", args=(a, b)):
-            for factor, rest in ((a, b), (b, a)):
-                value = literal(factor)
-                if value:
-                    base, scale = _without_scale(rest)
-                    return base, scale * value
-        case Call(op="truediv", args=(a, b)):
-            value = literal(b)
-            if value:
-                base, scale = _without_scale(a)
-                return base, scale / value
-    return expr, 1.0
+    scaled = find_scale(expr)
+    if scaled is None:
+        return expr, 1.0
+    base, scale = _without_scale(scaled[1])
+    return base, scaled[0] * scale
 
 
 def _build(

@@ -8,7 +8,6 @@ from polyc.ir.expr import Call, Const, Expr, Index, Pad, Read, any_holds, ceil_d
 from polyc.ir.program import Program, Statement
 from polyc.ir.read_sites import collect_reads
 from polyc.ir.simplify import simplify_int
-from polyc.poly import isl
 from polyc.poly.ranges import Interval, Ranges, estimate_extent
 from polyc.records import dataclass
 from polyc.scheduler.rewriting.builder import Points, points_of
@@ -133,19 +132,16 @@ def _leading_dims(s: Statement, is_reversed: bool, program: Program, ranges: Ran
     if not isinstance(s.reduction.init, Const) or tensor.dtype.is_complex or tensor.dtype.is_storage:
         return ()
     (k,) = s.reduction_indices
-    points = points_of(s, ranges.statements[s.name])
-    domain, affine = points.domain, points.affine
-    op = "gt" if is_reversed else "lt"
-    return tuple(d for d, e in enumerate(s.subscripts) if domain.is_subset(affine.condition(Call(op, (Index(k), e)))))
+    points, op = points_of(s, ranges.statements[s.name]), "gt" if is_reversed else "lt"
+    return tuple(d for d, e in enumerate(s.subscripts) if points.satisfy(Call(op, (Index(k), e))))
 
 
 def _is_band(s: Statement, size: int, dims: tuple[int, ...], ranges: Ranges) -> bool:
     """Whether no term of a sum is more than `size` steps behind the element: blocks have next to nothing behind them."""
     (k,) = s.reduction_indices
     points = points_of(s, ranges.statements[s.name])
-    domain, affine = points.domain, points.affine
     steps = [Call("sub", pair) for d in dims for pair in ((s.subscripts[d], Index(k)), (Index(k), s.subscripts[d]))]
-    return all(domain.is_disjoint(affine.condition(gt(step, size))) for step in steps)
+    return all(points.domain.is_disjoint(points.affine.condition(gt(step, size))) for step in steps)
 
 
 def _spread(dims: dict[str, tuple[int, ...]], members: list[Statement]) -> dict[str, tuple[int, ...]]:
@@ -180,8 +176,7 @@ def _keeps_order(s: Statement, cut: Cut, ranges: Ranges) -> bool:
     for read, points in reading_points(s, cut.dims, ranges):
         steps = [cut.step(read.subscripts[d]) for d in cut.dims[read.tensor]]
         for mine in own:
-            within = condition_set(points.affine, any_holds(le(step, cut.step(mine)) for step in steps))
-            if within is None or not points.domain.is_subset(within):
+            if not points.satisfy(any_holds(le(step, cut.step(mine)) for step in steps)):
                 return False
     return True
 
@@ -190,18 +185,8 @@ def reading_points(s: Statement, tensors: Container[str], ranges: Ranges) -> Ite
     """The points at which a statement reads tensors, for each of these reads, as far as conditions are affine."""
     points = points_of(s, ranges.statements[s.name])
     for site in collect_reads(s):
-        domain = points.domain
         if site.read.tensor in tensors:
+            there = points
             for condition, holds in site.conditions:
-                there = condition_set(points.affine, condition)
-                if there is not None:
-                    domain = domain.intersect(there if holds else there.complement())
-            yield site.read, Points(points.indices, domain)
-
-
-def condition_set(affine: isl.Affine, condition: Expr) -> isl.Set | None:
-    """Where a condition holds; None where that is not affine."""
-    try:
-        return affine.condition(condition)
-    except isl.NotAffine:
-        return None
+                there = there.where(condition, holds) or there
+            yield site.read, there

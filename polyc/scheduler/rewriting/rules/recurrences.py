@@ -10,8 +10,9 @@ nothing of a block needs a later one is shown on the integer sets of the program
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import reduce
+from itertools import product
 from math import prod
 
 from polyc.diagnostics import Remark
@@ -30,13 +31,12 @@ from polyc.ir.expr import (
     with_children,
 )
 from polyc.ir.program import Program, Reduction, Statement, Tensor, all_reads
-from polyc.poly import isl
 from polyc.poly.ranges import Interval, Ranges, estimate_extent
 from polyc.records import dataclass, replace
 from polyc.scheduler.rewriting.builder import Points, ProgramBuilder, change_groups, find_recurrences
 from polyc.scheduler.rewriting.reindexing import map_reads
 from polyc.scheduler.rewriting.rules.final_values import sum_final_values
-from polyc.scheduler.rewriting.rules.recurrence_blocks import Cut, condition_set, find_cut
+from polyc.scheduler.rewriting.rules.recurrence_blocks import Cut, find_cut
 
 
 def block_recurrences(program: Program, ranges: Ranges) -> tuple[Program, Ranges, list[Remark]]:
@@ -199,7 +199,7 @@ class _Rewriter:
         points = self._move(self.builder.points(s), [e.name for e in turned if isinstance(e, Index)], place, bounds)
         if points.domain.is_empty():
             return []
-        value = self._redirect(prune_selections(substitute(s.value, place), points.domain, points.affine), s, part, {})
+        value = self._redirect(map_reads_at(substitute(s.value, place), points, lambda read, _: read), s, part, {})
         name, whole = f"{s.name}_{part.suffix}", tuple(substitute(e, place) for e in s.subscripts)
         if not self._is_turned(s.target, part):
             return [self.builder.assign(name, s.target, whole, value, points, s)]
@@ -218,14 +218,10 @@ class _Rewriter:
     def _writes_to(self, s: Statement, part: _Part) -> bool:
         """Whether a statement beside the recurrence may write elements of a part of its target."""
         points, size = self.builder.points(s), int_const(self.cut.size)
-        domain, affine = points.domain, points.affine
-        for d in part.after:
-            for e in part.inside:
-                first, later = (self.cut.step(s.subscripts[x]) // size for x in (e, d))
-                there = condition_set(affine, lt(first, later))
-                if there is not None:
-                    domain = domain.intersect(there)
-        return not domain.is_empty()
+        for d, e in product(part.after, part.inside):
+            first, later = (self.cut.step(s.subscripts[x]) // size for x in (e, d))
+            points = points.where(lt(first, later)) or points
+        return not points.domain.is_empty()
 
     def _redirect(self, value: Expr, s: Statement, part: _Part, more: Mapping[str, str]) -> Expr:
         """`value` of a part of `s` with reads of sums as those of their parts, and of turned parts where they are kept."""
@@ -277,17 +273,17 @@ def _factors(value: Expr) -> tuple[list[Expr], list[Expr], bool]:
     return [value], [], False
 
 
-def prune_selections(value: Expr, domain: isl.Set, affine: isl.Affine) -> Expr:
-    """`value` without the arms of selections that are never taken in `domain`."""
-    if isinstance(value, Select):
-        holds = condition_set(affine, value.condition)
-        if holds is not None:
-            inside, outside = domain.intersect(holds), domain.subtract(holds)
-            if outside.is_empty():
-                return prune_selections(value.then, domain, affine)
-            if inside.is_empty():
-                return prune_selections(value.other, domain, affine)
-            return replace(
-                value, then=prune_selections(value.then, inside, affine), other=prune_selections(value.other, outside, affine)
-            )
-    return with_children(value, tuple(prune_selections(c, domain, affine) for c in children(value)))
+def map_reads_at(expr: Expr, points: Points, change: Callable[[Read, Points], Expr]) -> Expr:
+    """`expr`, evaluated at these points, with something else in the place of each read; without the arms of selections that
+    are never taken there."""
+    if isinstance(expr, Select):
+        then, other = points.where(expr.condition) or points, points.where(expr.condition, False) or points
+        if other.domain.is_empty():
+            return map_reads_at(expr.then, points, change)
+        if then.domain.is_empty():
+            return map_reads_at(expr.other, points, change)
+        parts = ((expr.condition, points), (expr.then, then), (expr.other, other))
+        condition, *arms = (map_reads_at(e, there, change) for e, there in parts)
+        return replace(expr, condition=condition, then=arms[0], other=arms[1])
+    expr = with_children(expr, tuple(map_reads_at(c, points, change) for c in children(expr)))
+    return change(expr, points) if isinstance(expr, Read) else expr

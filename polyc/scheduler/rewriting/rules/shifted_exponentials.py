@@ -38,7 +38,7 @@ from polyc.ir.expr import (
 )
 from polyc.ir.program import Program, Statement, all_reads
 from polyc.machine import Level
-from polyc.poly.ranges import Ranges, estimate_extent
+from polyc.poly.ranges import Ranges
 from polyc.records import dataclass, replace
 from polyc.scheduler.accesses import trip_count
 from polyc.scheduler.rewriting.builder import ProgramBuilder, Split, change_groups
@@ -232,9 +232,8 @@ def _streams_operands(passes: list[tuple[Statement, str, set[str]]], program: Pr
 
 def _trips(s: Statement, ranges: Ranges) -> dict[str, int]:
     """Iterations of the indices of a statement, about."""
-    extents = {i: x.extent for i, x in ranges.statements[s.name].indices.items()}
-    known = {i: estimate_extent(e, ranges.typical) for i, e in extents.items()}
-    return {i: trip_count(extents[i]) if n is None else n for i, n in known.items()}
+    own = ranges.statements[s.name].indices
+    return {i: trip_count(own[i].extent) if n is None else n for i, n in ranges.trips(s.name).items()}
 
 
 def _build(

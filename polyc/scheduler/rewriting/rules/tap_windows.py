@@ -89,26 +89,21 @@ class WindowFilter:
     """Whether some extents are not known."""
 
     @property
-    def element(self) -> list[str]:
-        """The left indices in the order of the subscripts."""
-        return [e.name for e in self.s.subscripts if isinstance(e, Index)]
-
-    @property
     def taps_indices(self) -> list[str]:
         """What moves the taps beside the windows, left indices last: vectors of the products read them in place."""
-        moved = [i for i in self.s.indices if self.moves(self.taps, i) and all(i != w.tap for w in self.windows)]
+        moved = [i for i in self.s.indices if mentions(self.taps, i) and all(i != w.tap for w in self.windows)]
         return sorted(moved, key=lambda i: i in self.s.left_indices)
 
     @property
     def data_outer(self) -> list[str]:
         """Left indices that move the data: those outside of the points, in the data and in the products."""
-        return [i for i in self.element if self.moves(self.data, i) and all(i != w.left for w in self.windows)]
+        return [i for i in self.s.element_names if mentions(self.data, i) and all(i != w.left for w in self.windows)]
 
     @property
     def data_inner(self) -> list[str]:
         """Channels that move the data, and the tiles, in the order of the data's subscripts."""
         tiles = {w.left: w.tile for w in self.windows}
-        inner = [i for i in self.channels if self.moves(self.data, i)] + list(tiles)
+        inner = [i for i in self.channels if mentions(self.data, i)] + list(tiles)
         place = {i: d for d, e in enumerate(reads(self.data)[0].subscripts) for i in index_coefficients(e) or {}}
         return [tiles.get(i, i) for i in sorted(inner, key=lambda i: place[i])]
 
@@ -116,7 +111,7 @@ class WindowFilter:
     def product_inner(self) -> list[str]:
         """Left indices inside of the points: those that move the taps alone, and the tiles, in the order of the result."""
         tiles = {w.left: w.tile for w in self.windows}
-        return [tiles.get(i, i) for i in self.element if i not in self.data_outer]
+        return [tiles.get(i, i) for i in self.s.element_names if i not in self.data_outer]
 
     @property
     def channels(self) -> list[str]:
@@ -131,9 +126,6 @@ class WindowFilter:
         """Of the indices, and of the tiles."""
         tiles = {w.tile: Interval(int_const(0), w.n_tiles) for w in self.windows}
         return ranges.statements[self.s.name].indices | tiles
-
-    def moves(self, part: Expr, index: str) -> bool:
-        return mentions(part, index)
 
 
 def find_filter(s: Statement, program: Program, ranges: Ranges) -> WindowFilter | None:

@@ -22,7 +22,7 @@ from polyc.poly.ranges import Ranges
 from polyc.records import replace
 from polyc.scheduler.contractions.choice import choose, estimate_cycles
 from polyc.scheduler.contractions.contraction import Contraction, find_contraction
-from polyc.scheduler.rewriting.builder import ProgramBuilder
+from polyc.scheduler.rewriting.builder import ProgramBuilder, change_groups
 from polyc.scheduler.rewriting.reindexing import map_reads
 from polyc.scheduler.rewriting.rules.blocks import is_whole_box
 from polyc.target import Target
@@ -35,17 +35,14 @@ def turn_results(
     program: Program, ranges: Ranges, target: Target, constants: Collection[str] = ()
 ) -> tuple[Program, Ranges, list[Remark]]:
     """Sums whose results lie across the vectors of their products, in an order of their own where that is estimated to pay."""
-    remarks: list[Remark] = []
-    for s in program.statements:
+
+    def rule(group: list[Statement], program: Program, ranges: Ranges) -> tuple[Program, Ranges, str] | None:
+        (s,) = group
         reader = _find_reader(s, program, ranges)
-        if reader is None:
-            continue
-        found = _find_order(s, program, ranges, target, constants)
-        if found is not None:
-            order, message = found
-            program, ranges = _turn(s, None if reader is s else reader, order, program, ranges)
-            remarks.append(Remark("passed", "transpose-results", message, s.name, s.span))
-    return program, ranges, remarks
+        found = None if reader is None else _find_order(s, program, ranges, target, constants)
+        return found and (*_turn(s, None if reader is s else reader, found[0], program, ranges), found[1])
+
+    return change_groups("transpose-results", rule, ([s] for s in program.statements), program, ranges)
 
 
 def _find_reader(s: Statement, program: Program, ranges: Ranges) -> Statement | None:
