@@ -245,7 +245,7 @@ def _lie_apart(found: Iterable[Read], var: str) -> bool:
     """Whether lanes of some of these reads do not lie side by side."""
     for subscript in (s for read in found for s in read.subscripts if mentions(s, var)):
         form = linear_form(subscript) or {}
-        if abs(form.get(Index(var), 0)) != 1 or any(not isinstance(t, int | Index) and mentions(t, var) for t in form):
+        if abs(form.get(Index(var), 0)) != 1 or any(not isinstance(t, (int, Index)) and mentions(t, var) for t in form):
             return True
     return False
 
