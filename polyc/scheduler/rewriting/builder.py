@@ -390,17 +390,17 @@ def change_statements(
     return *builder.finish(), remarks
 
 
-GroupRule = Callable[[list[Statement], Program, Ranges], tuple[Program, Ranges, str] | None]
-"""The rewritten program and what was done; None where nothing is."""
+GroupRule = Callable[..., tuple[Program, Ranges, str] | None]
+"""A function of statements, the program, its ranges and further arguments: those rewritten, and what was done, or None."""
 
 
 def change_groups(
-    name: str, rule: GroupRule, groups: Iterable[list[Statement]], program: Program, ranges: Ranges
+    name: str, rule: GroupRule, groups: Iterable[list[Statement]], program: Program, ranges: Ranges, *arguments: Any
 ) -> tuple[Program, Ranges, list[Remark]]:
     """`program` with what `rule` makes of groups of its statements, as far as these are still there."""
     remarks: list[Remark] = []
     for group in groups:
-        found = rule(group, program, ranges) if all(s in program.statements for s in group) else None
+        found = rule(group, program, ranges, *arguments) if all(s in program.statements for s in group) else None
         if found is not None:
             program, ranges, message = found
             first = next((s for s in group if s.reduction is not None), group[0])

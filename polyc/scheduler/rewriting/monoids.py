@@ -20,6 +20,7 @@ from polyc.ir.program import (
     Program,
     RangeClause,
     Statement,
+    all_reads,
     describe_monoid_recurrence,
     tuple_components,
 )
@@ -55,20 +56,11 @@ def lower_monoids(program: Program, ranges: Ranges, may_reassociate: bool) -> tu
 
 
 def _refuse_recurrences(program: Program) -> None:
-    needs: dict[str, set[str]] = {}
     for s in program.statements:
-        found = reads(s.value) + (reads(s.reduction.init) if s.reduction is not None else ())
-        needs.setdefault(s.target, set()).update(r.tensor for r in found)
-    for s in program.statements:
-        if s.reduction is None or s.reduction.monoid is None:
-            continue
-        reached, todo = set[str](), [s.target]
-        while todo:
-            fresh = needs.get(todo.pop(), set()) - reached
-            reached |= fresh
-            todo += fresh
-        if s.target in reached:
-            raise UnsupportedError(describe_monoid_recurrence(s))
+        if s.reduction is not None and s.reduction.monoid is not None:
+            made = program.made_from(s.target)
+            if any(r.tensor in made for r in all_reads(s)):
+                raise UnsupportedError(describe_monoid_recurrence(s))
 
 
 class _Writer:

@@ -11,7 +11,7 @@ searched in blocks where it is long at the typical sizes; at others it may be sh
 from __future__ import annotations
 
 from functools import reduce
-from math import isqrt
+from math import isqrt, prod
 from typing import cast
 
 from polyc.code_limits import ENOUGH_TASKS
@@ -39,7 +39,7 @@ from polyc.ir.program import Program, Reduction, Statement
 from polyc.ir.simplify import simplify_int
 from polyc.ir.types import I32, I64, DType
 from polyc.poly.domains import is_box
-from polyc.poly.ranges import Ranges, estimate_extent
+from polyc.poly.ranges import Ranges, estimate_extent, known_shape
 from polyc.records import dataclass, replace
 from polyc.scheduler.rewriting.builder import ProgramBuilder, Split
 from polyc.scheduler.rewriting.rules.blocks import writes_whole
@@ -77,7 +77,8 @@ def block_positions(program: Program, ranges: Ranges) -> tuple[Program, Ranges, 
         if pair is None or not writes_whole(pair.place, ranges) or not writes_whole(pair.best, ranges):
             continue
         extents = ranges.statements[place.name].indices
-        extent, has_few = extents[pair.index].extent, _count_results(place, ranges) < ENOUGH_TASKS
+        extent, results = extents[pair.index].extent, known_shape(extents[i] for i in place.left_indices)
+        has_few = results is not None and prod(results) < ENOUGH_TASKS
         length = estimate_extent(extent, ranges.typical)
         if length is None or length >= 1 << 31 or pair.best.name in made:
             continue
@@ -135,14 +136,6 @@ def _find_pair(program: Program, place: Statement, ranges: Ranges) -> _Pair | No
         if own.guards or not is_box(own.domain, own.indices, s.indices):
             return None
     return _Pair(best, place, index, kind)
-
-
-def _count_results(s: Statement, ranges: Ranges) -> int:
-    results = 1
-    for i in s.left_indices:
-        extent = ranges.statements[s.name].indices[i].extent
-        results *= int(extent.value) if isinstance(extent, Const) else ENOUGH_TASKS
-    return results
 
 
 def _block_size(extent: int, has_few: bool) -> int:

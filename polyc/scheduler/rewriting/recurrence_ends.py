@@ -31,7 +31,6 @@ from polyc.ir.expr import (
 from polyc.ir.program import Program, Statement
 from polyc.ir.read_sites import ReadSite, collect_reads
 from polyc.ir.simplify import constant_of, simplify
-from polyc.poly import isl
 from polyc.poly.domains import (
     box_domain,
     condition_inside,
@@ -315,13 +314,11 @@ def _may_stand(site: ReadSite, steps: Set, q: Statement, start: _Start, ranges: 
         return False
     if tuple(interval for _, _, interval in own) != ranges.tensors[source.tensor]:
         return False
-    names = [f"e{d}" for d in range(len(box))]
-    whole = box_domain(start.statement.target, names, dict(zip(names, box, strict=True)), parameter_names(start.region))
-    affine = isl.Affine(whole.get_space(), {n: d for d, n in enumerate(names)})
-    for name, (index, at) in zip(names, start.dims, strict=True):
-        if index is None:
-            whole = whole.intersect(affine.condition(eq(Index(name), at)))
-    return bool(whole.is_subset(start.region))
+    indices = {f"e{d}": interval for d, interval in enumerate(box)}
+    domain = box_domain(start.statement.target, tuple(indices), indices, parameter_names(start.region))
+    fixed = [eq(Index(e), at) for e, (index, at) in zip(indices, start.dims, strict=True) if index is None]
+    step = Points(indices, domain).where(all_hold(fixed))
+    return step is not None and bool(step.domain.is_subset(start.region))
 
 
 def _substitute_reads(value: Expr, found: Mapping[Read, _Start]) -> Expr:

@@ -7,10 +7,12 @@ Suriana, Adams, Kamil, "Parallel associative reductions in Halide", CGO 2017).
 
 from __future__ import annotations
 
+from math import prod
+
 from polyc.code_limits import ENOUGH_TASKS
 from polyc.ir.expr import Const, Index, Read, index_names, reads
 from polyc.ir.program import Statement
-from polyc.poly.ranges import Ranges
+from polyc.poly.ranges import Ranges, known_shape
 from polyc.scheduler.accesses import trip_count
 from polyc.scheduler.rewriting.builder import Change, ProgramBuilder, Split
 
@@ -36,24 +38,14 @@ def split_reduction(s: Statement, builder: ProgramBuilder) -> Change | None:
     return builder.rfactor(s, split, "part"), f"partial results over chunks of {split.size} of {split.index}"
 
 
-def _volume(s: Statement, names: tuple[str, ...], ranges: Ranges) -> int | None:
-    """Product of extents; None if one is symbolic."""
-    volume = 1
-    for i in names:
-        extent = ranges.statements[s.name].indices[i].extent
-        if not isinstance(extent, Const):
-            return None
-        volume *= int(extent.value)
-    return volume
-
-
 def _find_split(s: Statement, ranges: Ranges) -> Split | None:
     if s.reduction is None or not s.reduction_indices or ranges.statements[s.name].guards:
         return None
     if any(r.tensor == s.target for r in reads(s.value)):
         return None  # a recurrence: its parts would wait for the whole
-    results, points = _volume(s, s.left_indices, ranges), _volume(s, s.reduction_indices, ranges)
     extents = ranges.statements[s.name].indices
+    shapes = (known_shape(extents[i] for i in names) for names in (s.left_indices, s.reduction_indices))
+    results, points = (None if shape is None else prod(shape) for shape in shapes)
     # Chunks of an index that some operand has consecutive in memory would share its cache lines.
     along = {e.name for r in reads(s.value) if r.subscripts and isinstance(e := r.subscripts[-1], Index)}
     trips = {i: trip_count(extents[i].extent) for i in s.reduction_indices}

@@ -47,15 +47,17 @@ class _Batch:
 
 def batch_recurrences(program: Program, ranges: Ranges, target: Target) -> tuple[Program, Ranges, list[Remark]]:
     """Every recurrence through sums that runs apart for each value of its first index, where these are many and it is small."""
+    return change_groups("batch-recurrences", _batch_members, find_recurrences(program), program, ranges, target)
 
-    def rule(members: list[Statement], program: Program, ranges: Ranges) -> tuple[Program, Ranges, str] | None:
-        batch = _find_batch(tuple(members), program, ranges, target)
-        if batch is None:
-            return None
-        message = f"{batch.lanes} values of {batch.indices[members[0].name]} at a time, one in each lane"
-        return *_rewrite(batch, program, ranges), message
 
-    return change_groups("batch-recurrences", rule, find_recurrences(program), program, ranges)
+def _batch_members(
+    members: list[Statement], program: Program, ranges: Ranges, target: Target
+) -> tuple[Program, Ranges, str] | None:
+    batch = _find_batch(tuple(members), program, ranges, target)
+    if batch is None:
+        return None
+    message = f"{batch.lanes} values of {batch.indices[members[0].name]} at a time, one in each lane"
+    return *_rewrite(batch, program, ranges), message
 
 
 def _find_batch(members: tuple[Statement, ...], program: Program, ranges: Ranges, target: Target) -> _Batch | None:

@@ -16,7 +16,7 @@ from polyc.ir.program import Program, Reduction, Statement
 from polyc.ir.read_sites import collect_reads
 from polyc.ir.simplify import simplify
 from polyc.poly import isl
-from polyc.poly.domains import points_up_to, project_domain, reads_within, shift_domain
+from polyc.poly.domains import points_up_to, project_domain, reads_within
 from polyc.poly.ranges import Interval, Ranges
 from polyc.records import dataclass, replace
 from polyc.scheduler.rewriting.builder import Points, ProgramBuilder, points_of
@@ -63,18 +63,12 @@ def _count_from_former(tensor: str, program: Program, ranges: Ranges) -> tuple[P
             continue
         (step,) = {steps[0]}
         later: dict[str, Expr] = {step: Index(step) + 1}
-
-        def counted(expr: Expr, later: dict[str, Expr] = later) -> Expr:
-            return simplify_subscripts(substitute(expr, later))
-
+        interval, builder = own.indices[step], ProgramBuilder(program, ranges)
+        earlier = {step: Interval(simplify(interval.lower - 1), interval.extent)}
+        points = builder.points(s).move(s.indices, earlier, later)
         subscripts = tuple(simplify(substitute(e, later)) for e in s.subscripts)
-        new = replace(s, subscripts=subscripts, value=counted(s.value), where=())
-        lower = {i: int_const(-1 if i == step else 0) for i in s.indices}
-        interval = own.indices[step]
-        first = Interval(simplify(interval.lower - 1), interval.extent)
-        moved = replace(own, indices=own.indices | {step: first}, domain=shift_domain(own.domain, s.indices, lower))
-        statements = tuple(new if old is s else old for old in program.statements)
-        return replace(program, statements=statements), replace(ranges, statements=ranges.statements | {s.name: moved})
+        value = simplify_subscripts(substitute(s.value, later))
+        return builder.replace([s], [builder.change(s, points, subscripts=subscripts, value=value)])
     return None
 
 

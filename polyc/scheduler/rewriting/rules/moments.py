@@ -79,19 +79,12 @@ class _Squares:
 
 def block_moments(program: Program, ranges: Ranges, target: Target) -> tuple[Program, Ranges, list[Remark]]:
     """Sums of squared deviations, in the pass of the mean, where values are too many for a cache."""
-
-    def rule(group: list[Statement], program: Program, ranges: Ranges) -> tuple[Program, Ranges, str] | None:
-        found = _rewrite(group[0], program, ranges, target)
-        if found is None:
-            return None
-        split = found[2]
-        message = f"mean and squared deviations in one pass, by blocks of {split.size} of {split.index}"
-        return *found[:2], message
-
-    return change_groups("single-pass-moments", rule, ([s] for s in program.statements), program, ranges)
+    groups = ([s] for s in program.statements)
+    return change_groups("single-pass-moments", _rewrite, groups, program, ranges, target)
 
 
-def _rewrite(leader: Statement, program: Program, ranges: Ranges, target: Target) -> tuple[Program, Ranges, Split] | None:
+def _rewrite(group: list[Statement], program: Program, ranges: Ranges, target: Target) -> tuple[Program, Ranges, str] | None:
+    (leader,) = group
     dtype = program.tensor(leader.target).dtype
     if leader.reduction is None or leader.reduction.op != "add" or not dtype.is_float:
         return None
@@ -106,7 +99,10 @@ def _rewrite(leader: Statement, program: Program, ranges: Ranges, target: Target
         return None
     found = (_find_squares(s, leader, split.index, extents, program, ranges) for s in program.statements)
     squares = [q for q in found if q is not None]
-    return (*_build(leader, squares, split, extents, program, ranges), split) if squares else None
+    if not squares:
+        return None
+    message = f"mean and squared deviations in one pass, by blocks of {split.size} of {split.index}"
+    return *_build(leader, squares, split, extents, program, ranges), message
 
 
 def _choose_split(leader: Statement, counts: dict[str, int], program: Program, ranges: Ranges, target: Target) -> Split | None:

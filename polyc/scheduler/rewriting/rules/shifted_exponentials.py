@@ -79,15 +79,7 @@ class _Exponential:
 
 def block_exponentials(program: Program, ranges: Ranges, target: Target) -> tuple[Program, Ranges, list[Remark]]:
     """Sums of exponentials under their maximum, in blocks, where rows are too long for a cache."""
-
-    def rule(group: list[Statement], program: Program, ranges: Ranges) -> tuple[Program, Ranges, str] | None:
-        found = _rewrite(group[0], program, ranges, target)
-        if found is None:
-            return None
-        message = f"maximum and sums of exponentials in blocks of {found[2]}: {group[0].target} scales them at the end"
-        return *found[:2], message
-
-    return change_groups("online-softmax", rule, ([s] for s in program.statements), program, ranges)
+    return change_groups("online-softmax", _rewrite, ([s] for s in program.statements), program, ranges, target)
 
 
 def _is_maximum(s: Statement, program: Program, ranges: Ranges) -> bool:
@@ -103,7 +95,8 @@ def _is_maximum(s: Statement, program: Program, ranges: Ranges) -> bool:
     )
 
 
-def _rewrite(leader: Statement, program: Program, ranges: Ranges, target: Target) -> tuple[Program, Ranges, int] | None:
+def _rewrite(group: list[Statement], program: Program, ranges: Ranges, target: Target) -> tuple[Program, Ranges, str] | None:
+    (leader,) = group
     if not _is_maximum(leader, program, ranges):
         return None
     (k,) = leader.reduction_indices
@@ -137,7 +130,8 @@ def _rewrite(leader: Statement, program: Program, ranges: Ranges, target: Target
     size = COMPUTED_BLOCK if chain else READ_BLOCK
     interval = ranges.statements[leader.name].indices[k]
     position = 0 if chain else len(leader.left_indices)
-    return (*_build(leader, k, followers, chain, Split(k, size, interval, position), program, ranges), size)
+    built = _build(leader, k, followers, chain, Split(k, size, interval, position), program, ranges)
+    return *built, f"maximum and sums of exponentials in blocks of {size}: {leader.target} scales them at the end"
 
 
 def _stays(s: Statement, sums: Collection[str], program: Program) -> bool:
