@@ -280,7 +280,8 @@ def _cut(piece: Piece, chain: _Chain, ranges: Mapping[str, Interval]) -> list[Pi
         ends = product(operands_of(first, "max"), operands_of(behind, "min"))
         lengths = [(n, a) for a, b in ends if (n := range_of(simplify(b - a), ranges)[1]) is not None]
         most, first = min(lengths, key=itemgetter(0), default=(None, first))
-        result.append(Piece(replace(loop, lower=lower, upper=upper, body=body), first, most))
+        if most is None or most > 0:
+            result.append(Piece(replace(loop, lower=lower, upper=upper, body=body), first, most))
     return result
 
 
