@@ -21,7 +21,7 @@ from dataclasses import field
 from itertools import combinations_with_replacement
 
 from polyc.codegen.nests.prefetch import is_large
-from polyc.ir.access import stride_of, writes_in, written_in
+from polyc.ir.access import reads_in, stride_of, writes_in, written_in
 from polyc.ir.dependence import iterations_apart
 from polyc.ir.expr import (
     Const,
@@ -35,13 +35,13 @@ from polyc.ir.expr import (
     mentions,
     operands_of,
     reads,
+    rewrite,
     substitute,
-    with_children,
 )
 from polyc.ir.linear import index_coefficients
 from polyc.ir.loops import Buffer, If, Loop, Node, Store, Update
 from polyc.ir.simplify import simplify
-from polyc.ir.walk import Body, Scope, nodes_in, rewrite_nodes
+from polyc.ir.walk import Body, Scope, map_bodies, map_nodes, nodes_in, rewrite_nodes, walk_nodes
 from polyc.records import dataclass, replace
 from polyc.target import Target
 
@@ -353,66 +353,39 @@ def _join(first: Node, second: Node, found: _Body) -> Loop | None:
 
 
 def _streams(vector: Loop, found: _Body) -> set[str]:
-    return {
-        r.tensor
-        for n in writes_in(vector.body)
-        for r in reads(n.value)
-        if r.tensor in found.large and _goes_on(r, vector, found)
-    }
+    return {r.tensor for r in reads_in(vector.body) if r.tensor in found.large and _goes_on(r, vector, found)}
 
 
 def _take_blocks(found: _Body, body: Body, n_rows: int, distance: Expr) -> Loop:
     """Whole blocks of rows that are `distance` apart."""
-    new = tuple(_rewrite(n, found, {}, n_rows, distance) for n in body)
-    return replace(found.loop, upper=distance, step=1, max_trip=None, body=new)
+    return replace(found.loop, upper=distance, step=1, max_trip=None, body=_rewrite(body, found, n_rows, distance))
 
 
 def _take_rest(found: _Body, body: Body, n_rows: int, distance: Expr, n_left: int) -> Loop:
     """The rows behind blocks of `n_rows`, `n_left` at a time."""
-    new = tuple(_rewrite(n, found, {}, n_left, int_const(1)) for n in body)
-    first = simplify(n_rows * distance)
-    return Loop(found.loop.var, first, found.loop.upper, n_left, "serial", new)
+    first, rest = simplify(n_rows * distance), _rewrite(body, found, n_left, int_const(1))
+    return Loop(found.loop.var, first, found.loop.upper, n_left, "serial", rest)
 
 
-def _rewrite(node: Node, found: _Body, rows: Mapping[str, Expr], n_rows: int, distance: Expr) -> Node:
-    """`node` with `n_rows` rows in a block; `rows`: how far from the first each of them is, by the loop over them around."""
-    variable = found.loop.var
+def _rewrite(body: Body, found: _Body, n_rows: int, distance: Expr) -> Body:
+    """`body` with `n_rows` rows in a block, `distance` apart."""
+    names = {n.var for n in walk_nodes(body) if isinstance(n, Loop) and _is_over_rows(n, found.loop)}
+    rows = {name: distance * Index(name) for name in names}
 
-    def each(nodes: Body) -> Body:
-        return tuple(_rewrite(n, found, rows, n_rows, distance) for n in nodes)
+    def place(buffer: str, subscripts: tuple[Expr, ...]) -> tuple[Expr, ...]:
+        return tuple(simplify(substitute(s, rows)) if mentions(s, found.loop.var) else s for s in subscripts)
 
-    match node:
-        case Store() | Update():
-            subscripts = tuple(_move(s, variable, rows) for s in node.subscripts)
-            return replace(node, subscripts=subscripts, value=_move_reads(node.value, variable, rows))
-        case If():
-            condition = _move_reads(node.condition, variable, rows)
-            return replace(node, condition=condition, body=each(node.body), orelse=each(node.orelse))
-        case Loop():
+    def value(e: Expr) -> Expr:
+        return rewrite(e, lambda r: replace(r, subscripts=place(r.tensor, r.subscripts)) if isinstance(r, Read) else None)
+
+    def resize(node: Node) -> Node:
+        if isinstance(node, Loop):
+            initial = tuple(replace(i, nest=tuple(map(resize, i.nest))) for i in node.initial)
             if _is_over_rows(node, found.loop):
-                rows = {**rows, node.var: _distance_of(node.var, distance)}
                 node = replace(node, kind="unroll", lanes=1, interleave=1, upper=int_const(n_rows), max_trip=n_rows)
             elif _is_over_places(node, found):
                 node = replace(node, upper=int_const(n_rows), max_trip=n_rows)
-            inside = {n.var: _distance_of(n.var, distance) for n in _loops_in(node.body) if _is_over_rows(n, found.loop)}
-            initial = tuple(
-                replace(i, value=_move_reads(i.value, variable, {**rows, **inside}), nest=each(i.nest)) for i in node.initial
-            )
-            return replace(node, initial=initial, body=each(node.body))
-    return node
+            node = replace(node, initial=initial)
+        return map_bodies(node, lambda inside: tuple(map(resize, inside)))
 
-
-def _distance_of(row: str, distance: Expr) -> Expr:
-    return distance * Index(row)
-
-
-def _move_reads(expr: Expr, variable: str, rows: Mapping[str, Expr]) -> Expr:
-    new = tuple(_move_reads(e, variable, rows) for e in children(expr))
-    expr = with_children(expr, new)
-    if not isinstance(expr, Read):
-        return expr
-    return replace(expr, subscripts=tuple(_move(s, variable, rows) for s in expr.subscripts))
-
-
-def _move(subscript: Expr, variable: str, rows: Mapping[str, Expr]) -> Expr:
-    return simplify(substitute(subscript, rows)) if mentions(subscript, variable) else subscript
+    return map_nodes(tuple(map(resize, body)), value, place)
