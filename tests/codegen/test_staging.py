@@ -87,7 +87,7 @@ def test_lines_are_asked_for_while_as_many_are_written(small_cache):
     assert all(n + 1 in asking or written[n + 2].startswith("stream Y[") for n in asking)
 
 
-def test_no_request_stands_between_the_halves_of_a_line(small_cache):
+def test_requests_are_made_once_for_each_line_of_short_vectors(small_cache):
     text = polyc.compile(permutation((0, 2, 1)), target="x86-64-v3").lower(numbers((64, 20, 52), "float32")).as_text("loops")
     asked = text[text.index("prefetch X[") :]
     assert "vector(lanes 8, at most 16)" in asked[: asked.index("stream Y[")]

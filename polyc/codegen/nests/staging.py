@@ -189,7 +189,7 @@ def _find_alone(loops: list[Loop], store: Store, scope: Scope, buffers: Mapping[
             break
         start, block = start - 1, wider
     is_turned = any(n.kind == "vector" for n in block.loops) and len(block.places) >= 2
-    if not is_turned or block.row_bytes < LEAST_RUN or block.n_bytes > most:
+    if not is_turned or block.row_bytes < LEAST_RUN or not target.fits(block.n_bytes, Level.L2, Share.QUARTER):
         return None
     outside = tuple(loops[:start])
     return _Staged(loops[0], block, Scope((*scope.path, *outside)).loops_in_order, outside)
