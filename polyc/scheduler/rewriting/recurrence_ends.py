@@ -31,6 +31,7 @@ from polyc.ir.expr import (
 from polyc.ir.program import Program, Statement
 from polyc.ir.read_sites import ReadSite, collect_reads
 from polyc.ir.simplify import constant_of, simplify
+from polyc.machine import Level, Share
 from polyc.poly.domains import (
     box_domain,
     condition_inside,
@@ -142,7 +143,7 @@ def _move_step(
     gone = written.intersect_range(elements).domain()
     before = _points(step, ranges).domain
     live = subtract_domain(before, gone)
-    is_long = _count_elements(reader, ranges) * _bytes_per_point(step, program) > target.l2 // 8 * 7
+    is_long = _count_elements(reader, ranges) * _bytes_per_point(step, program) > target.room(Level.L2, Share.ALL)
     if is_long and _count_steps(before, step, at.fixed, place) >= MINIMUM_STEPS:
         return None  # tiles of time find the last step in the cache
     if live.n_basic_set() > max(1, before.n_basic_set()) or has_divs(live):

@@ -16,6 +16,7 @@ from math import prod
 from polyc.diagnostics import Remark
 from polyc.ir.expr import Expr, Index, Pad, Read, reads, walk
 from polyc.ir.program import Program, Statement, all_reads, map_statement
+from polyc.machine import Level, Share
 from polyc.poly.ranges import Ranges, estimate_extent
 from polyc.records import dataclass
 from polyc.scheduler.rewriting.builder import ProgramBuilder, Split, change_groups, find_recurrences
@@ -72,7 +73,7 @@ def _find_batch(members: tuple[Statement, ...], program: Program, ranges: Ranges
         return None  # of one row each: nothing is summed
     if not all(_is_apart(s, targets, ranges) for s in members) or not all(_moves_with_batch(s) for s in sums):
         return None
-    room = target.l2 // (2 * target.vector_bits // 8)
+    room = target.room(Level.L2, Share.HALF) // target.lanes(1)
     if any(not _is_small(t, ranges, room) for t in targets):
         return None
     indices = {s.name: e.name for s in members if isinstance(e := s.subscripts[0], Index)}

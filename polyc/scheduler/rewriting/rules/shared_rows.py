@@ -17,6 +17,7 @@ from math import prod
 from polyc.diagnostics import Remark
 from polyc.ir.expr import Index, Pad, reads, walk
 from polyc.ir.program import Program, Statement, all_reads
+from polyc.machine import Level, Share
 from polyc.poly.domains import is_box
 from polyc.poly.ranges import Ranges, estimate_extent
 from polyc.records import dataclass, replace
@@ -62,7 +63,7 @@ def _block_size(name: str, program: Program, ranges: Ranges, target: Target) -> 
         return None
     row = prod(n or 0 for n in extents[1:]) * program.tensor(name).dtype.itemsize
     n_rows = extents[0] or 0
-    size = min(MAXIMUM_ROWS, target.l2 // 2 // row if row else 0)
+    size = min(MAXIMUM_ROWS, target.room(Level.L2, Share.HALF) // row if row else 0)
     size -= size % 8
     return size if n_rows * row > target.l2 and MINIMUM_ROWS <= size <= n_rows // 4 else None
 
