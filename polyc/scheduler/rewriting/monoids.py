@@ -26,9 +26,10 @@ from polyc.ir.program import (
 )
 from polyc.ir.simplify import simplify_int
 from polyc.poly.domains import is_box, subtract_domain
+from polyc.poly.points import Points
 from polyc.poly.ranges import GuardedSubscript, Interval, Ranges
 from polyc.records import replace
-from polyc.scheduler.rewriting.builder import Points, ProgramBuilder
+from polyc.scheduler.rewriting.builder import ProgramBuilder
 
 LONG_ROW = 8 * CHUNK
 """Points from which a row is cut."""

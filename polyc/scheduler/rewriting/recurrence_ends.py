@@ -43,11 +43,12 @@ from polyc.poly.domains import (
     touched_elements,
 )
 from polyc.poly.isl import Set, dim_type
+from polyc.poly.points import Points, points_of
 from polyc.poly.ranges import Interval, Ranges
 from polyc.records import dataclass, replace
 from polyc.scheduler.accesses import trip_count
 from polyc.scheduler.loops.time_tiling import MINIMUM_STEPS
-from polyc.scheduler.rewriting.builder import Points, ProgramBuilder, points_of
+from polyc.scheduler.rewriting.builder import ProgramBuilder
 from polyc.scheduler.rewriting.merge_parts import Place, find_place
 from polyc.scheduler.rewriting.reindexing import simplify_subscripts
 from polyc.scheduler.rewriting.rules.blocks import replace_node

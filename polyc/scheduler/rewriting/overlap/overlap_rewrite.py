@@ -17,9 +17,10 @@ from polyc.ir.simplify import simplify
 from polyc.poly import isl
 from polyc.poly.domains import reads_within
 from polyc.poly.extraction import place_inside
+from polyc.poly.points import Points, points_of
 from polyc.poly.ranges import Interval, Ranges
 from polyc.records import dataclass, replace
-from polyc.scheduler.rewriting.builder import Points, ProgramBuilder, points_of
+from polyc.scheduler.rewriting.builder import ProgramBuilder
 from polyc.scheduler.rewriting.overlap.overlap_boxes import Box, Boxes, Root, form_expr, tile_name
 
 QUOTA = 2_000_000

@@ -156,6 +156,6 @@ def _copy(tensor: str, split: Split, s: Statement, builder: ProgramBuilder) -> S
     """An input with the problems of a block innermost."""
     box = builder.intervals[tensor]
     names = (split.index, *(f"{split.index}.dim{d}" for d in range(1, len(box))))
-    points = builder.box(dict(zip(names, box, strict=True))).split(split, split.index, split.left(names, split.index))
+    points = split.apply(builder.box(dict(zip(names, box, strict=True))), split.index, split.left(names, split.index))
     value, called = Read(tensor, (split.point, *map(Index, names[1:]))), (f"{tensor}.lanes", f"{s.name}_lanes_{tensor}")
     return builder.materialise(value, points, called, builder.program.tensor(tensor), s)[1]
