@@ -51,7 +51,7 @@ from polyc.scheduler.loops.time_tiling import MINIMUM_STEPS
 from polyc.scheduler.rewriting.builder import ProgramBuilder
 from polyc.scheduler.rewriting.merge_parts import Place, find_place
 from polyc.scheduler.rewriting.reindexing import simplify_subscripts
-from polyc.scheduler.rewriting.rules.blocks import replace_node
+from polyc.scheduler.rewriting.rules.analysis import replace_node
 from polyc.scheduler.rewriting.unit_indices import drop_unit_indices
 from polyc.target import Target
 

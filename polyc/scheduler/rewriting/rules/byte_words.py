@@ -19,7 +19,7 @@ from polyc.ir.types import I8, I32, U8, DType
 from polyc.poly.ranges import Interval, Ranges
 from polyc.records import dataclass, replace
 from polyc.scheduler.rewriting.builder import Change, ProgramBuilder
-from polyc.scheduler.rewriting.rules.blocks import is_whole_box
+from polyc.scheduler.rewriting.rules.analysis import is_whole_box
 from polyc.scheduler.rewriting.rules.operands import Operand, find_operands
 
 ONES = sum(1 << 8 * n for n in range(WORD))

@@ -26,7 +26,7 @@ from polyc.records import dataclass, replace
 from polyc.scheduler.accesses import trip_count
 from polyc.scheduler.rewriting.builder import Change, ProgramBuilder
 from polyc.scheduler.rewriting.reindexing import map_reads
-from polyc.scheduler.rewriting.rules.blocks import has_own_elements, writes_whole
+from polyc.scheduler.rewriting.rules.analysis import has_own_elements, writes_whole
 from polyc.scheduler.rewriting.rules.operands import find_operand, find_operands
 
 MINIMUM_TERMS, LONGEST = 8, 1.75

@@ -24,7 +24,7 @@ from polyc.scheduler.contractions.choice import choose, estimate_cycles
 from polyc.scheduler.contractions.contraction import Contraction, find_contraction
 from polyc.scheduler.rewriting.builder import ProgramBuilder, change_groups
 from polyc.scheduler.rewriting.reindexing import map_reads
-from polyc.scheduler.rewriting.rules.blocks import is_whole_box
+from polyc.scheduler.rewriting.rules.analysis import is_whole_box
 from polyc.target import Target
 
 CLEARLY = 0.8

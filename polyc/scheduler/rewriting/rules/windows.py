@@ -21,7 +21,7 @@ from polyc.poly.domains import extend_domain, is_box
 from polyc.poly.ranges import Interval
 from polyc.records import dataclass, replace
 from polyc.scheduler.rewriting.builder import Change, ProgramBuilder
-from polyc.scheduler.rewriting.rules.blocks import is_whole_box
+from polyc.scheduler.rewriting.rules.analysis import is_whole_box
 
 GAIN = 1.2
 """Estimated operations as written over those in two passes, from which on these are worth a temporary."""
