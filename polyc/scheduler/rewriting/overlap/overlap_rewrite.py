@@ -13,7 +13,7 @@ from polyc.diagnostics import CompileBudgetError
 from polyc.ir.expr import Call, Expr, Index, Pad, Read, Select, ceil_div, ge, int_const, lt, rewrite, substitute
 from polyc.ir.program import Program, Reduction, Statement
 from polyc.ir.read_sites import collect_reads
-from polyc.ir.simplify import simplify
+from polyc.ir.simplify import form_expr, simplify
 from polyc.poly import isl
 from polyc.poly.domains import reads_within
 from polyc.poly.extraction import place_inside
@@ -21,7 +21,7 @@ from polyc.poly.points import Points, points_of
 from polyc.poly.ranges import Interval, Ranges
 from polyc.records import dataclass, replace
 from polyc.scheduler.rewriting.builder import ProgramBuilder
-from polyc.scheduler.rewriting.overlap.overlap_boxes import Box, Boxes, Root, form_expr, tile_name
+from polyc.scheduler.rewriting.overlap.overlap_boxes import Box, Boxes, Root, tile_name
 
 QUOTA = 2_000_000
 """isl operations for the proof that a tile computes all that it reads."""
