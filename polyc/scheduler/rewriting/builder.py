@@ -157,7 +157,8 @@ class ProgramBuilder:
     def temporary(
         self, name: str, shape: Iterable[Interval], like: Tensor, base: str | None = None, dtype: DType | None = None
     ) -> str:
-        """A temporary of this name, by default of the type of `like`, if there is none yet."""
+        """A temporary of this name, by default of the type of `like`, if this rewriting has not made it yet."""
+        assert name not in self.ranges.tensors, f"{name} is a tensor of another rewriting"
         if name not in self.intervals:
             box = self.intervals[name] = tuple(shape)
             self.tensors.append(Tensor(name, dtype or like.dtype, len(box), None, "temporary", base or like.base, like.span))
