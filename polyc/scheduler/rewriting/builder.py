@@ -110,8 +110,9 @@ class ProgramBuilder:
         own = self.own[s.name]
         return Points({i: own.indices[i] for i in s.indices}, own.domain.set_tuple_name("points"))
 
-    def box(self, indices: Mapping[str, Interval]) -> Points:
-        """All values of the indices."""
+    def box(self, intervals: Mapping[str, Interval], order: Iterable[str] | None = None) -> Points:
+        """All values of the indices, or of those in `order`."""
+        indices = intervals if order is None else {i: intervals[i] for i in order}
         return Points(indices, box_domain("points", tuple(indices), indices, self.ranges.parameters))
 
     def replace(self, old: Sequence[Statement], new: Iterable[Statement]) -> tuple[Program, Ranges]:
@@ -132,16 +133,6 @@ class ProgramBuilder:
     ) -> None:
         initial = None if region is None else region.domain.set_tuple_name(f"init_{name}")
         self.own[name] = StatementRanges(dict(points.indices), points.domain.set_tuple_name(name), guards, initial)
-
-    def set_ranges(
-        self, name: str, indices: Iterable[str], intervals: Mapping[str, Interval], within: Statement | None = None
-    ) -> None:
-        """Those of a statement over the box of intervals, or over the points of the indices that another one has."""
-        own = {i: intervals[i] for i in indices}
-        if within is None:
-            self.set_points(name, self.box(own))
-        else:
-            self.set_points(name, Points(own, self.points(within).project(own).domain))
 
     # -- tensors
     def tensor(self, name: str) -> Tensor:
@@ -217,7 +208,7 @@ class ProgramBuilder:
         if over is None or isinstance(over, Points):
             points = (self.points(s) if over is None else over).project(order)
         else:
-            points = self.box({i: over[i] for i in order})
+            points = self.box(over, order)
         target = self.add_temporary(s, suffix, [points.indices[i] for i in left], dtype)
         name = self.free_name(f"{s.name}_{suffix}")
         return self.assign(name, target, tuple(map(Index, left)), value, points, s, reduction)

@@ -90,7 +90,7 @@ class _Writer:
             assert member.reduction is not None
             value = values[member.reduction.component]
             self._rest(member)
-            points = self.builder.box({i: self.bounds[i] for i in member.left_indices})
+            points = self.builder.box(self.bounds, member.left_indices)
             self.statements.append(self.builder.change(member, points, value=value, reduction=None))
         return self.statements
 
@@ -100,7 +100,7 @@ class _Writer:
         if not member.has_plain_left or len(self.builder.program.writers()[member.target]) > 1:
             return
         whole = dict(zip(member.element_names, self.builder.intervals[member.target], strict=True))
-        reached = self.builder.box({i: self.bounds[i] for i in whole})
+        reached = self.builder.box(self.bounds, whole)
         if whole == reached.indices:
             return
         rest = Points(whole, subtract_domain(self.builder.box(whole).domain, reached.domain))

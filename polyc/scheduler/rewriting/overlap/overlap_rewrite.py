@@ -48,7 +48,7 @@ def store_apart(program: Program, ranges: Ranges, s: Statement) -> tuple[Program
     builder = ProgramBuilder(program, ranges)
     total = builder.add_temporary(s, "sum", ranges.tensors[s.target])
     # Elements that no point reduces into have their initial value: the store runs over the whole box.
-    box = builder.box({i: builder.own[s.name].indices[i] for i in s.left_indices})
+    box = builder.box(builder.own[s.name].indices, s.left_indices)
     points = Points(box.indices, box.domain.intersect_params(ranges.context))
     store = builder.assign(f"{s.name}_store", s.target, s.subscripts, Read(total, s.subscripts), points, s)
     return *builder.replace([s], [replace(s, target=total), store]), store

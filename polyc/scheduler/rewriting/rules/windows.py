@@ -197,8 +197,7 @@ def _split(s: Statement, axis: _Axis, builder: ProgramBuilder) -> tuple[Statemen
     for factor in axis.late:
         value = value * factor
     kept = (*s.left_indices, axis.inner)
-    builder.set_ranges(s.name, kept, own.indices, s)
-    return first, replace(s, indices=kept, value=value, where=())
+    return first, builder.change(s, builder.points(s).project(kept), value=value)
 
 
 def _left_of(s: Statement, axis: _Axis) -> tuple[str, ...]:
