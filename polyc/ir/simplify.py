@@ -50,7 +50,7 @@ def simplify(expr: Expr) -> Expr:
     if isinstance(expr, (Index, Size)):
         return expr
     if (form := linear_form(expr)) is not None:
-        return _print_form(form)
+        return form_expr(form)
     new = tuple(simplify(child) for child in children(expr))
     expr = with_children(expr, new) if any(a is not b for a, b in zip(children(expr), new, strict=True)) else expr
     return _fold_logic(expr)
@@ -135,15 +135,15 @@ def _collect(expr: Expr) -> dict[Term, int]:
             return _extreme(op, expr)
         case Call("abs", (a,)):
             form = _collect(a)
-            return {1: abs(form.get(1, 0))} if _is_constant(form) else {Call("abs", (_print_form(form),), expr.span): 1}
+            return {1: abs(form.get(1, 0))} if _is_constant(form) else {Call("abs", (form_expr(form),), expr.span): 1}
         case Select():
             condition = simplify(expr.condition)
             then, other = _collect(expr.then), _collect(expr.other)
             if isinstance(condition, Const):
                 return then if condition.value else other
-            if _clean(then) == _clean(other):
+            if clean_form(then) == clean_form(other):
                 return then
-            return {Select(condition, _print_form(then), _print_form(other), expr.span): 1}
+            return {Select(condition, form_expr(then), form_expr(other), expr.span): 1}
         case Cast() if is_i64(expr.value):
             return _collect(expr.value)
         case _:
@@ -151,7 +151,8 @@ def _collect(expr: Expr) -> dict[Term, int]:
             return {with_children(expr, new): 1}
 
 
-def _clean(form: dict[Term, int]) -> dict[Term, int]:
+def clean_form(form: dict[Term, int]) -> dict[Term, int]:
+    """A linear form without zeros."""
     return {term: c for term, c in form.items() if c}
 
 
@@ -163,7 +164,7 @@ def _add(a: dict[Term, int], b: dict[Term, int], factor: int) -> dict[Term, int]
     result = dict(a)
     for term, coefficient in b.items():
         result[term] = result.get(term, 0) + factor * coefficient
-    return _clean(result)
+    return clean_form(result)
 
 
 def factors_of(term: Term) -> list[Expr]:
@@ -186,17 +187,17 @@ def _multiply(a: dict[Term, int], b: dict[Term, int]) -> dict[Term, int]:
             for factor in factors:
                 term = factor if isinstance(term, int) else Call("mul", (term, factor))
             result[term] = result.get(term, 0) + x * y
-    return _clean(result)
+    return clean_form(result)
 
 
 def _as_one_term(form: dict[Term, int]) -> dict[Term, int]:
-    return form if _is_constant(form) else {_print_form(form): 1}
+    return form if _is_constant(form) else {form_expr(form): 1}
 
 
 def _floor_divide(a: dict[Term, int], b: dict[Term, int]) -> dict[Term, int]:
-    a, b = _clean(a), _clean(b)
+    a, b = clean_form(a), clean_form(b)
     if not _is_constant(b):
-        return {Call("floordiv", (_print_form(a), _print_form(b))): 1}
+        return {Call("floordiv", (form_expr(a), form_expr(b))): 1}
     divisor = b.get(1, 0)
     if divisor == 0:
         return {}
@@ -206,7 +207,7 @@ def _floor_divide(a: dict[Term, int], b: dict[Term, int]) -> dict[Term, int]:
     rest = {t: c for t, c in a.items() if c % divisor and t != 1}
     constant = a.get(1, 0) % divisor
     if not rest:
-        return _clean(whole)
+        return clean_form(whole)
     # g*r + k over g*d is floor(r + k // g) over d, as g*r is a multiple of g
     common = gcd(divisor, *rest.values())
     rest, constant, divisor = {t: c // common for t, c in rest.items()}, constant // common, divisor // common
@@ -220,25 +221,25 @@ def _floor_divide(a: dict[Term, int], b: dict[Term, int]) -> dict[Term, int]:
             by = inner.args[1]
             if isinstance(by, Const) and by.value > 0:  # (x // a) // b = x // (a*b)
                 return _add(whole, _floor_divide(_collect(inner.args[0]), {1: int(by.value) * divisor}), 1)
-    return _add(whole, {Call("floordiv", (_print_form(rest), int_const(divisor))): 1}, 1)
+    return _add(whole, {Call("floordiv", (form_expr(rest), int_const(divisor))): 1}, 1)
 
 
 def _modulo(a: dict[Term, int], b: dict[Term, int]) -> dict[Term, int]:
-    a, b = _clean(a), _clean(b)
+    a, b = clean_form(a), clean_form(b)
     divisor = b.get(1, 0)
     if not _is_constant(b) or divisor < 0:
-        return {Call("mod", (_print_form(a), _print_form(b))): 1}
+        return {Call("mod", (form_expr(a), form_expr(b))): 1}
     if divisor == 0:
         return {}
     rest = {t: (c % divisor if t == 1 else _balanced(c, divisor)) for t, c in a.items()}
-    rest = _clean(rest)
+    rest = clean_form(rest)
     if _is_constant(rest):
         return rest
     common = gcd(divisor, *rest.values())
     if common > 1:  # (g*r) % (g*d) = g * (r % d)
         inner = _modulo({t: c // common for t, c in rest.items()}, {1: divisor // common})
         return {t: c * common for t, c in inner.items()}
-    return {Call("mod", (_print_form(rest), int_const(divisor))): 1}
+    return {Call("mod", (form_expr(rest), int_const(divisor))): 1}
 
 
 def _balanced(value: int, divisor: int) -> int:
@@ -256,7 +257,7 @@ def _extreme(op: str, expr: Expr) -> dict[Term, int]:
         if isinstance(node, Call) and node.op == op:
             pending.extend(reversed(node.args))
             continue
-        form = _clean(_collect(node))
+        form = clean_form(_collect(node))
         if len(form) == 1 and (term := next(iter(form))) != 1 and form[term] == 1 and isinstance(term, Call) and term.op == op:
             pending.extend(reversed(term.args))
             continue
@@ -271,7 +272,7 @@ def _extreme(op: str, expr: Expr) -> dict[Term, int]:
             candidates.append(form)
     if len(candidates) == 1:
         return candidates[0]
-    operands = sorted((_print_form(c) for c in candidates), key=_order)
+    operands = sorted((form_expr(c) for c in candidates), key=_order)
     result = operands[0]
     for operand in operands[1:]:
         result = Call(op, (result, operand))
@@ -293,7 +294,8 @@ def _order(expr: Expr) -> tuple[int, str]:
             return 2, repr(expr)
 
 
-def _print_form(form: dict[Term, int]) -> Expr:
+def form_expr(form: dict[Term, int]) -> Expr:
+    """A linear form as the expression that `simplify` makes of it."""
     constant = form.get(1, 0)
     terms = sorted(((t, c) for t, c in form.items() if not isinstance(t, int) and c), key=lambda tc: (tc[1] < 0, _order(tc[0])))
     result: Expr | None = None

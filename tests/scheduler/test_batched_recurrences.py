@@ -63,6 +63,18 @@ def test_before_and_after() -> None:
     assert "16 values of b" in remark.message
 
 
+def test_recurrences_that_read_one_input() -> None:
+    text = """def f(float(B, N, N) L, float(B, N) r) -> (x, y) {
+      s(b, i) +=! L(b, i, j) * x(b, j) where j < i
+      x(b, i) = r(b, i) - s(b, i)
+      u(b, i) +=! L(b, j, i) * y(b, j) where j < i
+      y(b, i) = x(b, i) - u(b, i) }"""
+    program, ranges = infer(read(text), B=1000, N=9)
+    new, _, remarks = batch_recurrences(program, ranges, X86_64_V4)
+    copies = [s for s in statements(new) if "= L[" in s]
+    assert len(remarks) == 2 and sorted(s.split(": ")[1].split("[")[0] for s in copies) == ["L.lanes", "L.lanes2"]
+
+
 @pytest.mark.parametrize("source", [LU, CHOLESKY])
 @pytest.mark.parametrize("level", ["host", "x86-64-v2"])
 def test_factorisations(source: str, level: str) -> None:

@@ -1,7 +1,7 @@
 """How rewritings of the program make statements, their ranges and tensors.
 
 A rule recognises a form and says what it costs; `ProgramBuilder` makes what stands in its place: temporaries, statements over
-points that are derived from those of others (`Points`), indices in blocks (`Split`), reductions in two stages (`rfactor`).
+points that are derived from those of others (`poly.points`), indices in blocks (`Split`), reductions in two stages (`rfactor`).
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from polyc.ir.graphs import find_components
 from polyc.ir.program import Program, Reduction, Statement, Tensor, all_reads
 from polyc.ir.simplify import simplify_int
 from polyc.ir.types import DType
-from polyc.poly import isl
-from polyc.poly.domains import box_domain, map_domain, parameter_names, project_domain
+from polyc.poly.domains import box_domain
+from polyc.poly.points import Points
 from polyc.poly.ranges import GuardedSubscript, Interval, Ranges, StatementRanges
 from polyc.records import dataclass, replace
 
@@ -77,69 +77,9 @@ class Split:
             inside.sort(key=lambda e: e == Index(self.inner))
         return (*inside[: self.position], Index(self.block), *inside[self.position :])
 
-
-@dataclass(frozen=True, eq=False, slots=True)
-class Points:
-    """The points of a statement, or elements of a tensor: indices in order with their intervals, and the exact set."""
-
-    indices: Mapping[str, Interval]
-    domain: isl.Set  # [sizes] -> { points[indices] }, whatever its name
-
-    @property
-    def affine(self) -> isl.Affine:
-        """Functions of the indices."""
-        return isl.Affine(self.domain.get_space(), {i: n for n, i in enumerate(self.indices)})
-
-    def where(self, condition: Expr, holds: bool = True) -> Points | None:
-        """The points at which a condition holds, or does not; None where that is not affine."""
-        try:
-            there = self.affine.condition(condition)
-        except isl.NotAffine:
-            return None
-        return Points(self.indices, self.domain.intersect(there) if holds else self.domain.subtract(there))
-
-    def satisfy(self, condition: Expr) -> bool:
-        """Whether a condition holds at all points; False where that is not affine."""
-        try:
-            return bool(self.domain.is_subset(self.affine.condition(condition)))
-        except isl.NotAffine:
-            return False
-
-    def access(self, tensor: str, subscripts: Sequence[Expr]) -> isl.Map:
-        """``{ S[i] -> tensor[subscripts] }``; raises `isl.NotAffine`."""
-        affine, names = self.affine, [f"e{d}" for d in range(len(subscripts))]
-        space = isl.set_space(parameter_names(self.domain), tensor, names)
-        multi = isl.MultiPwAff.zero(affine.space.map_from_domain_and_range(space))
-        for d, subscript in enumerate(subscripts):
-            multi = multi.set_pw_aff(d, affine.pw_aff(subscript))
-        return isl.Map.from_multi_pw_aff(multi).intersect_domain(self.domain)
-
-    def project(self, kept: Iterable[str]) -> Points:
-        """Over some of the indices, in another order."""
-        order = {i: self.indices[i] for i in kept}
-        return Points(order, project_domain(self.domain, tuple(self.indices), "points", tuple(order)))
-
-    def move(
-        self,
-        order: Iterable[str],
-        new: Mapping[str, Interval],
-        place: Mapping[str, Expr],
-        conditions: Sequence[Expr] = (),
-    ) -> Points:
-        """Over the indices in `order`, some of them `new`: where the conditions hold, and the old ones, with the values that
-        `place` gives them, are at one of these points."""
-        indices = {i: new[i] if i in new else self.indices[i] for i in order}
-        values = [place.get(i, Index(i)) for i in self.indices]
-        return Points(indices, map_domain(self.domain, "points", tuple(indices), values, conditions))
-
-    def split(self, split: Split, index: str, order: Iterable[str]) -> Points:
-        """Over blocks of an index."""
-        return self.move(order, split.intervals, {index: split.point}, split.bounds)
-
-
-def points_of(s: Statement, own: StatementRanges) -> Points:
-    """Those of a statement, with the very set that it has: isl keeps in it which constraints it has found to be redundant."""
-    return Points({i: own.indices[i] for i in s.indices}, own.domain)
+    def apply(self, points: Points, index: str, order: Iterable[str]) -> Points:
+        """Points over blocks of an index."""
+        return points.move(order, self.intervals, {index: self.point}, self.bounds)
 
 
 class ProgramBuilder:
@@ -170,8 +110,9 @@ class ProgramBuilder:
         own = self.own[s.name]
         return Points({i: own.indices[i] for i in s.indices}, own.domain.set_tuple_name("points"))
 
-    def box(self, indices: Mapping[str, Interval]) -> Points:
-        """All values of the indices."""
+    def box(self, intervals: Mapping[str, Interval], order: Iterable[str] | None = None) -> Points:
+        """All values of the indices, or of those in `order`."""
+        indices = intervals if order is None else {i: intervals[i] for i in order}
         return Points(indices, box_domain("points", tuple(indices), indices, self.ranges.parameters))
 
     def replace(self, old: Sequence[Statement], new: Iterable[Statement]) -> tuple[Program, Ranges]:
@@ -193,16 +134,6 @@ class ProgramBuilder:
         initial = None if region is None else region.domain.set_tuple_name(f"init_{name}")
         self.own[name] = StatementRanges(dict(points.indices), points.domain.set_tuple_name(name), guards, initial)
 
-    def set_ranges(
-        self, name: str, indices: Iterable[str], intervals: Mapping[str, Interval], within: Statement | None = None
-    ) -> None:
-        """Those of a statement over the box of intervals, or over the points of the indices that another one has."""
-        own = {i: intervals[i] for i in indices}
-        if within is None:
-            self.set_points(name, self.box(own))
-        else:
-            self.set_points(name, Points(own, self.points(within).project(own).domain))
-
     # -- tensors
     def tensor(self, name: str) -> Tensor:
         return next(t for t in self.tensors if t.name == name)
@@ -217,7 +148,8 @@ class ProgramBuilder:
     def temporary(
         self, name: str, shape: Iterable[Interval], like: Tensor, base: str | None = None, dtype: DType | None = None
     ) -> str:
-        """A temporary of this name, by default of the type of `like`, if there is none yet."""
+        """A temporary of this name, by default of the type of `like`, if this rewriting has not made it yet."""
+        assert name not in self.ranges.tensors, f"{name} is a tensor of another rewriting"
         if name not in self.intervals:
             box = self.intervals[name] = tuple(shape)
             self.tensors.append(Tensor(name, dtype or like.dtype, len(box), None, "temporary", base or like.base, like.span))
@@ -276,7 +208,7 @@ class ProgramBuilder:
         if over is None or isinstance(over, Points):
             points = (self.points(s) if over is None else over).project(order)
         else:
-            points = self.box({i: over[i] for i in order})
+            points = self.box(over, order)
         target = self.add_temporary(s, suffix, [points.indices[i] for i in left], dtype)
         name = self.free_name(f"{s.name}_{suffix}")
         return self.assign(name, target, tuple(map(Index, left)), value, points, s, reduction)
@@ -312,14 +244,14 @@ class ProgramBuilder:
         Its expressions may read what has been split already, over the indices of the split."""
         index, names = index or split.index, s.element_names if s.has_plain_left else s.left_indices
         left, place = split.left(names, index), {index: split.point}
-        points = self.points(s).split(split, index, (*left, *split.inside(s.reduction_indices, index)))
+        points = split.apply(self.points(s), index, (*left, *split.inside(s.reduction_indices, index)))
         whole = dict(zip(names, self.intervals[s.target], strict=True)) if s.has_plain_left else {}
         shape = {**points.indices, **whole, **split.intervals}
         target = self.add_temporary(s, suffix, [shape[i] for i in left], is_shared=index in names)
         reduction, region = s.reduction, None
         if reduction is not None and index in names:
             reduction = replace(reduction, init=substitute(reduction.init, place))
-            region = self.elements(s).split(split, index, left)
+            region = split.apply(self.elements(s), index, left)
         elif reduction is not None:
             reduction = replace(reduction, init=identity_of(reduction.op, self.tensor(s.target).dtype))
         element, value = tuple(map(Index, left)), substitute(s.value, place)

@@ -8,7 +8,7 @@ loops.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from polyc.diagnostics import Remark
 from polyc.ir.expr import Call, Const, Expr, Index, Select, eq, index_names, int_const, reads, substitute, walk
@@ -93,7 +93,7 @@ def _merge(writers: list[Statement], program: Program, ranges: Ranges) -> tuple[
     union = unite_domains(list(regions.values()), ranges.context)
     if union is None:
         return None
-    value = _choose(main, regions, values, union)
+    value = choose_value([(regions[name], v) for name, v in values.items()], main.value, union, main.indices)
     intervals = dict(own.indices)
     for d, (i, offset) in enumerate(places[main.name].dims):
         if i is not None and d not in steps:
@@ -103,24 +103,22 @@ def _merge(writers: list[Statement], program: Program, ranges: Ranges) -> tuple[
     return new, StatementRanges(intervals, union), set(values)
 
 
-def _choose(main: Statement, regions: Mapping[str, Set], values: Mapping[str, Expr], union: Set) -> Expr:
-    """``part ? value : …`` down to the value of the main statement; parts of equal value share a condition."""
-    rest = union
-    chain: list[tuple[Expr, Expr]] = []
-    for name, value in values.items():
-        condition = condition_inside(regions[name], rest, main.indices)
-        rest = subtract_domain(rest, regions[name])
-        if chain and chain[-1][1] == value:
-            chain[-1] = Call("or", (chain[-1][0], condition)), value
+def choose_value(cases: Sequence[tuple[Set, Expr]], value: Expr, whole: Set, indices: Sequence[str]) -> Expr:
+    """``case ? its value : …`` down to `value` for the other points of `whole`; cases of equal value share a condition."""
+    rest, chain = whole, list[tuple[Expr, Expr]]()
+    for points, of_case in cases:
+        condition = condition_inside(points, rest, indices)
+        rest = subtract_domain(rest, points)
+        if chain and chain[-1][1] == of_case:
+            chain[-1] = Call("or", (chain[-1][0], condition)), of_case
         else:
-            chain.append((condition, value))
-    result = main.value
-    for condition, value in reversed(chain):
-        if isinstance(condition, Const):  # one of the parts has no points, at these sizes
-            result = value if condition.value else result
+            chain.append((condition, of_case))
+    for condition, of_case in reversed(chain):
+        if isinstance(condition, Const):  # one of the cases has no points, at these sizes
+            value = of_case if condition.value else value
         else:
-            result = Select(condition, value, result)
-    return result
+            value = Select(condition, of_case, value)
+    return value
 
 
 def find_place(s: Statement, ranges: Ranges) -> Place | None:

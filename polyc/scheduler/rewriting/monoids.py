@@ -26,9 +26,10 @@ from polyc.ir.program import (
 )
 from polyc.ir.simplify import simplify_int
 from polyc.poly.domains import is_box, subtract_domain
+from polyc.poly.points import Points
 from polyc.poly.ranges import GuardedSubscript, Interval, Ranges
 from polyc.records import replace
-from polyc.scheduler.rewriting.builder import Points, ProgramBuilder
+from polyc.scheduler.rewriting.builder import ProgramBuilder
 
 LONG_ROW = 8 * CHUNK
 """Points from which a row is cut."""
@@ -89,7 +90,7 @@ class _Writer:
             assert member.reduction is not None
             value = values[member.reduction.component]
             self._rest(member)
-            points = self.builder.box({i: self.bounds[i] for i in member.left_indices})
+            points = self.builder.box(self.bounds, member.left_indices)
             self.statements.append(self.builder.change(member, points, value=value, reduction=None))
         return self.statements
 
@@ -99,7 +100,7 @@ class _Writer:
         if not member.has_plain_left or len(self.builder.program.writers()[member.target]) > 1:
             return
         whole = dict(zip(member.element_names, self.builder.intervals[member.target], strict=True))
-        reached = self.builder.box({i: self.bounds[i] for i in whole})
+        reached = self.builder.box(self.bounds, whole)
         if whole == reached.indices:
             return
         rest = Points(whole, subtract_domain(self.builder.box(whole).domain, reached.domain))

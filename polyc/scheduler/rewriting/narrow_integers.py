@@ -37,7 +37,7 @@ from polyc.poly.ranges import Ranges
 from polyc.records import dataclass, replace
 from polyc.scheduler.rewriting.peepholes import rewrite_value
 from polyc.scheduler.rewriting.reindexing import map_reads
-from polyc.scheduler.rewriting.rules.blocks import has_own_elements
+from polyc.scheduler.rewriting.rules.analysis import has_own_elements
 
 Bounds = tuple[int, int]
 """The least and the greatest value."""

@@ -36,7 +36,7 @@ from polyc.ir.types import DType
 from polyc.poly.ranges import Ranges
 from polyc.records import dataclass, replace
 from polyc.scheduler.rewriting.builder import Change, ProgramBuilder
-from polyc.scheduler.rewriting.rules.blocks import covers, linear_in, plain_place
+from polyc.scheduler.rewriting.rules.analysis import covers, linear_in, plain_place
 from polyc.scheduler.rewriting.weighted_sums import LARGEST, collect_weights, has_free_order
 
 Inside = Callable[[Expr], Expr]

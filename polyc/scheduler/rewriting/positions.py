@@ -42,7 +42,7 @@ from polyc.poly.domains import is_box
 from polyc.poly.ranges import Ranges, estimate_extent, known_shape
 from polyc.records import dataclass, replace
 from polyc.scheduler.rewriting.builder import ProgramBuilder, Split
-from polyc.scheduler.rewriting.rules.blocks import writes_whole
+from polyc.scheduler.rewriting.rules.analysis import writes_whole
 
 SUMMING_UP = 40
 """Points that are searched in the time it takes to reduce the vectors of a block to one value."""

@@ -33,7 +33,7 @@ from polyc.poly.ranges import Ranges
 from polyc.records import dataclass, replace
 from polyc.scheduler.accesses import call_weight, trip_count
 from polyc.scheduler.rewriting.builder import Change, ProgramBuilder
-from polyc.scheduler.rewriting.rules.blocks import is_simple, replace_node
+from polyc.scheduler.rewriting.rules.analysis import is_simple, replace_node
 
 _SLOW = ("truediv", "sqrt", "rsqrt")
 """Operations that count as functions: they take as long as several loads."""

@@ -90,7 +90,7 @@ def _write_tables(s: Statement, split: Split, builder: ProgramBuilder) -> tuple[
         return replace(moved, dimension=guard.dimension + 2, shown=(like.base, guard.dimension))
 
     order = (split.block, *split.inside((split.index,), split.index), *(i for i in s.indices if i != split.index))
-    points = builder.points(s).split(split, split.index, order)
+    points = split.apply(builder.points(s), split.index, order)
     start = replace(s.reduction, init=identity_of(s.reduction.op, like.dtype))
     subscripts = of_part(map(move, s.subscripts))
     guards = tuple(map(move_guard, builder.own[s.name].guards))

@@ -9,6 +9,7 @@ substituted where integer sets show which statement has written it (index-set sp
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from functools import reduce
 from math import inf, prod
 
 from polyc.code_limits import LONG_ROW, MAX_NODES
@@ -44,14 +45,15 @@ from polyc.poly.domains import (
     touched_elements,
 )
 from polyc.poly.isl import Set, dim_type
+from polyc.poly.points import Points, points_of
 from polyc.poly.ranges import Interval, Ranges
 from polyc.records import dataclass, replace
 from polyc.scheduler.accesses import trip_count
 from polyc.scheduler.loops.time_tiling import MINIMUM_STEPS
-from polyc.scheduler.rewriting.builder import Points, ProgramBuilder, points_of
-from polyc.scheduler.rewriting.merge_parts import Place, find_place
+from polyc.scheduler.rewriting.builder import ProgramBuilder
+from polyc.scheduler.rewriting.merge_parts import Place, choose_value, find_place
 from polyc.scheduler.rewriting.reindexing import simplify_subscripts
-from polyc.scheduler.rewriting.rules.blocks import replace_node
+from polyc.scheduler.rewriting.rules.analysis import replace_node
 from polyc.scheduler.rewriting.unit_indices import drop_unit_indices
 from polyc.target import Target
 
@@ -267,18 +269,12 @@ def _read_in_place(q: Statement, starts: list[_Start], ranges: Ranges) -> Statem
             counting |= index_names(*fixed)
     if last is None:
         return q
-    rest, chain = domain, list[tuple[Expr, Expr]]()
-    for steps, found in cases:
-        condition = condition_inside(steps, rest, q.indices)
-        rest = subtract_domain(rest, steps)
-        chain.append((condition, _substitute_reads(q.value, found)))
-    value = q.value
-    if rest.is_empty():
-        _, value = chain.pop()
-    elif any(isinstance(e := own.indices[i].extent, Const) and int(e.value) > LONG_ROW for i in counting):
+    rest = reduce(subtract_domain, (steps for steps, _ in cases), domain)
+    is_long = any(isinstance(e := own.indices[i].extent, Const) and int(e.value) > LONG_ROW for i in counting)
+    if is_long and not rest.is_empty():
         return last
-    for condition, first in reversed(chain):
-        value = Select(condition, first, value)
+    values = [(steps, _substitute_reads(q.value, found)) for steps, found in cases]
+    value = choose_value(values, q.value, domain, q.indices)
     return replace(q, value=value, where=()) if sum(1 for _ in walk(value)) <= MAX_NODES else last
 
 

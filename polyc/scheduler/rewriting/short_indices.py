@@ -42,7 +42,7 @@ from polyc.poly.ranges import Interval, Ranges, StatementRanges
 from polyc.records import dataclass, replace
 from polyc.scheduler.accesses import trip_count
 from polyc.scheduler.rewriting.builder import ProgramBuilder
-from polyc.scheduler.rewriting.rules.blocks import has_own_elements, writes_whole
+from polyc.scheduler.rewriting.rules.analysis import has_own_elements, writes_whole
 from polyc.scheduler.rewriting.rules.shared_rows import share_rows
 from polyc.target import Target
 

@@ -24,7 +24,7 @@ from polyc.records import replace
 from polyc.scheduler.rewriting.overlap.overlap_boxes import Box, Boxes, Root, moves_with_all, tile_boxes, tile_name
 from polyc.scheduler.rewriting.overlap.overlap_costs import Estimate, Model, Trial
 from polyc.scheduler.rewriting.overlap.overlap_rewrite import Cluster, store_apart, tile_cluster
-from polyc.scheduler.rewriting.rules.blocks import writes_whole
+from polyc.scheduler.rewriting.rules.analysis import writes_whole
 from polyc.target import Target
 
 ROW_SIZES = powers(128, 2048)[::-1]

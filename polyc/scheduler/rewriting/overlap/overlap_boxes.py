@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from polyc.ir.expr import Const, Expr, Index, Size, int_const
+from polyc.ir.expr import Const, Expr, Index, Size
 from polyc.ir.program import Statement
 from polyc.ir.read_sites import ReadSite
-from polyc.ir.simplify import Term, linear_form, simplify
+from polyc.ir.simplify import Term, clean_form, linear_form
 from polyc.poly.ranges import Interval, Ranges
 from polyc.records import dataclass
 
@@ -105,11 +105,7 @@ def tile_boxes(
 def tile_box(tile: str, size: int, interval: Interval) -> Box | None:
     """Where an index with this range runs inside a tile; None where the range is not linear in the sizes."""
     lower = linear_form(interval.lower)
-    return None if lower is None else Box(_clean({**lower, Index(tile_name(tile)): size}), size)
-
-
-def _clean(form: Form) -> Form:
-    return {term: c for term, c in form.items() if c}
+    return None if lower is None else Box(clean_form({**lower, Index(tile_name(tile)): size}), size)
 
 
 def _read_box(
@@ -134,7 +130,7 @@ def _read_box(
         if c < 0:
             _add(lower, {1: c * (box.extent - 1)})
         extent += abs(c) * (box.extent - 1)
-    found = Box(_clean(lower), extent)
+    found = Box(clean_form(lower), extent)
     return _with_border(found, site, whole) if site.is_padded else found
 
 
@@ -162,7 +158,7 @@ def _with_border(box: Box, site: ReadSite, whole: Interval) -> Box | None:
         first, last = min(start, 0), max(end, step)
     else:
         first, last = min(start, step - end), max(end, step - start)
-    return Box(_clean({**box.lower, 1: first + int(whole.lower.value)}), last - first)
+    return Box(clean_form({**box.lower, 1: first + int(whole.lower.value)}), last - first)
 
 
 def _hull(a: Box | None, b: Box | None) -> Box | None:
@@ -171,16 +167,7 @@ def _hull(a: Box | None, b: Box | None) -> Box | None:
         return None
     start = min(a.start, b.start)
     end = max(a.start + a.extent, b.start + b.extent)
-    return Box(_clean({**a.moving, 1: start}), end - start)
-
-
-def form_expr(form: Form) -> Expr:
-    """A linear form as an expression."""
-    result: Expr = int_const(0)
-    for term, c in form.items():
-        factor = int_const(c) if isinstance(term, int) else c * term
-        result = result + factor
-    return simplify(result)
+    return Box(clean_form({**a.moving, 1: start}), end - start)
 
 
 def moves_with_all(boxes: Iterable[Box | None], tiles: Iterable[str]) -> bool:

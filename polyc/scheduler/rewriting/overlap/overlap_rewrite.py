@@ -13,14 +13,15 @@ from polyc.diagnostics import CompileBudgetError
 from polyc.ir.expr import Call, Expr, Index, Pad, Read, Select, ceil_div, ge, int_const, lt, rewrite, substitute
 from polyc.ir.program import Program, Reduction, Statement
 from polyc.ir.read_sites import collect_reads
-from polyc.ir.simplify import simplify
+from polyc.ir.simplify import form_expr, simplify
 from polyc.poly import isl
 from polyc.poly.domains import reads_within
 from polyc.poly.extraction import place_inside
+from polyc.poly.points import Points, points_of
 from polyc.poly.ranges import Interval, Ranges
 from polyc.records import dataclass, replace
-from polyc.scheduler.rewriting.builder import Points, ProgramBuilder, points_of
-from polyc.scheduler.rewriting.overlap.overlap_boxes import Box, Boxes, Root, form_expr, tile_name
+from polyc.scheduler.rewriting.builder import ProgramBuilder
+from polyc.scheduler.rewriting.overlap.overlap_boxes import Box, Boxes, Root, tile_name
 
 QUOTA = 2_000_000
 """isl operations for the proof that a tile computes all that it reads."""
@@ -47,7 +48,7 @@ def store_apart(program: Program, ranges: Ranges, s: Statement) -> tuple[Program
     builder = ProgramBuilder(program, ranges)
     total = builder.add_temporary(s, "sum", ranges.tensors[s.target])
     # Elements that no point reduces into have their initial value: the store runs over the whole box.
-    box = builder.box({i: builder.own[s.name].indices[i] for i in s.left_indices})
+    box = builder.box(builder.own[s.name].indices, s.left_indices)
     points = Points(box.indices, box.domain.intersect_params(ranges.context))
     store = builder.assign(f"{s.name}_store", s.target, s.subscripts, Read(total, s.subscripts), points, s)
     return *builder.replace([s], [replace(s, target=total), store]), store

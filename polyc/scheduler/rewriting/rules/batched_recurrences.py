@@ -115,9 +115,10 @@ def _rewrite(batch: _Batch, program: Program, ranges: Ranges) -> tuple[Program, 
     names = {s.name for s in batch.members}
     outside = {r.tensor for s in program.statements if s.name not in names for r in all_reads(s)}
     copied = _find_copied(batch, program, ranges)
-    in_lanes, first = batch.targets | copied, batch.members[0]
-    for t in sorted(copied):
-        builder.statements += _copy(t, batch.split(first, ranges), first, builder)
+    copies, first = {t: builder.free_name(f"{t}.lanes") for t in sorted(copied)}, batch.members[0]
+    in_lanes = {t: f"{t}.lanes" for t in batch.targets} | copies
+    for t, copy in copies.items():
+        builder.statements += _copy(t, copy, batch.split(first, ranges), first, builder)
     for s in program.statements:
         if s.name not in names:
             builder.statements.append(s)
@@ -127,7 +128,7 @@ def _rewrite(batch: _Batch, program: Program, ranges: Ranges) -> tuple[Program, 
         def read_lanes(read: Read, split: Split = split) -> Expr:
             if read.tensor not in in_lanes:
                 return read
-            return Read(f"{read.tensor}.lanes", split.element(read.subscripts, split.index), read.span)
+            return Read(in_lanes[read.tensor], split.element(read.subscripts, split.index), read.span)
 
         part = builder.block(map_statement(s, lambda e: map_reads(e, read_lanes)), split, suffix="lanes")
         builder.statements.append(part)
@@ -153,10 +154,10 @@ def _find_copied(batch: _Batch, program: Program, ranges: Ranges) -> set[str]:
     return {t for t in found - others if ranges.tensors[t][0] == problems}
 
 
-def _copy(tensor: str, split: Split, s: Statement, builder: ProgramBuilder) -> Sequence[Statement]:
+def _copy(tensor: str, copy: str, split: Split, s: Statement, builder: ProgramBuilder) -> Sequence[Statement]:
     """An input with the problems of a block innermost."""
     box = builder.intervals[tensor]
     names = (split.index, *(f"{split.index}.dim{d}" for d in range(1, len(box))))
-    points = builder.box(dict(zip(names, box, strict=True))).split(split, split.index, split.left(names, split.index))
-    value, called = Read(tensor, (split.point, *map(Index, names[1:]))), (f"{tensor}.lanes", f"{s.name}_lanes_{tensor}")
+    points = split.apply(builder.box(dict(zip(names, box, strict=True))), split.index, split.left(names, split.index))
+    value, called = Read(tensor, (split.point, *map(Index, names[1:]))), (copy, f"{s.name}_lanes_{tensor}")
     return builder.materialise(value, points, called, builder.program.tensor(tensor), s)[1]

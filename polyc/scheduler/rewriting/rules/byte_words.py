@@ -17,9 +17,9 @@ from polyc.ir.expr import Call, Cast, Const, Expr, Index, Pad, Read, Select, chi
 from polyc.ir.program import Program, Reduction, Statement
 from polyc.ir.types import I8, I32, U8, DType
 from polyc.poly.ranges import Interval, Ranges
-from polyc.records import dataclass, replace
+from polyc.records import dataclass
 from polyc.scheduler.rewriting.builder import Change, ProgramBuilder
-from polyc.scheduler.rewriting.rules.blocks import is_whole_box
+from polyc.scheduler.rewriting.rules.analysis import is_whole_box
 from polyc.scheduler.rewriting.rules.operands import Operand, find_operands
 
 ONES = sum(1 << 8 * n for n in range(WORD))
@@ -108,8 +108,7 @@ def _split(s: Statement, p: _Product, builder: ProgramBuilder) -> list[Statement
     value, zero = Call("dot4u8s8", (unsigned, signed)), Reduction("add", identity_of("add", I32))
     # (a + 128) b = a b + 128 b, and a (b - 128) = a b - 128 a; only one of them happens to two bytes of one kind.
     if p.unsigned.dtype == U8 and p.signed.dtype == I8:
-        builder.set_ranges(s.name, (*left, *summed), intervals)
-        return [store_unsigned, store_signed, replace(s, indices=(*left, *summed), value=value, where=())]
+        return [store_unsigned, store_signed, builder.change(s, builder.box(intervals, (*left, *summed)), value=value)]
     is_moved = p.unsigned.dtype == I8
     operand, factor, ones = p.signed if is_moved else p.unsigned, -MIDDLE if is_moved else MIDDLE, Const(ONES, I32)
     of_one = Call("dot4u8s8", (ones, signed) if is_moved else (unsigned, ones))
@@ -118,8 +117,8 @@ def _split(s: Statement, p: _Product, builder: ProgramBuilder) -> list[Statement
     result = Read(total.target, total.subscripts) + Const(factor, I32) * Read(moved.target, moved.subscripts)
     if s.reduction.init != zero.init:
         result = s.reduction.init + result
-    builder.set_ranges(s.name, left, intervals)
-    return [store_unsigned, store_signed, total, moved, replace(s, indices=left, value=result, reduction=None, where=())]
+    whole = builder.change(s, builder.box(intervals, left), value=result, reduction=None)
+    return [store_unsigned, store_signed, total, moved, whole]
 
 
 def _store_words(

@@ -20,9 +20,10 @@ from polyc.ir.linear import index_coefficients
 from polyc.ir.program import Program, Statement, all_reads, map_statement, statement_expressions
 from polyc.ir.scans import find_scan
 from polyc.ir.simplify import simplify
+from polyc.poly.points import Points
 from polyc.poly.ranges import Interval, Ranges, known_shape
 from polyc.records import dataclass, replace
-from polyc.scheduler.rewriting.builder import Points, ProgramBuilder, find_recurrences
+from polyc.scheduler.rewriting.builder import ProgramBuilder, find_recurrences
 from polyc.scheduler.rewriting.reindexing import change_expressions, map_reads
 from polyc.target import Target
 

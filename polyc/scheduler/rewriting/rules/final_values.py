@@ -17,9 +17,10 @@ from polyc.ir.read_sites import collect_reads
 from polyc.ir.simplify import simplify
 from polyc.poly import isl
 from polyc.poly.domains import points_up_to, project_domain, reads_within
+from polyc.poly.points import Points, points_of
 from polyc.poly.ranges import Interval, Ranges
 from polyc.records import dataclass, replace
-from polyc.scheduler.rewriting.builder import Points, ProgramBuilder, points_of
+from polyc.scheduler.rewriting.builder import ProgramBuilder
 from polyc.scheduler.rewriting.reindexing import map_reads, simplify_subscripts
 
 

@@ -26,7 +26,7 @@ from polyc.records import dataclass, replace
 from polyc.scheduler.accesses import trip_count
 from polyc.scheduler.rewriting.builder import Change, ProgramBuilder
 from polyc.scheduler.rewriting.reindexing import map_reads
-from polyc.scheduler.rewriting.rules.blocks import has_own_elements, writes_whole
+from polyc.scheduler.rewriting.rules.analysis import has_own_elements, writes_whole
 from polyc.scheduler.rewriting.rules.operands import find_operand, find_operands
 
 MINIMUM_TERMS, LONGEST = 8, 1.75
@@ -190,8 +190,7 @@ def _gather(s: Statement, windows: Mapping[int, _Window], part: str, builder: Pr
     indices = (*left, *(i for i in s.indices if i not in left and i not in replaced))
     element = tuple(map(Index, left))
     if all(w.stride == 1 for w in windows.values()):
-        builder.set_ranges(s.name, indices, intervals)
-        return [replace(s, subscripts=element, indices=indices, value=value, where=())]
+        return [builder.change(s, builder.box(intervals, indices), subscripts=element, value=value)]
     total = builder.define(s, f"phases{part}", left, value, indices[len(left) :], s.reduction, intervals)
     name = f"{s.name}_part{part}" if part else s.name
     subscripts = [windows[d].result if d in windows else e for d, e in enumerate(s.subscripts)]

@@ -37,9 +37,10 @@ from polyc.ir.expr import (
 from polyc.ir.program import Program, Reduction, Statement, all_reads
 from polyc.ir.simplify import simplify, simplify_value
 from polyc.poly import isl
+from polyc.poly.points import Points, points_of
 from polyc.poly.ranges import GuardedSubscript, Interval, Ranges
 from polyc.records import replace
-from polyc.scheduler.rewriting.builder import Points, ProgramBuilder, change_groups, find_recurrences, points_of
+from polyc.scheduler.rewriting.builder import ProgramBuilder, change_groups, find_recurrences
 from polyc.scheduler.rewriting.rules.interval_tiles import Region, Tiles, find_tiles
 from polyc.scheduler.rewriting.rules.recurrences import join_terms, map_reads_at
 

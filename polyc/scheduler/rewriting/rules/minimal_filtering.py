@@ -35,7 +35,7 @@ from polyc.scheduler.contractions.choice import choose, estimate_cycles
 from polyc.scheduler.contractions.contraction import find_contraction
 from polyc.scheduler.rewriting.builder import ProgramBuilder
 from polyc.scheduler.rewriting.reindexing import map_reads
-from polyc.scheduler.rewriting.rules.blocks import is_whole_box, plain_place
+from polyc.scheduler.rewriting.rules.analysis import is_whole_box, plain_place
 from polyc.scheduler.rewriting.rules.tap_windows import POINTS, RESULTS, TAPS, TapWindow, WindowFilter, add_number, find_filter
 from polyc.scheduler.rewriting.rules.toom_cook import make_transforms
 from polyc.target import Target

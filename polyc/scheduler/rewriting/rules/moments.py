@@ -42,7 +42,7 @@ from polyc.poly.domains import is_box
 from polyc.poly.ranges import Ranges
 from polyc.records import dataclass, replace
 from polyc.scheduler.rewriting.builder import ProgramBuilder, Split, change_groups
-from polyc.scheduler.rewriting.rules.blocks import (
+from polyc.scheduler.rewriting.rules.analysis import (
     find_chain,
     find_scale,
     is_simple,

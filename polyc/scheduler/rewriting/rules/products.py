@@ -42,7 +42,7 @@ from polyc.poly.ranges import Ranges, StatementRanges
 from polyc.records import dataclass, replace
 from polyc.scheduler.accesses import trip_count
 from polyc.scheduler.rewriting.builder import Change, ProgramBuilder
-from polyc.scheduler.rewriting.rules.blocks import is_simple, writes_whole
+from polyc.scheduler.rewriting.rules.analysis import is_simple, writes_whole
 
 DISTRIBUTIVE = {"add": "mul", "max": "add", "min": "add", "or": "and"}
 """The product that distributes over a sum."""

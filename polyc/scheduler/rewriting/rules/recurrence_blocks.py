@@ -8,9 +8,9 @@ from polyc.ir.expr import Call, Const, Expr, Index, Pad, Read, any_holds, ceil_d
 from polyc.ir.program import Program, Statement
 from polyc.ir.read_sites import collect_reads
 from polyc.ir.simplify import simplify_int
+from polyc.poly.points import Points, points_of
 from polyc.poly.ranges import Interval, Ranges, estimate_extent
 from polyc.records import dataclass
-from polyc.scheduler.rewriting.builder import Points, points_of
 
 BLOCKS = ((640, 64), (96, 32))
 """Fewest steps of a recurrence, and the steps of its blocks then."""

@@ -31,9 +31,10 @@ from polyc.ir.expr import (
     with_children,
 )
 from polyc.ir.program import Program, Reduction, Statement, Tensor, all_reads
+from polyc.poly.points import Points
 from polyc.poly.ranges import Interval, Ranges, estimate_extent
 from polyc.records import dataclass, replace
-from polyc.scheduler.rewriting.builder import Points, ProgramBuilder, change_groups, find_recurrences
+from polyc.scheduler.rewriting.builder import ProgramBuilder, change_groups, find_recurrences
 from polyc.scheduler.rewriting.reindexing import map_reads
 from polyc.scheduler.rewriting.rules.final_values import sum_final_values
 from polyc.scheduler.rewriting.rules.recurrence_blocks import Cut, find_cut

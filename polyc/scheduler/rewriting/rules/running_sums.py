@@ -17,9 +17,10 @@ from polyc.ir.program import Reduction, Statement, Tensor, all_reads
 from polyc.ir.simplify import simplify
 from polyc.ir.types import DType
 from polyc.poly import isl
+from polyc.poly.points import Points
 from polyc.poly.ranges import Interval, estimate_extent
 from polyc.records import dataclass
-from polyc.scheduler.rewriting.builder import Change, Points, ProgramBuilder
+from polyc.scheduler.rewriting.builder import Change, ProgramBuilder
 
 _OPERATORS = ("add", "mul", "max", "min")
 

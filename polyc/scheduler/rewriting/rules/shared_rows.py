@@ -22,7 +22,7 @@ from polyc.poly.domains import is_box
 from polyc.poly.ranges import Ranges, estimate_extent
 from polyc.records import dataclass, replace
 from polyc.scheduler.rewriting.builder import ProgramBuilder, Split
-from polyc.scheduler.rewriting.rules.blocks import is_simple, redirect
+from polyc.scheduler.rewriting.rules.analysis import is_simple, redirect
 from polyc.target import Target
 
 MINIMUM_ROWS, MAXIMUM_ROWS = 8, 256

@@ -42,7 +42,7 @@ from polyc.poly.ranges import Ranges
 from polyc.records import dataclass, replace
 from polyc.scheduler.accesses import trip_count
 from polyc.scheduler.rewriting.builder import ProgramBuilder, Split, change_groups
-from polyc.scheduler.rewriting.rules.blocks import (
+from polyc.scheduler.rewriting.rules.analysis import (
     covers,
     find_chain,
     is_factor,

@@ -12,7 +12,7 @@ from polyc.ir.simplify import simplify_int
 from polyc.ir.types import DType
 from polyc.poly.ranges import Interval, Ranges, StatementRanges
 from polyc.records import dataclass
-from polyc.scheduler.rewriting.rules.blocks import is_whole_box
+from polyc.scheduler.rewriting.rules.analysis import is_whole_box
 from polyc.scheduler.rewriting.rules.operands import find_operand
 
 TAPS, POINTS = 3, (0, 1, -1)

@@ -24,7 +24,7 @@ from polyc.scheduler.contractions.choice import choose, estimate_cycles
 from polyc.scheduler.contractions.contraction import Contraction, find_contraction
 from polyc.scheduler.rewriting.builder import ProgramBuilder, change_groups
 from polyc.scheduler.rewriting.reindexing import map_reads
-from polyc.scheduler.rewriting.rules.blocks import is_whole_box
+from polyc.scheduler.rewriting.rules.analysis import is_whole_box
 from polyc.target import Target
 
 CLEARLY = 0.8
@@ -110,12 +110,11 @@ def _turn(s: Statement, reader: Statement | None, order: list[int], program: Pro
 
     for old in program.statements:
         if old is s:
-            builder.statements.append(replace(s, name=name, target=turned, subscripts=at(s.subscripts).subscripts))
-            builder.set_ranges(name, s.indices, own)
+            box, read = builder.box(own, s.indices), at(s.subscripts)
+            builder.statements.append(builder.assign(name, turned, read.subscripts, s.value, box, s, s.reduction))
             if reader is None:
-                value = at(s.subscripts)
-                builder.statements.append(replace(s, indices=s.left_indices, value=value, reduction=None, where=()))
-                builder.set_ranges(s.name, s.left_indices, own)
+                whole = builder.box(own, s.left_indices)
+                builder.statements.append(builder.change(s, whole, value=read, reduction=None))
         elif old is reader:
             builder.statements.append(replace(old, value=map_reads(old.value, lambda read: at(read.subscripts), s.target)))
         else:

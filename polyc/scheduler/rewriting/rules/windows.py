@@ -21,7 +21,7 @@ from polyc.poly.domains import extend_domain, is_box
 from polyc.poly.ranges import Interval
 from polyc.records import dataclass, replace
 from polyc.scheduler.rewriting.builder import Change, ProgramBuilder
-from polyc.scheduler.rewriting.rules.blocks import is_whole_box
+from polyc.scheduler.rewriting.rules.analysis import is_whole_box
 
 GAIN = 1.2
 """Estimated operations as written over those in two passes, from which on these are worth a temporary."""
@@ -197,8 +197,7 @@ def _split(s: Statement, axis: _Axis, builder: ProgramBuilder) -> tuple[Statemen
     for factor in axis.late:
         value = value * factor
     kept = (*s.left_indices, axis.inner)
-    builder.set_ranges(s.name, kept, own.indices, s)
-    return first, replace(s, indices=kept, value=value, where=())
+    return first, builder.change(s, builder.points(s).project(kept), value=value)
 
 
 def _left_of(s: Statement, axis: _Axis) -> tuple[str, ...]:
