@@ -17,8 +17,10 @@ from polyc.ir.read_sites import own_distances
 from polyc.ir.simplify import simplify
 from polyc.poly.domains import condition_inside, map_domain, project_domain, subtract_domain, unite_domains
 from polyc.poly.isl import Set
-from polyc.poly.ranges import Interval, Ranges, StatementRanges
-from polyc.records import dataclass, replace
+from polyc.poly.points import Points
+from polyc.poly.ranges import Interval, Ranges
+from polyc.records import dataclass
+from polyc.scheduler.rewriting.builder import ProgramBuilder
 
 MAX_PARTS = 12
 """Parts beyond which a statement would ask too many conditions."""
@@ -39,26 +41,24 @@ class Place:
 def merge_parts(program: Program, ranges: Ranges) -> tuple[Program, Ranges, list[Remark]]:
     """The program with one statement for the parts of each temporary that belong to one step of its recurrence."""
     remarks: list[Remark] = []
+    builder, merged, gone = ProgramBuilder(program, ranges), dict[str, Statement](), set[str]()
     for tensor, writers in program.writers().items():
         if len(writers) < 2 or len(writers) > MAX_PARTS or program.tensor(tensor).role != "temporary":
             continue
-        merged = _merge(writers, program, ranges)
-        if merged is None:
-            continue
-        new, own, gone = merged
-        statements = tuple(new if s.name == new.name else s for s in program.statements if s.name not in gone)
-        program = replace(program, statements=statements)
-        known = {n: r for n, r in ranges.statements.items() if n not in gone}
-        ranges = replace(ranges, statements={**known, new.name: own})
-        base = program.tensor(tensor).base
-        remarks.append(
-            Remark("passed", "merge-parts", f"{len(gone) + 1} parts of a step of {base} are one statement", new.name, new.span)
-        )
-    return program, ranges, remarks
+        found = _merge(writers, builder)
+        if found is not None:
+            new, others = found
+            merged[new.name] = new
+            gone |= others
+            message = f"{len(others) + 1} parts of a step of {program.tensor(tensor).base} are one statement"
+            remarks.append(Remark("passed", "merge-parts", message, new.name, new.span))
+    builder.statements += [merged.get(s.name, s) for s in program.statements if s.name not in gone]
+    return (*builder.finish(), remarks) if remarks else (program, ranges, remarks)
 
 
-def _merge(writers: list[Statement], program: Program, ranges: Ranges) -> tuple[Statement, StatementRanges, set[str]] | None:
-    """The merged statement in the place of the main one, its ranges, and the names of the others."""
+def _merge(writers: list[Statement], builder: ProgramBuilder) -> tuple[Statement, set[str]] | None:
+    """The merged statement in the place of the main one, and the names of the others."""
+    ranges = builder.ranges
     places = {s.name: place for s in writers if (place := find_place(s, ranges)) is not None}
     whole = [s for s in writers if s.name in places and all(i is not None for i, _ in places[s.name].dims)]
     mains = [s for s in whole if any(r.tensor == s.target for r in reads(s.value))]
@@ -94,13 +94,12 @@ def _merge(writers: list[Statement], program: Program, ranges: Ranges) -> tuple[
     if union is None:
         return None
     value = choose_value([(regions[name], v) for name, v in values.items()], main.value, union, main.indices)
-    intervals = dict(own.indices)
+    intervals = {i: own.indices[i] for i in main.indices}
     for d, (i, offset) in enumerate(places[main.name].dims):
         if i is not None and d not in steps:
             box = ranges.tensors[main.target][d]
             intervals[i] = Interval(simplify(box.lower - offset), box.extent)
-    new = replace(main, value=value, where=())
-    return new, StatementRanges(intervals, union), set(values)
+    return builder.change(main, Points(intervals, union), value=value), set(values)
 
 
 def choose_value(cases: Sequence[tuple[Set, Expr]], value: Expr, whole: Set, indices: Sequence[str]) -> Expr:
