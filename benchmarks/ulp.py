@@ -16,7 +16,7 @@ import numpy as np
 
 import polyc
 from polyc.codegen.functions.polynomials import INLINE
-from polyc.target import PINNED
+from polyc.machine import PINNED
 
 FUNCTIONS = (*INLINE, "sqrt", "rsqrt", "lgamma", "tgamma", "pow", "atan2", "hypot")
 TWO_ARGUMENTS = ("pow", "atan2", "hypot")

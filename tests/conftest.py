@@ -15,7 +15,7 @@ import pytest
 from polyc.codegen.objects import jit
 from polyc.codegen.objects.host import host_target, physical_host
 from polyc.diagnostics import UnsupportedError
-from polyc.target import PINNED, select_model
+from polyc.machine import PINNED, select_model
 from tests.objects import begin_test, remember_objects
 
 # Every test compiles anew, whatever earlier runs left behind; POLYC_CACHE=1 and a POLYC_CACHE_DIR run the suite warm.

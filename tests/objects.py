@@ -10,7 +10,7 @@ import llvmlite.binding as llvm
 import pytest
 
 from polyc.codegen.objects import jit
-from polyc.target import Target
+from polyc.machine import Machine
 
 UNOPTIMISED = tuple(
     f"tests/{folder}/"
@@ -35,11 +35,11 @@ def begin_test(item: pytest.Item) -> None:
     _STATE["is_optimised"] = has_mark or is_everywhere or (None if is_halved else not item.nodeid.startswith(UNOPTIMISED))
 
 
-def remember_objects(compile_object: Callable[[str, Target], bytes]) -> Callable[[str, Target], bytes]:
+def remember_objects(compile_object: Callable[[str, Machine], bytes]) -> Callable[[str, Machine], bytes]:
     """`compile_object` that asks LLVM once for each text and target, in the way that the running test wants."""
-    objects: dict[tuple[bytes, Target, bool], bytes] = {}
+    objects: dict[tuple[bytes, Machine, bool], bytes] = {}
 
-    def compile_once(ir_text: str, target: Target) -> bytes:
+    def compile_once(ir_text: str, target: Machine) -> bytes:
         digest, is_optimised = hashlib.sha256(ir_text.encode()).digest(), _STATE["is_optimised"]
         if is_optimised is None:
             is_optimised = digest[0] % 2 == 0
@@ -51,7 +51,7 @@ def remember_objects(compile_object: Callable[[str, Target], bytes]) -> Callable
     return compile_once
 
 
-def translate(ir_text: str, target: Target) -> bytes:
+def translate(ir_text: str, target: Machine) -> bytes:
     """Object code for `target` that is not optimised."""
     with jit.locked_session():
         backend = llvm.Target.from_triple(target.triple)

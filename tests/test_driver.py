@@ -20,11 +20,11 @@ from polyc.config import Options
 from polyc.diagnostics import ArgumentError, CompileBudgetError, Diagnostic, InternalError, UnsupportedError
 from polyc.driver import forms, ladder, stages
 from polyc.ir.expr import int_const
+from polyc.machine import X86_64_V3
 from polyc.poly.instances import Violation
 from polyc.scheduler.rewriting.pipeline import PROGRAM
 from polyc.scheduler.rows import fallback, ilp
 from polyc.scheduler.size_classes import SizeClasses, Version
-from polyc.target import X86_64_V3
 from tests.scheduler.support import check_nest, lower, read
 
 SOFTMAX = """def softmax(float(N, D) X) -> (O) {

@@ -11,7 +11,7 @@ import pytest
 import polyc
 from polyc.codegen.objects.host import host_target, physical_host
 from polyc.ir.verify_loops import verify_loops
-from polyc.target import is_runnable
+from polyc.machine import is_runnable
 
 Array = np.ndarray[Any, Any]
 

@@ -28,11 +28,11 @@ from polyc.diagnostics import (
 )
 from polyc.ir.program import Program
 from polyc.ir.types import DType
+from polyc.machine import MODELS
 from polyc.passes import check_names
 from polyc.runtime.arguments import with_suggestion
 from polyc.runtime.arrays import argument_error
 from polyc.runtime.sizes import check_size
-from polyc.target import MODELS
 
 if TYPE_CHECKING:
     from polyc.api.amortise import EinsumCalls

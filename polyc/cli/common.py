@@ -16,7 +16,7 @@ import click
 
 from polyc.crash import describe_crash
 from polyc.diagnostics import MOST_SHOWN, ArgumentError, Diagnostic, PolycError, PolycWarning
-from polyc.target import MODELS
+from polyc.machine import MODELS
 
 F = TypeVar("F", bound=Callable[..., Any])
 

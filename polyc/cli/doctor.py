@@ -13,7 +13,7 @@ from polyc.cli.common import guard_errors
 from polyc.config import ENVIRONMENT
 from polyc.crash import describe_crash
 from polyc.diagnostics import PolycError
-from polyc.target import is_runnable
+from polyc.machine import is_runnable
 
 PACKAGES = ("numpy", "islpy", "llvmlite", "highspy", "lark", "opt_einsum", "threadpoolctl", "click", "rich", "platformdirs")
 

@@ -15,8 +15,8 @@ from polyc.driver.lock import compiling
 from polyc.driver.shapes import infer_extents, infer_shapes
 from polyc.ir.program import Program
 from polyc.ir.signature import Strides
+from polyc.machine import Machine
 from polyc.passes import Level
-from polyc.target import Target
 
 if TYPE_CHECKING:
     from polyc.driver.lowered import STAGES, Lowered
@@ -29,7 +29,7 @@ def lower(
     strides: Strides | None = None,
     aliases: tuple[tuple[str, str], ...] = (),
     options: Options | None = None,
-    target: Target | None = None,
+    target: Machine | None = None,
     constants: Collection[str] = (),
     typical: Mapping[str, int] | None = None,
 ) -> Lowered:

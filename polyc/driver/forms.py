@@ -11,6 +11,7 @@ from polyc.ir.expr import int_const
 from polyc.ir.program import Program, specialize_sizes
 from polyc.ir.signature import Strides
 from polyc.ir.sizes import define_sizes
+from polyc.machine import Machine
 from polyc.poly.extraction import extract_scop
 from polyc.poly.infer import infer_ranges
 from polyc.poly.ranges import Ranges, assume_sizes
@@ -26,7 +27,6 @@ from polyc.scheduler.rewriting.pipeline import PROGRAM, ProgramContext, begin, c
 from polyc.scheduler.rewriting.unit_indices import drop_unit_indices
 from polyc.scheduler.rewriting.whole_tiles import complete_tiles
 from polyc.scheduler.size_classes import Version, find_windows, is_worth_known_sizes
-from polyc.target import Target
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class Source:
     strides: Strides | None
     """Of arguments, then results."""
     options: Options
-    target: Target
+    target: Machine
     constants: frozenset[str]
     as_written: bool
     shared: frozenset[str] = frozenset()

@@ -18,6 +18,7 @@ from polyc.ir.program import Program
 from polyc.ir.read_sites import collect_reads, is_data_dependent
 from polyc.ir.signature import Signature
 from polyc.ir.walk import walk_nodes
+from polyc.machine import Machine
 from polyc.poly.circles import LONGEST, find_circle
 from polyc.poly.dependences import Dependences, compute_dependences, keep_initial_values
 from polyc.poly.instances import Known
@@ -31,7 +32,6 @@ from polyc.scheduler.preparation import add_constants
 from polyc.scheduler.rewriting.merge_indices import Groups
 from polyc.scheduler.rows import fallback, ilp
 from polyc.scheduler.storage import fold_steps
-from polyc.target import Target
 
 WITH_INITIAL_VALUES = "ilp with initial values"
 """A rung for recurrences, and for readers of nothing but what starts a tensor: that stays in front of what reads it."""
@@ -64,7 +64,7 @@ def climb_down(
     signature: Signature,
     scop: Scop,
     ranges: Ranges,
-    target: Target,
+    target: Machine,
     options: Options,
     session: passes.Session,
     aliases: tuple[tuple[str, str], ...],
@@ -170,7 +170,7 @@ def _is_placed_by_data(read: Read) -> bool:
     return any(is_data_dependent(sub) for sub in read.subscripts)
 
 
-def _may_repeat(nest: LoopNest, target: Target) -> bool:
+def _may_repeat(nest: LoopNest, target: Machine) -> bool:
     """Whether the code may compute elements twice: without masks, the last vector of a loop is moved back to end with it."""
     return not target.has_masks and any(isinstance(n, Loop) and n.kind == "vector" for n in walk_nodes(nest.body))
 

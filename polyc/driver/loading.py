@@ -8,10 +8,10 @@ from typing import Any
 from polyc.config import Options
 from polyc.diagnostics import ArgumentError, Diagnostic, UnsupportedError
 from polyc.driver.lock import compiling
-from polyc.target import MODELS, Target, is_runnable, select_model
+from polyc.machine import MODELS, Machine, is_runnable, select_model
 
 
-def select_target(options: Options) -> Target:
+def select_target(options: Options) -> Machine:
     """The machine model that `options.target` names."""
     from polyc.codegen.objects.host import host_target
 

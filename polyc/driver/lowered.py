@@ -17,8 +17,8 @@ from polyc.ir.loops_text import format_loops
 from polyc.ir.program import Program
 from polyc.ir.signature import Signature
 from polyc.ir.text import format_program
+from polyc.machine import Machine
 from polyc.passes import Session
-from polyc.target import Target
 
 STAGES = ("program", "scop", "sched", "loops", "ll", "s")
 """Names of the stages, which are also file extensions."""
@@ -31,7 +31,7 @@ class Lowered:
     program: Program
     signature: Signature
     options: Options
-    target: Target
+    target: Machine
     ranges: Any
     scop: Any
     schedule: Any

@@ -18,13 +18,13 @@ from polyc.ir.signature import Strides
 from polyc.ir.sizes import define_sizes
 from polyc.ir.storage_types import widen_arithmetic
 from polyc.ir.verify import verify_program
+from polyc.machine import Machine
 from polyc.poly.infer import infer_ranges
 from polyc.poly.ranges import assume_sizes
 from polyc.poly.scop import Scop
 from polyc.scheduler.preparation import collect_preparations
 from polyc.scheduler.rewriting.fold_sizes import find_folds
 from polyc.scheduler.size_classes import Version, find_size_classes
-from polyc.target import Target
 
 
 def run_stages(
@@ -33,7 +33,7 @@ def run_stages(
     strides: Strides | None,
     aliases: tuple[tuple[str, str], ...],
     options: Options,
-    target: Target | None,
+    target: Machine | None,
     constants: frozenset[str],
     version: Version,
     is_chosen: bool = False,

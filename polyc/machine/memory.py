@@ -74,10 +74,7 @@ class Memory:
     l3_per_core: int = 32 << 20
     """Most bytes that one core may count on in the last-level cache: virtual machines report that of the whole machine."""
     page: int = 4096
-    """Bytes of a page, and of a way of the first-level cache: addresses that far apart meet in one set of it, and a read waits
-    for an earlier write of the same place in another page (4K aliasing)."""
-    aliased: int = 512
-    """Bytes that reads may run ahead of writes in another page before such waits cost time."""
+    """Bytes of a page, and of a way of the first-level cache: addresses that far apart meet in one set of it."""
 
     @property
     def filled(self) -> float:

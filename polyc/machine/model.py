@@ -151,10 +151,9 @@ class Machine(Hashed):
 
     # Prefetchers.
 
-    def is_followed(self, run: float, n_rows: int = 1) -> bool:
-        """Whether hardware prefetchers keep up with `n_rows` rows that are read side by side, `run` consecutive bytes of each
-        at a time."""
-        return run >= self.prefetchers.run and n_rows <= self.prefetchers.streams
+    def is_followed(self, n_rows: int) -> bool:
+        """Whether hardware prefetchers keep up with so many rows that are read side by side."""
+        return n_rows <= self.prefetchers.streams
 
     @property
     def follows_windows(self) -> bool:

@@ -13,10 +13,10 @@ from polyc.diagnostics import DOUBTS, Remark
 from polyc.ir.program import Program
 from polyc.ir.signature import Signature
 from polyc.log import logger
+from polyc.machine import Machine
 from polyc.recall.entries import format_sizes, is_unchanged, open_store, own_versions, read_entry, read_or_make
 from polyc.recall.machine import check_code_generator, recall_host
 from polyc.records import dataclass
-from polyc.target import Target
 
 if TYPE_CHECKING:
     from polyc.cache import Entry, Key, ProgramPlaces
@@ -42,7 +42,7 @@ class Recalled:
     unread: tuple[str, ...]
     """As `driver.Lowered.unread`."""
     fixed_sizes: Mapping[str, int]
-    target: Target
+    target: Machine
     lower: Callable[[], driver.Lowered]
 
     @cached_property
@@ -189,7 +189,7 @@ def _kernel_key(
     strides: driver.Strides | None,
     aliases: tuple[tuple[str, str], ...],
     options: Options,
-    target: Target,
+    target: Machine,
     constants: Collection[str],
     typical: Mapping[str, int],
 ) -> Key:
@@ -204,7 +204,7 @@ def _kernel_key(
         ("in place", ", ".join(f"{out} over {source}" for out, source in aliases)),
         ("constants", ", ".join(sorted(constants))),
         ("options", ", ".join(f"{f.name}={getattr(options, f.name)}" for f in fields(Options) if f.name != "verify")),
-        ("machine", ", ".join(f"{f.name}={getattr(target, f.name)}" for f in fields(Target))),
+        ("machine", ", ".join(f"{f.name}={getattr(target, f.name)}" for f in fields(Machine))),
         ("source", identity.places.digest),
         ("versions", f"{own_versions()}, {describe_llvm()}"),
     )
@@ -234,7 +234,7 @@ def _write_kernel(lowered: driver.Lowered, places: ProgramPlaces, aliases: Seque
 
 
 def _read_kernel(
-    entry: Entry, places: ProgramPlaces, sizes: Mapping[str, int], target: Target, lower: Callable[[], driver.Lowered]
+    entry: Entry, places: ProgramPlaces, sizes: Mapping[str, int], target: Machine, lower: Callable[[], driver.Lowered]
 ) -> Recalled:
     from polyc.cache import Unreadable, decode
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from polyc.machine import Machine, is_runnable
 from polyc.recall.entries import is_unchanged, open_store, own_versions, read_entry, read_or_make, tell_miss
-from polyc.target import Target, is_runnable
 
 if TYPE_CHECKING:
     from polyc.cache import Entry, Key
 
 
-def physical_host() -> Target:
+def physical_host() -> Machine:
     """This machine as a target, from what the cache knows of it."""
     from polyc.codegen.objects import host
 
@@ -99,7 +99,7 @@ _tested: set[tuple[str, str, str]] = set()
 """Triples, names of processors and features of targets that code was tested for."""
 
 
-def check_code_generator(target: Target) -> None:
+def check_code_generator(target: Machine) -> None:
     """Before the first code for a target that runs here is made: whether LLVM makes it right (`codegen.objects.self_test`).
 
     Raises UnsupportedError (``unsupported-code-generator``).  The cache keeps for which targets it does."""

@@ -6,13 +6,13 @@ from collections.abc import Mapping
 
 from polyc.ir.expr import Const, Expr
 from polyc.ir.text import format_expr
+from polyc.machine import Machine
 from polyc.poly.rows import format_row
 from polyc.poly.scop import Scop, ScopStatement
 from polyc.poly.storage import Folding
 from polyc.poly.tree import Plan, PlanLeaf, PlanLoop, PlanSequence, plan_statements
 from polyc.scheduler.accesses import access_motions, index_trips, statement_work
 from polyc.scheduler.tiling import vector_cost
-from polyc.target import Target
 
 
 def loops_around(plan: Plan, name: str) -> list[PlanLoop]:
@@ -79,7 +79,7 @@ def describe_vector(plan: Plan, s: ScopStatement) -> str | None:
     )
 
 
-def describe_register_tile(plan: Plan, s: ScopStatement, target: Target) -> str | None:
+def describe_register_tile(plan: Plan, s: ScopStatement, target: Machine) -> str | None:
     """The points that one pass of a reduction holds, and the registers that they take; None where it holds only one."""
     points = [x for x in loops_around(plan, s.name) if x.part == "point"]
     if not s.is_reduction or not points:

@@ -14,7 +14,7 @@ from math import prod
 from polyc.code_limits import ENOUGH_TASKS, MINIMUM_ITERATIONS, TILE_ROWS
 from polyc.ir.expr import Expr, Index
 from polyc.ir.simplify import linear_form
-from polyc.machine import Level
+from polyc.machine import Level, Machine
 from polyc.poly.rows import Band, Leaf, Member, Node, Sequence, statements_of
 from polyc.poly.scop import Scop, ScopStatement
 from polyc.scheduler.accesses import access_motions, index_trips, statement_work
@@ -23,10 +23,9 @@ from polyc.scheduler.contractions.contraction import find_contraction
 from polyc.scheduler.misfits import bytes_between, groups_across, narrows_tiles, passed_bytes, scattered_parts
 from polyc.scheduler.rewriting.split import TILE_TASK
 from polyc.scheduler.traffic import find_level, pass_cycles, stream
-from polyc.target import Target
 
 
-def distribute_bands(node: Node, scop: Scop, target: Target, depth: int = 0, is_inside: bool = False) -> Node:
+def distribute_bands(node: Node, scop: Scop, target: Machine, depth: int = 0, is_inside: bool = False) -> Node:
     """Separate the parts of a sequence under a band that each reread an operand that the second-level cache does not hold.
 
     A band of few tasks that reduces in some parts only is separated as well: the others have more tasks alone.  Not so
@@ -68,7 +67,7 @@ def distribute_bands(node: Node, scop: Scop, target: Target, depth: int = 0, is_
             return Sequence(tuple(_band_over(node.members, g, scop) for g in groups))
 
 
-def _open_parts(members: tuple[Member, ...], child: Sequence, scop: Scop, target: Target) -> Sequence:
+def _open_parts(members: tuple[Member, ...], child: Sequence, scop: Scop, target: Machine) -> Sequence:
     """Parts that were taken apart inside, as parts of the band, where a contraction among them rereads a large operand and
     would keep panels of it that no member of the band moves: alone it reads them once, if nothing shares its rows."""
     parts: list[Node] = []
@@ -80,7 +79,7 @@ def _open_parts(members: tuple[Member, ...], child: Sequence, scop: Scop, target
     return Sequence(tuple(parts))
 
 
-def _panels_lie_across(members: tuple[Member, ...], s: ScopStatement, scop: Scop, target: Target) -> bool:
+def _panels_lie_across(members: tuple[Member, ...], s: ScopStatement, scop: Scop, target: Machine) -> bool:
     """Whether the register tile of a contraction has its vectors along an index that is no member of the band."""
     contraction = find_contraction(s, scop, target)
     choice = None if contraction is None else choose(contraction, target)
@@ -88,7 +87,7 @@ def _panels_lie_across(members: tuple[Member, ...], s: ScopStatement, scop: Scop
     return choice is not None and choice.way.vector not in {s.indices[p] for p in rows if p is not None}
 
 
-def _groups_of_streams(members: tuple[Member, ...], child: Sequence, scop: Scop, target: Target) -> list[list[Node]]:
+def _groups_of_streams(members: tuple[Member, ...], child: Sequence, scop: Scop, target: Machine) -> list[list[Node]]:
     """The parts of a band in groups of which at most one rereads a large operand; that one is alone where reading its operand
     for every few iterations moves more than what it is given and gives."""
     reread = [
@@ -111,7 +110,7 @@ def _groups_of_streams(members: tuple[Member, ...], child: Sequence, scop: Scop,
     return groups
 
 
-def _starves(members: tuple[Member, ...], child: Sequence, scop: Scop, target: Target) -> bool:
+def _starves(members: tuple[Member, ...], child: Sequence, scop: Scop, target: Machine) -> bool:
     """Whether the band has too few iterations for threads while what its parts pass on does not fit the cache anyway."""
     iterations, passed = 1, 0
     names = list(statements_of(child))
@@ -132,7 +131,7 @@ def _starves(members: tuple[Member, ...], child: Sequence, scop: Scop, target: T
     return find_level(passed, target) > Level.L2
 
 
-def _holds_contraction(child: Sequence, scop: Scop, target: Target) -> bool:
+def _holds_contraction(child: Sequence, scop: Scop, target: Machine) -> bool:
     """Whether some part is a contraction over the band: alone, its register tile can stay in registers while the band runs."""
     for name in statements_of(child):
         contraction = find_contraction(scop.statement(name), scop, target)
@@ -153,7 +152,7 @@ def _tasks(band: Band, scop: Scop) -> int:
     return iterations if n < 2 else iterations // TILE_TASK
 
 
-def _free_parallel_parts(members: tuple[Member, ...], child: Sequence, scop: Scop, target: Target) -> Node | None:
+def _free_parallel_parts(members: tuple[Member, ...], child: Sequence, scop: Scop, target: Machine) -> Node | None:
     """Runs of parts that reduce along the band, and runs that do not; None if all are alike or there is little work."""
     work = sum(statement_work(scop.statement(n)) for n in statements_of(child))
     reduces = [any(_reduces(m, scop.statement(n)) for m in members for n in statements_of(part)) for part in child.children]
@@ -208,11 +207,11 @@ def _any_reduces(member: Member, names: list[str], scop: Scop) -> bool:
     return any(_reduces(member, scop.statement(n)) for n in names)
 
 
-def _reread_cycles(members: tuple[Member, ...], s: ScopStatement, scop: Scop, target: Target) -> float:
+def _reread_cycles(members: tuple[Member, ...], s: ScopStatement, scop: Scop, target: Machine) -> float:
     return reread_cycles([s.indices[p] for m in members if (p := m.rows[s.name].unit_index()) is not None], s, scop, target)
 
 
-def reread_cycles(fixed: Collection[str], s: ScopStatement, scop: Scop, target: Target) -> float:
+def reread_cycles(fixed: Collection[str], s: ScopStatement, scop: Scop, target: Machine) -> float:
     """What it costs `s` to read a large operand that no index of a band (`fixed`) moves, once for each tile of a few of the
     band's iterations."""
     if not s.is_reduction:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from polyc.diagnostics import Remark, UnsupportedError
 from polyc.ir.expr import Const, Index, Read, index_names, walk
 from polyc.ir.program import Program, Statement
+from polyc.machine import Machine
 from polyc.poly.dependences import compute_dependences
 from polyc.poly.extraction import extract_scop
 from polyc.poly.ranges import Ranges
@@ -28,10 +29,9 @@ from polyc.scheduler.rewriting.merge_indices import (
     rewrite_pairs,
 )
 from polyc.scheduler.rows.ilp import schedule_statements
-from polyc.target import Target
 
 
-def join_long_rows(scop: Scop, strides: ByteStrides, groups: Groups, target: Target) -> tuple[Scop, Groups, list[Remark]]:
+def join_long_rows(scop: Scop, strides: ByteStrides, groups: Groups, target: Machine) -> tuple[Scop, Groups, list[Remark]]:
     """`scop` and what indices were merged into (`groups` so far), with rows that only other loops write as one; `strides`: of
     arguments, in bytes, in their merged dimensions."""
     program, ranges = scop.program, scop.ranges
@@ -116,7 +116,7 @@ def _stand_apart(node: Node, writer: Statement, reader: Statement, scop: Scop) -
             return not moved & read and _stand_apart(node.child, writer, reader, scop)
 
 
-def _is_faster(name: str, before: Scop, after: Scop, target: Target) -> bool:
+def _is_faster(name: str, before: Scop, after: Scop, target: Machine) -> bool:
     """Whether a sum of products takes fewer cycles, by estimate, in `after` than in `before`."""
     found = (find_contraction(scop.statement(name), scop, target) for scop in (before, after))
     first, second = (None if c is None else choose(c, target) for c in found)

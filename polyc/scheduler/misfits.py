@@ -10,17 +10,16 @@ from dataclasses import replace
 from math import prod
 
 from polyc.code_limits import MINIMUM_ITERATIONS
-from polyc.machine import Level
+from polyc.machine import Level, Machine
 from polyc.poly.rows import Band, Leaf, Member, Node, Sequence, statements_of
 from polyc.poly.scop import Scop, ScopStatement
 from polyc.scheduler.accesses import AccessMotion, access_motions, index_trips, statement_work
 from polyc.scheduler.contractions.choice import CLEARLY, Choice, choose, estimate_cycles
 from polyc.scheduler.contractions.contraction import Contraction, find_contraction
 from polyc.scheduler.traffic import find_level, pass_cycles, write_cycles
-from polyc.target import Target
 
 
-def narrows_tiles(members: tuple[Member, ...], child: Sequence, passed: int, scop: Scop, target: Target) -> bool:
+def narrows_tiles(members: tuple[Member, ...], child: Sequence, passed: int, scop: Scop, target: Machine) -> bool:
     """Whether contractions take longer in the tiles that a shared band leaves them than what passes between its parts.
 
     One of them cuts the band; the others have as many iterations of it in a tile as that leaves them.  `passed`: bytes that
@@ -30,7 +29,7 @@ def narrows_tiles(members: tuple[Member, ...], child: Sequence, passed: int, sco
     return is_apart and _find_cut(members, found, passed, target, Level.MEMORY) is None
 
 
-def find_cutting(node: Node, scop: Scop, target: Target) -> frozenset[str]:
+def find_cutting(node: Node, scop: Scop, target: Machine) -> frozenset[str]:
     """The contractions whose tiles are to cut the bands that they share with others, where these are not the heaviest."""
     match node:
         case Sequence():
@@ -51,7 +50,7 @@ def _parts(node: Node) -> list[Node]:
     return [p for child in node.children for p in _parts(child)] if isinstance(node, Sequence) else [node]
 
 
-def _contractions(child: Node, scop: Scop, target: Target) -> list[tuple[Contraction, Choice]]:
+def _contractions(child: Node, scop: Scop, target: Machine) -> list[tuple[Contraction, Choice]]:
     """The contractions below a node that have register tiles, and how each is computed best alone; the heaviest first."""
     found: list[tuple[Contraction, Choice]] = []
     for name in statements_of(child):
@@ -63,7 +62,7 @@ def _contractions(child: Node, scop: Scop, target: Target) -> list[tuple[Contrac
 
 
 def _find_cut(
-    members: tuple[Member, ...], found: list[tuple[Contraction, Choice]], passed: int, target: Target, level: Level
+    members: tuple[Member, ...], found: list[tuple[Contraction, Choice]], passed: int, target: Machine, level: Level
 ) -> tuple[Contraction, Choice] | None:
     """The heaviest contraction, if its tile leaves the others enough of the band, or another one whose tile does, where what
     passes between the parts would go as far as `level`: None where they are better apart."""
@@ -76,7 +75,7 @@ def _is_narrow(
     found: list[tuple[Contraction, Choice]],
     cut: tuple[Contraction, Choice],
     passed: int,
-    target: Target,
+    target: Machine,
 ) -> bool:
     """Whether the tile of `cut` costs the others more than taking the parts of the band apart."""
     apart = together = 0.0
@@ -126,7 +125,7 @@ def bytes_between(child: Sequence, scop: Scop) -> int:
 
 
 def scattered_parts(
-    members: tuple[Member, ...], child: Sequence, scop: Scop, target: Target
+    members: tuple[Member, ...], child: Sequence, scop: Scop, target: Machine
 ) -> tuple[int, list[list[Node]]] | None:
     """Parts of a band in groups, so that those that move elements across memory are alone, and how many members go on around
     all of them; None where that gains nothing.

@@ -7,6 +7,7 @@ from dataclasses import field
 
 from polyc.config import Options
 from polyc.diagnostics import Remark
+from polyc.machine import Machine
 from polyc.passes import Level, Pass
 from polyc.poly.rows import Node, format_rows
 from polyc.poly.scop import Scop
@@ -30,7 +31,6 @@ from polyc.scheduler.row_tiles import mark_row_tiles
 from polyc.scheduler.shared_passes import describe_shared_passes
 from polyc.scheduler.storage import fold_storage
 from polyc.scheduler.tiling import RegisterTile
-from polyc.target import Target
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ class Draft:
 class PlanContext:
     """What these passes go by beside the draft."""
 
-    target: Target
+    target: Machine
     options: Options
     constants: frozenset[str]
     """Inputs that never change: what is copied of them is not copied at each call."""

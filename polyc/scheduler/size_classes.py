@@ -21,13 +21,13 @@ import numpy as np
 
 from polyc.ir.expr import Const, Expr, int_const
 from polyc.ir.versions import evaluate_arrays, sizes_as_arrays
+from polyc.machine import Machine
 from polyc.poly.scop import Scop, ScopStatement
 from polyc.records import dataclass
 from polyc.scheduler.amounts import Formula, as_expr, product
 from polyc.scheduler.contractions.contraction import find_contraction
 from polyc.scheduler.size_costs import CostModel, Form
 from polyc.scheduler.size_samples import LARGEST_WINDOW, draw_sizes, grid, side_sizes, window_sizes, with_sides
-from polyc.target import Target
 
 MAX_CONTRACTIONS = 6
 """Contractions that are looked at, those with most work first."""
@@ -77,13 +77,13 @@ class SizeClasses:
     costs: tuple[Expr, ...]
 
 
-def find_windows(scop: Scop, target: Target) -> dict[str, int]:
+def find_windows(scop: Scop, target: Machine) -> dict[str, int]:
     """The first call's extents of windows, by size symbol, where they are few: other calls may be expected to have the same."""
     found = {name: scop.ranges.typical.get(name, 0) for name in sorted(window_sizes(_contractions(scop, target)))}
     return found if all(1 <= n <= LARGEST_WINDOW for n in found.values()) else {}
 
 
-def is_worth_known_sizes(form: Form, plain: Form, target: Target) -> bool:
+def is_worth_known_sizes(form: Form, plain: Form, target: Machine) -> bool:
     """Whether a form of known sizes is another program than `plain`, for any.  A loop over a few taps inside of a loop over
     channels runs as fast where their number is not known; but sums over taps alone share what they read where all of them are
     unrolled."""
@@ -91,7 +91,7 @@ def is_worth_known_sizes(form: Form, plain: Form, target: Target) -> bool:
     return form.folds != plain.folds or any(all(isinstance(e, Const) for e in extents) for extents in sums)
 
 
-def find_size_classes(forms: Sequence[Form], target: Target, constants: Collection[str] = ()) -> SizeClasses | None:
+def find_size_classes(forms: Sequence[Form], target: Machine, constants: Collection[str] = ()) -> SizeClasses | None:
     """The versions that a kernel of this program is worth; None where nothing is to choose.
 
     The first of `forms` is the program as written, for any sizes; all have typical values for symbolic sizes."""
@@ -177,7 +177,7 @@ def _without_cuts(models: Sequence[CostModel], sizes: dict[str, int], kept: Coll
     return sizes | dict.fromkeys(cut & set(kept), 1)
 
 
-def _contractions(scop: Scop, target: Target) -> list[ScopStatement]:
+def _contractions(scop: Scop, target: Machine) -> list[ScopStatement]:
     """Statements that are contractions, with symbolic extents among theirs, those with most work first."""
     found = [(s, find_contraction(s, scop, target)) for s in scop.statements if s.trips]
     known = [(prod(c.trips.values()), s) for s, c in found if c is not None and c.lanes > 1]

@@ -9,6 +9,7 @@ from math import inf
 from polyc.code_limits import MAX_STRIDE
 from polyc.ir.expr import Expr, Select, Size, eq, int_const, substitute, walk
 from polyc.ir.versions import NEVER
+from polyc.machine import Machine
 from polyc.poly.ranges import assume_sizes, estimate_extent
 from polyc.poly.scop import Scop, ScopStatement
 from polyc.records import dataclass, replace
@@ -19,7 +20,6 @@ from polyc.scheduler.contractions.contraction import Contraction, call_trips, fi
 from polyc.scheduler.contractions.operands import form_extent
 from polyc.scheduler.distribute import reread_cycles
 from polyc.scheduler.traffic import pass_cycles, write_cycles
-from polyc.target import Target
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class CostModel:
     def __init__(
         self,
         form: Form,
-        target: Target,
+        target: Machine,
         constants: Collection[str],
         statements: Sequence[ScopStatement],
         whole: bool,
@@ -146,7 +146,7 @@ def _passed(c: Contraction, shared: Sequence[str], trips: Mapping[str, A]) -> li
     return sizes
 
 
-def _weigh_reads(s: ScopStatement, target: Target, scop: Scop) -> tuple[str | None, float, int]:
+def _weigh_reads(s: ScopStatement, target: Machine, scop: Scop) -> tuple[str | None, float, int]:
     """Of a statement that is no contraction: the index along memory of what it writes, cycles per vector, and its lanes."""
     write, *read = access_motions(s)
     last = (write.coefficients[-1] if write.coefficients else None) or {}

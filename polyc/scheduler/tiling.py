@@ -13,10 +13,10 @@ from math import prod
 
 from polyc.code_limits import MAX_STRIDE, SHORT_SUM, TILE_ROWS
 from polyc.ir.expr import Const, Expr
+from polyc.machine import Machine
 from polyc.poly.scop import ScopStatement, ScopTensor
 from polyc.records import dataclass
 from polyc.scheduler.accesses import AccessMotion, access_motions, index_trips, is_constant, is_strided_window
-from polyc.target import Target
 
 ROWS_WORTH = 6
 """Iterations that an index needs to be worth unrolling for reuse before one that is nearer in memory."""
@@ -149,7 +149,7 @@ def choose_vector_index(
     return None if best is None else best[1]
 
 
-def choose_register_tile(s: ScopStatement, target: Target, lanes: int, allow_reduction: bool) -> RegisterTile:
+def choose_register_tile(s: ScopStatement, target: Machine, lanes: int, allow_reduction: bool) -> RegisterTile:
     """The register tile of one reduction statement, over all its indices."""
     motions, trips = access_motions(s), index_trips(s)
     operands = [m for m in motions if not m.is_write]

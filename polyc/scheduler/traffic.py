@@ -12,13 +12,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Generic
 
-from polyc.machine import Level
+from polyc.machine import Level, Machine
 from polyc.records import dataclass
 from polyc.scheduler.amounts import A, Amount, Truth, common_power, either, largest, smallest, whole_part
-from polyc.target import Target
 
 
-def room_bytes(level: Level, target: Target) -> float:
+def room_bytes(level: Level, target: Machine) -> float:
     """Bytes that stay in a cache until they are used again."""
     if level is Level.MEMORY:
         return float("inf")
@@ -30,7 +29,7 @@ Places = list[tuple[Truth, Level]]
 """Levels, nearest first, and where each of them holds something that none before does; the last one holds what is left."""
 
 
-def find_places(footprint: Amount, target: Target, stride: Amount = 0, run: float = 0) -> Places:
+def find_places(footprint: Amount, target: Machine, stride: Amount = 0, run: float = 0) -> Places:
     """Which levels hold `footprint` bytes until they are used again: one where that is known.  `stride`: bytes between steps
     where lines do not follow each other, `run`: bytes that one step reads in order."""
     found: Places = []
@@ -45,7 +44,7 @@ def find_places(footprint: Amount, target: Target, stride: Amount = 0, run: floa
     return found
 
 
-def find_level(footprint: float, target: Target, stride: int = 0, run: float = 0) -> Level:
+def find_level(footprint: float, target: Machine, stride: int = 0, run: float = 0) -> Level:
     """The level that holds a known number of bytes; `stride` and `run` as in `find_places`."""
     ((_, level),) = find_places(footprint, target, stride, run)
     return level
@@ -60,12 +59,12 @@ def at_places(places: Places, cost: Callable[[Level], A]) -> A:
     return found
 
 
-def pass_cycles(size: A, between: A, target: Target) -> A:
+def pass_cycles(size: A, between: A, target: Machine) -> A:
     """Writing `size` bytes, and reading them again after `between` bytes."""
     return at_places(find_places(between, target), lambda level: size / target.memory.passed[level])
 
 
-def write_cycles(footprint: A, run: A, target: Target) -> A:
+def write_cycles(footprint: A, run: A, target: Machine) -> A:
     """Writing `footprint` bytes of results once, `run` bytes at a time: the line at an end of a run may be moved once more."""
     moved = footprint * (1 + 0.5 * target.cache_line / run)
     return at_places(find_places(footprint, target), lambda level: moved / target.memory.written[level])
@@ -83,7 +82,7 @@ class Stream(Generic[A]):
     """1 where they come from beyond the first-level cache, else 0."""
 
 
-def stream(bytes_per_step: A, footprint: A, target: Target, stride: A = 0, run: float = 0) -> Stream[A]:
+def stream(bytes_per_step: A, footprint: A, target: Machine, stride: A = 0, run: float = 0) -> Stream[A]:
     """A stream over `footprint` bytes that is repeated; `stride` and `run` as in `find_places`."""
     places = find_places(footprint, target, stride, run)
     is_strided = not (isinstance(stride, int) and stride == 0)
@@ -108,7 +107,7 @@ def choose_stream(condition: Truth, then: Callable[[], Stream[A]], other: Callab
     return Stream(*(either(condition, x, y) for x, y in pairs))
 
 
-def asked_ahead(found: Stream[A], width: float, steps: A, size: A, target: Target) -> Stream[A]:
+def asked_ahead(found: Stream[A], width: float, steps: A, size: A, target: Machine) -> Stream[A]:
     """The stream `found` of `width` bytes far apart in each of so many steps, over an operand of `size` bytes, where generated
     code asks for it ahead."""
     prefetchers, rates = target.prefetchers, target.memory.read_prefetched
@@ -129,7 +128,7 @@ def asked_ahead(found: Stream[A], width: float, steps: A, size: A, target: Targe
     return choose_stream((steps >= prefetchers.strided_steps) & (size > target.l2), asked, lambda: found)
 
 
-def has_sets(footprint: Amount, stride: Amount, level: Level, target: Target, run: float = 0) -> Truth:
+def has_sets(footprint: Amount, stride: Amount, level: Level, target: Machine, run: float = 0) -> Truth:
     """Whether a cache can hold runs of lines that start `stride` bytes apart: they may fall into few of its sets."""
     line, ways = target.cache_line, target.ways(level)
     together = stride < line
@@ -142,7 +141,7 @@ def has_sets(footprint: Amount, stride: Amount, level: Level, target: Target, ru
     return together | (footprint <= 1.25 * ways * line * reached)
 
 
-def holds_rows(rows: int, strides: Iterable[Amount], target: Target) -> Truth:
+def holds_rows(rows: int, strides: Iterable[Amount], target: Machine) -> Truth:
     """Whether a set of the first-level cache holds a line of each row of a tile, which are so many bytes apart: too many of
     them fall into one set where all strides are about whole pages."""
     ways, page = target.ways(Level.L1), target.memory.page

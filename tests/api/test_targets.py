@@ -9,7 +9,7 @@ import polyc
 from polyc import driver
 from polyc.codegen.objects.host import host_target, physical_host
 from polyc.config import default_options
-from polyc.target import MACHINES, X86_64_V2, X86_64_V3, X86_64_V4, is_runnable
+from polyc.machine import MACHINES, X86_64_V2, X86_64_V3, X86_64_V4, is_runnable
 
 TEXT = "def f(float(N, N) x) -> (y) { y(i, j) +=! x(i, k) * x(k, j) }"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from polyc.target import Target
+from polyc.machine import Machine
 
 _X86_JUMP = r"\tj\w+\t"
 _ARM_JUMP = r"\t(?:b|b\.\w+|cbn?z|tbn?z)\t(?:.*, )?"
@@ -40,11 +40,11 @@ class Step:
     """Accesses relative to the stack pointer: what did not fit into registers."""
 
 
-def count_step(loop: str, target: Target) -> Step:
+def count_step(loop: str, target: Machine) -> Step:
     return _count_x86(loop.splitlines(), target) if target.architecture == "x86_64" else _count_arm(loop.splitlines())
 
 
-def _count_x86(lines: list[str], target: Target) -> Step:
+def _count_x86(lines: list[str], target: Machine) -> Step:
     def count(pattern: str) -> int:
         return sum(re.match(pattern, line) is not None for line in lines)
 

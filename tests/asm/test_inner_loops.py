@@ -9,7 +9,7 @@ import pytest
 from polyc.codegen.emission.llvm import emit_llvm
 from polyc.codegen.objects.jit import assembly
 from polyc.ir.types import F32
-from polyc.target import PINNED, X86_64_V3, X86_64_V4
+from polyc.machine import PINNED, X86_64_V3, X86_64_V4
 
 from ..codegen.support import c, i, op, rd
 from ..codegen.test_loops_to_llvm import elementwise

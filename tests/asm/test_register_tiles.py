@@ -10,8 +10,8 @@ import pytest
 
 from polyc import driver
 from polyc.config import Options
+from polyc.machine import AARCH64, MODELS, X86_64_V2, X86_64_V3, X86_64_V4, Machine
 from polyc.scheduler.contractions.register_use import RegisterUse, register_use
-from polyc.target import AARCH64, MODELS, X86_64_V2, X86_64_V3, X86_64_V4, Target
 from tests.golden.programs import CONV, MATMUL_NN, MATMUL_NT, MATMUL_TN, SOFTMAX
 from tests.scheduler.support import lower
 
@@ -61,16 +61,16 @@ TARGETS = {t.name: t for t in (X86_64_V2, X86_64_V3, X86_64_V4, AARCH64)}
 
 
 @functools.lru_cache(maxsize=64)
-def lower_once(text: str, sizes: tuple[tuple[str, int], ...], target: Target) -> driver.Lowered:
+def lower_once(text: str, sizes: tuple[tuple[str, int], ...], target: Machine) -> driver.Lowered:
     return lower(text, dict(sizes), target=target, options=Options(parallel=False))
 
 
-def compile_one(text: str, sizes: dict[str, int], target: Target) -> driver.Lowered:
+def compile_one(text: str, sizes: dict[str, int], target: Machine) -> driver.Lowered:
     """Products in tiles of different shapes are those of the first family, whose machine code is read next."""
     return lower_once(text, tuple(sizes.items()), target)
 
 
-def faults(lowered: driver.Lowered, target: Target) -> list[str]:
+def faults(lowered: driver.Lowered, target: Machine) -> list[str]:
     """Why no innermost loop is the planned one; nothing where one is, or where no tile was planned."""
     found: list[str] = []
     steps = [count_step(loop, target) for loop in innermost_loops(lowered.as_text("s"))]
@@ -90,7 +90,7 @@ def faults(lowered: driver.Lowered, target: Target) -> list[str]:
     return found
 
 
-def _compare(step: Step, use: RegisterUse, pieces: int, has_windows: bool, target: Target) -> list[str]:
+def _compare(step: Step, use: RegisterUse, pieces: int, has_windows: bool, target: Machine) -> list[str]:
     """How the instructions of a loop differ from some steps of a register tile."""
     n = step.products // use.accumulators
     wrong = []
@@ -119,7 +119,7 @@ def test_tiles_of_different_shapes_are_covered():
 @pytest.mark.parametrize(
     ("target", "bits"),
     [(X86_64_V3, 32), (X86_64_V4, 32), *OTHERS],
-    ids=lambda value: value.name if isinstance(value, Target) else str(value),
+    ids=lambda value: value.name if isinstance(value, Machine) else str(value),
 )
 @pytest.mark.parametrize("family", FAMILIES)
 def test_inner_loops_are_as_planned(target, family, bits):

@@ -18,8 +18,8 @@ from polyc.codegen.objects import self_test
 from polyc.codegen.objects.host import host_target
 from polyc.config import Options
 from polyc.ir.text import format_program
+from polyc.machine import X86_64_V3, Machine, select_model
 from polyc.recall import entries, kernels, machine
-from polyc.target import X86_64_V3, Target, select_model
 from tests.golden.programs import PROGRAMS
 from tests.golden.test_texts import ERRORS
 
@@ -69,7 +69,7 @@ def test_hits_and_misses_are_in_the_log(log) -> None:
 
 
 def test_self_test_runs_once_for_a_machine_and_only_before_code_is_made(monkeypatch, cache_dir) -> None:
-    tested: list[Target] = []
+    tested: list[Machine] = []
     monkeypatch.setattr(self_test, "check_code", tested.append)
     for expected in (1, 1, 1):
         monkeypatch.setattr(machine, "_tested", set())  # as in another process
@@ -138,7 +138,7 @@ def test_every_option_and_every_property_of_the_machine_makes_another_key(monkey
         options = replace(Options(), **{option.name: other(getattr(Options(), option.name))})
         keys[f"option {option.name}"] = replace(request, options=options).key()
     assert keys.pop("option verify") == keys[""]
-    for part in fields(Target):
+    for part in fields(Machine):
         machine = replace(X86_64_V3, **{part.name: other(getattr(X86_64_V3, part.name))})
         keys[f"machine's {part.name}"] = request.key()
     assert len({key.parts for key in keys.values()}) == len(keys)

@@ -15,7 +15,7 @@ from polyc.ir.expr import Call, Const, Expr, Index, Read, Size
 from polyc.ir.interpret_loops import interpret_loops
 from polyc.ir.loops import Buffer, LoopNest
 from polyc.ir.types import I64, DType, from_numpy
-from polyc.target import PINNED, Target, select_model
+from polyc.machine import PINNED, Machine, select_model
 from tests.machines import pinned_caches
 
 ENTRY = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int32)
@@ -27,7 +27,7 @@ LEVELS = [level for level in PINNED if PINNED[level].vector_bits <= HOST.vector_
 
 
 @functools.lru_cache
-def target(level: str) -> Target:
+def target(level: str) -> Machine:
     return HOST if level == "host" else select_model(HOST, level)
 
 
@@ -41,7 +41,7 @@ def openmp() -> dict[str, int]:
 class Compiled:
     """A loaded nest; `run` takes arrays by buffer name and sizes by name, and changes the arrays."""
 
-    def __init__(self, nest: LoopNest, target: Target, symbols: dict[str, int] | None = None) -> None:
+    def __init__(self, nest: LoopNest, target: Machine, symbols: dict[str, int] | None = None) -> None:
         """`symbols`: the OpenMP entry points, the process's own where they are not given."""
         self.nest = nest
         self.text = emit_llvm(nest, target)

@@ -15,7 +15,7 @@ from polyc.codegen.objects.host import host_target
 from polyc.config import default_options
 from polyc.ir.expr import Call, Const, Size, evaluate, int_const
 from polyc.ir.interpret import interpret
-from polyc.target import select_model
+from polyc.machine import select_model
 
 from .support import HOST
 

@@ -17,7 +17,7 @@ from polyc.ir.interpret_loops import interpret_loops
 from polyc.ir.loops import Buffer, Loop, LoopNest, Update
 from polyc.ir.types import F32
 from polyc.ir.walk import walk_nodes
-from polyc.target import select_model
+from polyc.machine import select_model
 from tests.codegen.support import LEVELS
 
 IMAGES = "def f(float(N, C, H, W) I, float(K, C) F) -> (O) { O(n, k, h, w) +=! I(n, c, h, w) * F(k, c) }"

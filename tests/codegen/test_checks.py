@@ -9,7 +9,7 @@ import pytest
 
 import polyc
 from polyc.codegen.emission.checks import BLOCK
-from polyc.target import X86_64_V4
+from polyc.machine import X86_64_V4
 from tests.scheduler.support import lower
 
 SIZES = [0, 1, 7, 15, 16, 17, BLOCK - 1, BLOCK, BLOCK + 1, 3 * BLOCK + 21]

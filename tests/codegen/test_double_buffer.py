@@ -7,7 +7,7 @@ import pytest
 
 import polyc
 from polyc.ir.interpret_loops import interpret_loops
-from polyc.target import PINNED, is_runnable
+from polyc.machine import PINNED, is_runnable
 from tests.codegen.support import HOST
 from tests.codegen.test_staging import LETTERS, TYPES, check_offsets, numbers, permutation, small_cache
 

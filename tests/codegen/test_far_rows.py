@@ -14,7 +14,7 @@ from polyc.ir.expr import Call, Const, Expr, Index, Read, int_const
 from polyc.ir.interpret_loops import interpret_loops
 from polyc.ir.loops import Buffer, InitialValue, Loop, LoopNest, Node, Store, Update
 from polyc.ir.types import F64
-from polyc.target import X86_64_V4
+from polyc.machine import X86_64_V4
 
 PRODUCT = "def f(double(N, M) A, double(M) x) -> (y) { y(i) +=! A(i, j) * x(j) }"
 SUM = "def f(double(N, M) A, double(N) x) -> (y) { y(j) +=! A(i, j) * x(i) }"

@@ -14,7 +14,7 @@ from polyc.codegen.objects.host import host_target
 from polyc.config import Options
 from polyc.ir.halves import narrow, widen
 from polyc.ir.types import BF16, F16, F32, F64, DType
-from polyc.target import BASELINE, PINNED, Target, is_runnable, select_model
+from polyc.machine import BASELINE, PINNED, Machine, is_runnable, select_model
 
 LEVELS = {name: select_model(host_target(), name) for name in PINNED}
 TARGETS = {"host": host_target(), "generic": BASELINE} | {n: t for n, t in LEVELS.items() if is_runnable(t, host_target())}
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:invalid value")  # NumPy warns o
 EVERY = np.arange(1 << 16, dtype=np.uint16)
 
 
-def _compile(text: str, target: Target) -> Callable[..., np.ndarray]:
+def _compile(text: str, target: Machine) -> Callable[..., np.ndarray]:
     return driver.lower(driver.read_tc(text)[0], target=target).compile()
 
 
@@ -37,7 +37,7 @@ def _same_bits(got: np.ndarray, expected: np.ndarray) -> None:
 
 @pytest.mark.parametrize("target", TARGETS.values(), ids=TARGETS.keys())
 @pytest.mark.parametrize("dtype", [F16, BF16], ids=str)
-def test_all_values_become_f32_and_come_back(dtype: DType, target: Target) -> None:
+def test_all_values_become_f32_and_come_back(dtype: DType, target: Machine) -> None:
     x = EVERY.view(dtype.numpy)
     wide = _compile(f"def f({dtype.label}(N) A) -> (O) {{ O(i) = float(A(i)) }}", target)(x)
     _same_bits(wide, widen(x))
@@ -49,7 +49,7 @@ def test_all_values_become_f32_and_come_back(dtype: DType, target: Target) -> No
 @pytest.mark.parametrize("target", TARGETS.values(), ids=TARGETS.keys())
 @pytest.mark.parametrize("dtype", [F16, BF16], ids=str)
 @pytest.mark.parametrize("source", [F32, F64], ids=str)
-def test_rounding_is_to_the_nearest_and_to_even_on_ties(dtype: DType, source: DType, target: Target) -> None:
+def test_rounding_is_to_the_nearest_and_to_even_on_ties(dtype: DType, source: DType, target: Machine) -> None:
     x = _edges(dtype, source)
     narrowed = _compile(f"def f({source.label}(N) A) -> (O) {{ O(i) = {dtype.label}(A(i)) }}", target)(x)
     _same_bits(narrowed, narrow(x, dtype))
@@ -87,7 +87,7 @@ def _edges(dtype: DType, source: DType) -> np.ndarray:
 
 @pytest.mark.parametrize("target", TARGETS.values(), ids=TARGETS.keys())
 @pytest.mark.parametrize("dtype", [F16, BF16], ids=str)
-def test_integers_round_once(dtype: DType, target: Target) -> None:
+def test_integers_round_once(dtype: DType, target: Machine) -> None:
     x = np.concatenate([np.arange(-70000, 70000, 7), [2049, 2051, 65519, 65520, -65520, 257, 259]]).astype(np.int32)
     got = _compile(f"def f(int32(N) A) -> (O) {{ O(i) = {dtype.label}(A(i)) }}", target)(x)
     _same_bits(got, narrow(x.astype(np.float64), dtype))
@@ -125,7 +125,7 @@ def _hottest_block(code: str) -> str:
 @pytest.mark.parametrize("dtype", [F16, BF16], ids=str)
 @pytest.mark.parametrize("wide_result", [False, True], ids=["16", "f32"])
 @pytest.mark.parametrize("shape", [(1, 1, 1), (5, 3, 17), (31, 33, 47), (64, 64, 64), (65, 129, 100)], ids=str)
-def test_matrix_products_with_remainders(shape: tuple[int, int, int], wide_result: bool, dtype: DType, target: Target) -> None:
+def test_matrix_products_with_remainders(shape: tuple[int, int, int], wide_result: bool, dtype: DType, target: Machine) -> None:
     m, n, k = shape
     rng = np.random.default_rng(m + n + k)
     a, b = (narrow(rng.integers(-8, 9, s) / 8, dtype) for s in ((m, k), (k, n)))

@@ -21,7 +21,7 @@ from polyc.ir.expr import int_const
 from polyc.ir.loops import Loop, LoopNest, Store
 from polyc.ir.signature import ArraySpec, HostCheck, RuntimeGuard, Signature
 from polyc.ir.types import F32
-from polyc.target import AARCH64, BASELINE, PINNED, X86_64_V2, X86_64_V3, X86_64_V4, select_model
+from polyc.machine import AARCH64, BASELINE, PINNED, X86_64_V2, X86_64_V3, X86_64_V4, select_model
 
 from .support import ENTRY, HOST, LEVELS, argument, c, i, n, op, rd, strides_of
 

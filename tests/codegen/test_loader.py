@@ -18,8 +18,8 @@ from polyc.codegen.objects.elf import HEADER, SECTION
 from polyc.codegen.objects.host import adopt_facts, describe_machine, facts
 from polyc.codegen.objects.jit import compile_object
 from polyc.codegen.objects.loader import load_object, map_object
+from polyc.machine import AARCH64
 from polyc.runtime import fastcalls
-from polyc.target import AARCH64
 
 from .support import ENTRY, HOST, openmp
 from .test_jit_and_aot import call, scale_nest

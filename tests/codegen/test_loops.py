@@ -15,7 +15,7 @@ from polyc.diagnostics import CompileBudgetError
 from polyc.ir.expr import Call, Const, Expr, Index, Size, evaluate, int_const
 from polyc.ir.loops import Guard, If, Loop, LoopNest, Node, Store, Update
 from polyc.ir.types import F32
-from polyc.target import X86_64_V2, X86_64_V3, X86_64_V4
+from polyc.machine import X86_64_V2, X86_64_V3, X86_64_V4
 from tests.ir.nests import argument, loop, nest_of
 from tests.scheduler.support import check, check_nest, lower
 

@@ -17,7 +17,7 @@ from polyc.codegen.objects.jit import compile_object
 from polyc.ir.interpret_loops import interpret_loops
 from polyc.ir.loops_text import format_loops
 from polyc.ir.verify_loops import verify_loops
-from polyc.target import X86_64_V3
+from polyc.machine import X86_64_V3
 from tests.property.guarded import run_apart
 
 from .masked_nests import MaskedNest

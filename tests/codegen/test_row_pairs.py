@@ -17,7 +17,7 @@ from polyc.ir.interpret_loops import interpret_loops
 from polyc.ir.loops import Buffer, If, Loop, LoopNest, Node, Store
 from polyc.ir.types import F64
 from polyc.ir.walk import walk_nodes
-from polyc.target import select_model
+from polyc.machine import select_model
 from tests.codegen.support import LEVELS
 
 HEIGHT, WIDTH = 40, 48

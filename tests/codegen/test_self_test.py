@@ -10,7 +10,7 @@ from polyc.codegen.objects import jit, self_test
 from polyc.diagnostics import UnsupportedError
 from polyc.ir.interpret_loops import interpret_loops
 from polyc.ir.verify_loops import verify_loops
-from polyc.target import X86_64_V3, Target
+from polyc.machine import X86_64_V3, Machine
 
 from .support import LEVELS, target
 
@@ -32,7 +32,7 @@ def test_right_code_passes(level: str) -> None:
 def test_code_that_drops_masks_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     real = jit.compile_object
 
-    def drop_masks(text: str, target: Target) -> bytes:
+    def drop_masks(text: str, target: Machine) -> bytes:
         wrong = re.sub(r"(@llvm\.masked\.load\.[^\n]*?<\d+ x i1>) (%\w+)", r"\1 splat (i1 true)", text)
         assert wrong != text
         return real(wrong, target)

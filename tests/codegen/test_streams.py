@@ -19,7 +19,7 @@ from polyc.ir.interpret_loops import interpret_loops
 from polyc.ir.loops import If, Loop, Node
 from polyc.ir.simplify import simplify
 from polyc.ir.types import BOOL
-from polyc.target import AARCH64, X86_64_V4
+from polyc.machine import AARCH64, X86_64_V4
 from tests.machines import stream_all_results
 
 ADD = "def f(float(N, D) X, float(D) b) -> (Y) { Y(n, d) = X(n, d) + b(d) }"

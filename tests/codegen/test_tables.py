@@ -9,7 +9,7 @@ import pytest
 
 import polyc
 from polyc import BoundsError, driver
-from polyc.target import PINNED
+from polyc.machine import PINNED
 
 TYPES = {"float": "f4", "double": "f8", "int32": "i4", "int64": "i8", "uint32": "u4"}
 LEVELS = ["x86-64-v2", "x86-64-v3", "x86-64-v4"]

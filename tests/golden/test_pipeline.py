@@ -10,7 +10,7 @@ import pytest
 from polyc import driver
 from polyc.config import Options
 from polyc.frontends.tc import read_tc
-from polyc.target import PINNED
+from polyc.machine import PINNED
 from tests.golden.compare import FOLDER, compare_golden
 from tests.golden.programs import PROGRAMS, GoldenProgram
 

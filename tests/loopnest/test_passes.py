@@ -27,8 +27,8 @@ from polyc.ir.loops import LoopNest
 from polyc.ir.loops_reader import parse_loops
 from polyc.ir.loops_text import format_loops
 from polyc.ir.verify_loops import verify_loops
+from polyc.machine import PINNED, Machine
 from polyc.records import dataclass, replace
-from polyc.target import PINNED, Target
 from tests.machines import CACHES
 
 FOLDER = Path(__file__).parent
@@ -49,7 +49,7 @@ class Case:
         found = re.search(rf"\b{name}=(\S+)", self.words)
         return found and found[1]
 
-    def machine(self) -> Target:
+    def machine(self) -> Machine:
         own = {n: int(v) for n in ("l1", "l2", "l3", "cores") if (v := self.option(n)) is not None}
         return replace(PINNED[self.option("target") or "x86-64-v4"], **{**CACHES, **own})
 

@@ -13,7 +13,7 @@ import polyc
 from polyc import driver
 from polyc.config import default_options
 from polyc.ir.interpret import interpret
-from polyc.target import X86_64_V3
+from polyc.machine import X86_64_V3
 
 Array = np.ndarray[Any, Any]
 

@@ -16,14 +16,13 @@ from polyc.config import Options
 from polyc.ir.expr import evaluate
 from polyc.ir.interpret_loops import interpret_loops
 from polyc.ir.tolerance import Expectation, check_results
-from polyc.machine import Threads
+from polyc.machine import PINNED, Machine, Threads, select_model
 from polyc.runtime import memory
 from polyc.runtime.threads import set_num_threads
 from polyc.scheduler import parallel
 from polyc.scheduler.rewriting import split
 from polyc.scheduler.rewriting.overlap import overlap
 from polyc.scheduler.rows import steps
-from polyc.target import PINNED, Target, select_model
 from tests.property.strategies import Case
 from tests.scheduler.support import contiguous
 
@@ -45,7 +44,7 @@ def profile(n: int) -> settings:
     )
 
 
-def pinned(level: str) -> Target:
+def pinned(level: str) -> Machine:
     """The host with the instruction set of `level`."""
     return select_model(host_target(), level)
 

@@ -15,13 +15,13 @@ from polyc.ir.loops_text import format_loops
 from polyc.ir.text import format_program
 from polyc.ir.tolerance import check_results, expect_results
 from polyc.ir.verify_loops import verify_loops
-from polyc.target import X86_64_V2, X86_64_V3, X86_64_V4, Target
+from polyc.machine import X86_64_V2, X86_64_V3, X86_64_V4, Machine
 from tests.property.strategies import Case, cases
 
 SETTINGS = settings(max_examples=20, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 
 
-def check_loops(case: Case, target: Target, is_symbolic: bool, options: Options | None = None) -> None:
+def check_loops(case: Case, target: Machine, is_symbolic: bool, options: Options | None = None) -> None:
     """Lower `case` and compare its loop nest with the reference on every element of every result."""
     expected = expect_results(case.program, case.arrays, case.sizes, case.out)
     lowered = lower(case.program, sizes=None if is_symbolic else case.sizes, target=target, options=options or Options())
@@ -46,7 +46,7 @@ def check_loops(case: Case, target: Target, is_symbolic: bool, options: Options 
 @pytest.mark.parametrize("target", [X86_64_V2, X86_64_V3], ids=lambda t: t.name)
 @SETTINGS
 @given(case=cases(smallest_size=0))
-def test_symbolic_sizes(target: Target, case: Case) -> None:
+def test_symbolic_sizes(target: Machine, case: Case) -> None:
     check_loops(case, target, True)
 
 

@@ -5,8 +5,8 @@ import pytest
 
 import polyc
 from polyc.ir.text_reader import parse_program
+from polyc.machine import X86_64_V3
 from polyc.scheduler.rewriting.rules import borders
-from polyc.target import X86_64_V3
 from tests.property.strategies import Case
 from tests.property.test_loops import check_loops
 

@@ -20,10 +20,10 @@ from polyc.ir.sizes import define_sizes
 from polyc.ir.text import format_program
 from polyc.ir.tolerance import check_results, expect_results
 from polyc.ir.verify_loops import verify_loops
+from polyc.machine import X86_64_V4, Machine
 from polyc.poly.infer import infer_ranges
 from polyc.poly.ranges import Ranges
 from polyc.scheduler.rewriting.pipeline import PROGRAM, ProgramContext, begin
-from polyc.target import X86_64_V4, Target
 
 NOT_TILED = Options(tile=False, vectorize=False, parallel=False)
 
@@ -67,7 +67,7 @@ def lower(
     sizes: dict[str, int],
     is_fixed: bool = True,
     options: Options | None = None,
-    target: Target = X86_64_V4,
+    target: Machine = X86_64_V4,
     aliases: tuple[tuple[str, str], ...] = (),
     constants: tuple[str, ...] = (),
 ) -> driver.Lowered:
@@ -85,7 +85,7 @@ def lower(
 
 
 @functools.lru_cache(maxsize=1)
-def _lower_for_any(text: str | Program, options: Options, target: Target, test: str) -> driver.Lowered:
+def _lower_for_any(text: str | Program, options: Options, target: Machine, test: str) -> driver.Lowered:
     """All stages for symbolic sizes, once for all sizes that a test asks for."""
     return lower(text, {}, False, options, target)
 
@@ -124,7 +124,7 @@ def check_nest(lowered: driver.Lowered, sizes: dict[str, int], aliases: tuple[tu
     assert problem is None, f"{problem}\n{format_program(program)}\n{lowered.as_text('loops')}"
 
 
-def check(text: str | Program, sizes: dict[str, int], target: Target = X86_64_V4, **changes: object) -> driver.Lowered:
+def check(text: str | Program, sizes: dict[str, int], target: Machine = X86_64_V4, **changes: object) -> driver.Lowered:
     """Lower for these sizes and for symbolic ones, check both, and give the former; `changes` are options."""
     (fixed,) = check_each(text, [sizes], target, **changes)
     return fixed
@@ -133,7 +133,7 @@ def check(text: str | Program, sizes: dict[str, int], target: Target = X86_64_V4
 def check_each(
     text: str | Program,
     all_sizes: list[dict[str, int]],
-    target: Target = X86_64_V4,
+    target: Machine = X86_64_V4,
     others: Iterable[dict[str, int]] = (),
     **changes: object,
 ) -> list[driver.Lowered]:

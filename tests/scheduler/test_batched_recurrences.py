@@ -7,8 +7,8 @@ import pytest
 
 import polyc
 from polyc import driver
+from polyc.machine import X86_64_V4
 from polyc.scheduler.rewriting.rules.batched_recurrences import batch_recurrences
-from polyc.target import X86_64_V4
 from tests.scheduler.support import check_nest, infer, lower, read, statements
 
 LU = """def f(double(B, N, N) A) -> (F) {

@@ -12,8 +12,8 @@ import polyc
 from polyc import driver
 from polyc.codegen.objects.host import host_target
 from polyc.config import default_options
+from polyc.machine import X86_64_V4, Machine, is_runnable
 from polyc.records import replace
-from polyc.target import X86_64_V4, Target, is_runnable
 
 FIVE = """def f({t}(N, M) x, {t}(T) steps) -> (B) {{
   A(0, i, j) = x(i, j)
@@ -37,7 +37,7 @@ def is_blocked(loops: str) -> bool:
     return bool(re.search(r"for \(c(\d+) = 0; c\1 < \d+; c\1 \+= \d+\) \{\s+for \(c\d+ = max\(", loops))
 
 
-def loops_of(text: str, n: int, m: int, target: Target, disable: tuple[str, ...] = ()) -> Any:
+def loops_of(text: str, n: int, m: int, target: Machine, disable: tuple[str, ...] = ()) -> Any:
     options = default_options().replace(disable=("recurrence-ends", *disable))  # one loop for all steps
     return driver.lower(polyc.compile(text).program, sizes={"M": m, "T": 9, "N": n}, options=options, target=target)
 

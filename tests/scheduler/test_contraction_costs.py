@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
+from polyc.machine import X86_64_V3, X86_64_V4, Machine
 from polyc.scheduler.contractions import costs
-from polyc.target import X86_64_V3, X86_64_V4, Target
 from tests.scheduler.support import lower
 
 MATMUL_NT = "def f(float(M,K) A, float(N,K) B) -> (C) { C(m,n) +=! A(m,k) * B(n,k) }"
@@ -19,12 +19,12 @@ LONG_STEPS = "def f(float(N,C,L) I, float(K,C,9) F) -> (O) { O(n,k,l) +=! I(n,c,
 CHANNELS_LAST = "def f(float(N,H,W,C) I, float(3,3,C,K) F) -> (O) { O(n,h,w,k) +=! I(n,h+r,w+s,c) * F(r,s,c,k) }"
 
 
-def peak(rows: int, vectors: int, target: Target) -> float:
+def peak(rows: int, vectors: int, target: Machine) -> float:
     """Part of the peak that a tile reaches whose operands are in the first-level cache."""
     return rows * vectors / target.fma_per_cycle / costs.step_cycles(rows, vectors, rows, vectors, target, False)
 
 
-def accumulators(size: int, target: Target) -> int:
+def accumulators(size: int, target: Machine) -> int:
     """Of the tile that is chosen for a product of square matrices."""
     (choice,) = lower(MATMUL_NT, {"M": size, "N": size, "K": size}, target=target).choices.values()
     return math.prod(choice.way.tile.values()) // choice.way.lanes

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from polyc import driver
-from polyc.target import PINNED
+from polyc.machine import PINNED
 
 PRODUCT = "def f({t}(M, K) A, {t}(K, N) B) -> (O) {{ O(i, j) +=! A(i, k) * B(k, j) }}"
 

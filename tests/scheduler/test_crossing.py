@@ -7,16 +7,16 @@ from dataclasses import replace
 
 import pytest
 
+from polyc.machine import X86_64_V3, X86_64_V4, Machine
 from polyc.scheduler.accesses import access_motions, index_trips
 from polyc.scheduler.loops.crossing import choose_block
-from polyc.target import X86_64_V3, X86_64_V4, Target
 from tests.scheduler.support import check, lower
 
 FIVE = {"A": 16, "B": 24, "C": 16, "D": 40, "E": 48}
 
 
 def block(
-    left: str, sizes: dict[str, int], l3: int = 1 << 40, l2: int = 1 << 20, model: Target = X86_64_V4
+    left: str, sizes: dict[str, int], l3: int = 1 << 40, l2: int = 1 << 20, model: Machine = X86_64_V4
 ) -> tuple[dict[str, int], list[str]]:
     names = [n.lower() for n in sizes]
     text = f"def f(float({', '.join(sizes)}) X) -> (Y) {{ Y({', '.join(left)}) = X({', '.join(names)}) }}"
@@ -64,7 +64,7 @@ def test_as_few_rows_as_fill_lines_of_the_result_are_read_whole(channels: int, w
 @pytest.mark.parametrize(
     ("model", "pixels", "lines"), [(X86_64_V3, 64 * 64, 8), (X86_64_V3, 56 * 56, 1), (X86_64_V4, 64 * 64, 1)]
 )
-def test_rows_of_a_result_that_meet_are_written_several_lines_at_a_time(model: Target, pixels: int, lines: int):
+def test_rows_of_a_result_that_meet_are_written_several_lines_at_a_time(model: Machine, pixels: int, lines: int):
     sizes, _ = block("acb", {"A": 32, "B": pixels, "C": 64}, l3=1, model=model)
     assert sizes == {"b": 16 * lines, "c": 64}
 

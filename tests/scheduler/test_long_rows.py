@@ -7,8 +7,8 @@ import pytest
 
 import polyc
 from polyc import driver
+from polyc.machine import X86_64_V4
 from polyc.poly.rows import format_rows
-from polyc.target import X86_64_V4
 from tests.scheduler.support import check, check_nest, contiguous, lower, read, statements
 
 SEPARABLE = """

@@ -9,12 +9,12 @@ import pytest
 
 import polyc
 from polyc.ir.versions import take_version
+from polyc.machine import X86_64_V3, X86_64_V4, Machine
 from polyc.poly.ranges import assume_sizes
 from polyc.poly.rows import Band, Leaf, Node, Sequence, statements_of
 from polyc.scheduler.rewriting.rules import minimal_filtering, tap_windows
 from polyc.scheduler.rewriting.rules.minimal_filtering import filter_minimally, has_symbolic_filter
 from polyc.scheduler.rewriting.rules.toom_cook import make_transforms
-from polyc.target import X86_64_V3, X86_64_V4, Target
 from tests.oracle.programs import agree, draw
 from tests.scheduler.support import check, check_each, infer, read, statements
 
@@ -273,7 +273,7 @@ def test_it_is_used_where_it_is_estimated_to_pay():
 
 
 @pytest.mark.parametrize("target", [X86_64_V3, X86_64_V4], ids=lambda t: t.name)
-def test_few_channels_over_large_images_are_filtered(target: Target):
+def test_few_channels_over_large_images_are_filtered(target: Machine):
     """Parts of one row of tiles stay in a cache: over the whole image they would be more than twice what is read as written."""
     program, ranges = infer(read(PADDED), C=32, K=32, H=257, W=301)
     (found,) = filter_minimally(program, ranges, target)[2]

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import polyc
-from polyc.target import X86_64_V2, X86_64_V3, X86_64_V4
+from polyc.machine import X86_64_V2, X86_64_V3, X86_64_V4
 from tests.scheduler.support import lower
 
 TO_BYTES = "def f(float(N) X) -> (Y) { Y(n) = uint8(fmin(fmax(rint(X(n)), 0.0), 255.0)) }"

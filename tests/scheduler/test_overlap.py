@@ -7,9 +7,9 @@ import re
 import pytest
 
 from polyc.diagnostics import Remark
+from polyc.machine import X86_64_V2, X86_64_V3, X86_64_V4, Machine
 from polyc.poly.rows import format_rows
 from polyc.scheduler.rewriting.overlap.overlap import overlap_tiles
-from polyc.target import X86_64_V2, X86_64_V3, X86_64_V4, Target
 from tests.property.pipeline import small_thresholds
 from tests.scheduler.support import check_nest, infer, lower, read, statements
 
@@ -54,7 +54,7 @@ def test_what_others_read_is_stored_whole() -> None:
 
 
 @pytest.mark.parametrize("target", [X86_64_V2, X86_64_V3, X86_64_V4], ids=lambda t: t.name)
-def test_tiles_of_short_rows_are_not_larger_than_the_first_level_cache(target: Target) -> None:
+def test_tiles_of_short_rows_are_not_larger_than_the_first_level_cache(target: Machine) -> None:
     lowered = lower(CORNERS, {"H": 4100, "W": 4100}, target=target)
     (tile,) = (
         [int(n) for n in found.groups()]

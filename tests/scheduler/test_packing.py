@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 
 from polyc.driver import Lowered
+from polyc.machine import X86_64_V4
 from polyc.poly.rows import format_rows
-from polyc.target import X86_64_V4
 from tests.scheduler.support import check, check_nest, lower
 
 MATMUL_NT = "def f(float(M,K) A, float(N,K) B) -> (C) { C(m,n) +=! A(m,k) * B(n,k) }"

@@ -6,17 +6,17 @@ from dataclasses import replace
 
 import pytest
 
+from polyc.machine import X86_64_V3, X86_64_V4, Machine
 from polyc.poly.extraction import extract_scop
 from polyc.scheduler.contractions import choice
 from polyc.scheduler.contractions.contraction import Contraction, find_contraction
-from polyc.target import X86_64_V3, X86_64_V4, Target
 from tests.scheduler.support import infer, read
 
 PRODUCT = "def f(float(M,K) A, float(N,K) B) -> (C) { C(m,n) +=! A(m,k) * B(n,k) }"
 SIZES = {"M": 96, "N": 100, "K": 64}
 
 
-def find(text: str = PRODUCT, target: Target = X86_64_V3, **sizes: int) -> Contraction:
+def find(text: str = PRODUCT, target: Machine = X86_64_V3, **sizes: int) -> Contraction:
     scop = extract_scop(*infer(read(text), **sizes))
     (s,) = scop.statements
     found = find_contraction(s, scop, target)

@@ -9,8 +9,8 @@ import pytest
 
 from polyc.driver import Lowered
 from polyc.ir.expr import Const
+from polyc.machine import X86_64_V3, Machine
 from polyc.scheduler.rewriting.rules import shifted_exponentials
-from polyc.target import X86_64_V3, Target
 from tests.scheduler.support import check_nest, lower
 
 ATTENTION = """
@@ -72,7 +72,7 @@ def test_tiles_of_attention_share_blocks_of_keys():
         ({}, replace(X86_64_V3, l2=4 << 20)),
     ],
 )
-def test_tiles_that_find_their_operands_again_stay(sizes: dict[str, int], target: Target):
+def test_tiles_that_find_their_operands_again_stay(sizes: dict[str, int], target: Machine):
     assert rows_waiting(lower(ATTENTION, LONG | sizes, target=target)) <= 8
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from polyc.machine import X86_64_V3
 from polyc.poly.dependences import compute_dependences
 from polyc.poly.extraction import extract_scop
 from polyc.poly.rows import Band, Leaf, Member, Node, Row, Sequence, format_rows, statements_of
@@ -12,7 +13,6 @@ from polyc.scheduler.distribute import distribute_bands
 from polyc.scheduler.initial import init_row, place_initial_values
 from polyc.scheduler.loops.plan import merge_bands
 from polyc.scheduler.rows.ilp import schedule_statements
-from polyc.target import X86_64_V3
 from tests.scheduler.support import check, infer, read
 
 SOFTMAX = """

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from polyc import driver
+from polyc.machine import X86_64_V4
 from polyc.scheduler.rewriting.rules.shared_rows import share_rows
-from polyc.target import X86_64_V4
 from tests.scheduler.support import check_nest, infer, lower, read, statements
 
 SMALL = replace(X86_64_V4, l2=1 << 12)

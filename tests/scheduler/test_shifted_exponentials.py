@@ -9,9 +9,9 @@ import pytest
 
 import polyc
 from polyc.ir.program import Program
+from polyc.machine import X86_64_V4
 from polyc.scheduler.rewriting.rules import shifted_exponentials
 from polyc.scheduler.rewriting.rules.shifted_exponentials import block_exponentials
-from polyc.target import X86_64_V4
 from tests.oracle.programs import agree, draw
 from tests.scheduler.support import check, check_each, infer, lower, read
 

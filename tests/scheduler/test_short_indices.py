@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from polyc.machine import X86_64_V2, X86_64_V3
 from polyc.scheduler.rewriting.short_indices import write_out_short_indices
-from polyc.target import X86_64_V2, X86_64_V3
 from tests.scheduler.support import check, infer, read, statements
 
 NORMALISED = "def f(float(N,3) X) -> (Y) { q(n) +=! X(n,k) * X(n,k)  Y(n,k) = X(n,k) / sqrt(q(n)) }"

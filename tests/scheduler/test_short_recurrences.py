@@ -12,8 +12,8 @@ from polyc import driver
 from polyc.codegen.objects.host import host_target
 from polyc.config import default_options
 from polyc.ir.interpret import interpret
+from polyc.machine import X86_64_V3, X86_64_V4, Machine
 from polyc.records import replace
-from polyc.target import X86_64_V3, X86_64_V4, Target
 from tests.scheduler.test_recurrence_ends import AROUND, BEFORE, BOX, LAST, PLANE, PLANES, plane, step
 
 MORE = {
@@ -27,11 +27,11 @@ MORE = {
 }  # fmt: skip
 
 
-def small_cache(target: Target) -> Target:
+def small_cache(target: Machine) -> Machine:
     return replace(target, l1=1 << 9, l2=1 << 11, l3=1 << 13)
 
 
-def lower(text: str, n: int, m: int, t: int, target: Target, **options: Any) -> Any:
+def lower(text: str, n: int, m: int, t: int, target: Machine, **options: Any) -> Any:
     program = polyc.compile(text).program
     chosen = default_options().replace(**options)
     return driver.lower(program, sizes={"N": n, "M": m, "T": t}, options=chosen, target=target)
@@ -56,7 +56,7 @@ def test_few_steps_are_those_of_the_interpreter(name: str) -> None:
 
 
 @pytest.mark.parametrize("target", [X86_64_V3, X86_64_V4], ids=str)
-def test_one_pass_over_memory_whose_tiles_stand_alone(target: Target) -> None:
+def test_one_pass_over_memory_whose_tiles_stand_alone(target: Machine) -> None:
     lowered = lower(PLANES["border-copied"], 4096, 4096, 5, target)
     assert is_written_out(lowered)
     assert not [b for b in lowered.nest.buffers if b.space == "shared"]

@@ -11,10 +11,10 @@ import polyc
 from polyc import driver
 from polyc.ir.expr import int_const
 from polyc.ir.program import specialize_sizes
+from polyc.machine import X86_64_V4
 from polyc.poly.ranges import assume_sizes
 from polyc.scheduler.rewriting.rules import moments
 from polyc.scheduler.rewriting.rules.moments import block_moments
-from polyc.target import X86_64_V4
 from tests.oracle.programs import agree, draw
 from tests.scheduler.support import check, check_each, check_nest, infer, read
 

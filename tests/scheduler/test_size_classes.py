@@ -13,7 +13,7 @@ import polyc
 from polyc.codegen.objects import host
 from polyc.ir.expr import Size, int_const
 from polyc.ir.versions import NEVER, cheapest, take_version
-from polyc.target import X86_64_V4
+from polyc.machine import X86_64_V4
 
 MM = "def mm(float(M,K) A, float(K,N) B) -> (C) { C(m,n) +=! A(m,k) * B(k,n) }"
 CONV = """def conv(float(N,C,H,W) X, float(K,C,3,3) F) -> (Y) {

@@ -8,12 +8,12 @@ import pytest
 from polyc.driver import stages
 from polyc.ir.expr import evaluate
 from polyc.ir.versions import take_version
+from polyc.machine import X86_64_V3, X86_64_V4, Machine
 from polyc.scheduler import size_classes
 from polyc.scheduler.amounts import UNIT
 from polyc.scheduler.contractions.choice import estimate, estimate_cycles
 from polyc.scheduler.contractions.contraction import measure
 from polyc.scheduler.size_costs import CostModel, Form
-from polyc.target import X86_64_V3, X86_64_V4, Target
 from tests.scheduler.test_size_classes import CONV, MM, lowered
 
 NT = "def f(float(M,K) A, float(N,K) B) -> (C) { C(m,n) +=! A(m,k) * B(n,k) }"
@@ -21,7 +21,7 @@ TN = "def f(float(K,M) A, float(K,N) B) -> (C) { C(m,n) +=! A(k,m) * B(k,n) }"
 CHANNELS_LAST = "def f(float(N,H,W,C) X, float(K,C) F) -> (Y) { Y(n,h,w,k) +=! X(n,h,w,c) * F(k,c) }"
 
 
-def forms_of(source: str, shapes: tuple[tuple[int, ...], ...], target: Target, monkeypatch: pytest.MonkeyPatch) -> list[Form]:
+def forms_of(source: str, shapes: tuple[tuple[int, ...], ...], target: Machine, monkeypatch: pytest.MonkeyPatch) -> list[Form]:
     """The forms among which versions of a program are chosen."""
     found: list[Form] = []
 
@@ -46,7 +46,7 @@ def forms_of(source: str, shapes: tuple[tuple[int, ...], ...], target: Target, m
     ids=("nn", "nt", "tn", "windows", "channels last"),
 )
 def test_the_cost_at_a_call_is_that_of_the_model(
-    source: str, shapes: tuple[tuple[int, ...], ...], target: Target, monkeypatch: pytest.MonkeyPatch
+    source: str, shapes: tuple[tuple[int, ...], ...], target: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each formula, at sizes drawn over magnitudes, up to rounding of its constants; and so the version that a call takes."""
     form = forms_of(source, shapes, target, monkeypatch)[0]

@@ -7,13 +7,13 @@ from dataclasses import replace
 import pytest
 
 from polyc.code_limits import FUNCTION_WORK, UNKNOWN_EXTENT
+from polyc.machine import X86_64_V2, X86_64_V3, X86_64_V4
 from polyc.poly.extraction import extract_scop
 from polyc.poly.scop import Scop, ScopStatement
 from polyc.poly.tree import Plan, PlanLeaf, PlanLoop, PlanSequence
 from polyc.scheduler.accesses import access_motions, index_trips, operation_weight, statement_work, vector_itemsize
 from polyc.scheduler.loops.crossing import WHOLE_VECTORS
 from polyc.scheduler.tiling import choose_register_tile, choose_vector_index, vector_cost
-from polyc.target import X86_64_V2, X86_64_V3, X86_64_V4
 from tests.scheduler.support import check, check_nest, infer, lower, read
 
 

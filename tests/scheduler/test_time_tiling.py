@@ -14,9 +14,9 @@ from polyc import driver
 from polyc.codegen.objects.host import host_target
 from polyc.config import default_options
 from polyc.ir.interpret import interpret
+from polyc.machine import X86_64_V4, Machine, select_model
 from polyc.poly.tree import Plan, PlanLoop, PlanSequence
 from polyc.scheduler.loops.time_tiling import BLOCKS, _candidates, _cost, _Space
-from polyc.target import X86_64_V4, Target, select_model
 
 Array = np.ndarray[Any, Any]
 
@@ -51,11 +51,11 @@ FIELDS = """def f(double(N, M) ex, double(N, M) ey, double(N, M) hz, double(T) s
 }"""
 
 
-def small_cache(name: str = "host", l2: int = 1 << 12) -> Target:
+def small_cache(name: str = "host", l2: int = 1 << 12) -> Machine:
     return replace(select_model(host_target(), name) if name != "host" else host_target(), l2=l2)
 
 
-def check(text: str, *inputs: Array, is_tiled: bool = True, target: Target | None = None, **options: Any) -> Any:
+def check(text: str, *inputs: Array, is_tiled: bool = True, target: Machine | None = None, **options: Any) -> Any:
     operator = polyc.compile(text)
     program = operator.program
     sizes = {

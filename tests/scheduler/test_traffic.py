@@ -8,9 +8,8 @@ from dataclasses import replace
 
 import pytest
 
-from polyc.machine import Level
+from polyc.machine import X86_64_V4, Level
 from polyc.scheduler.traffic import find_level, holds_rows, pass_cycles, stream, write_cycles
-from polyc.target import X86_64_V4
 
 TARGET = replace(X86_64_V4, l1=32 << 10, l2=1 << 20, l3=32 << 20)
 

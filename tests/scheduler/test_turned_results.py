@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 import polyc
+from polyc.machine import X86_64_V2, X86_64_V3, X86_64_V4, Machine
 from polyc.poly.rows import statements_of
 from polyc.scheduler.rewriting.rules import turned_results
 from polyc.scheduler.rewriting.rules.turned_results import turn_results
-from polyc.target import X86_64_V2, X86_64_V3, X86_64_V4, Target
 from tests.oracle.programs import agree, draw
 from tests.scheduler.support import check, infer, read, statements
 
@@ -54,7 +54,7 @@ def test_what_is_made_of_the_sum_reads_it_as_it_was_computed():
 @pytest.mark.parametrize("target", [X86_64_V2, X86_64_V3, X86_64_V4], ids=lambda t: t.name)
 @pytest.mark.parametrize("name", TURNED)
 @pytest.mark.parametrize("a", [16, 21])
-def test_every_form(name: str, target: Target, a: int, monkeypatch: pytest.MonkeyPatch):
+def test_every_form(name: str, target: Machine, a: int, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(turned_results, "CLEARLY", 9.0)  # sums as short as these are not worth it with narrow vectors
     lowered = check(TURNED[name], {**SIZES, "A": a, "E": 3}, target=target)
     assert any(r.pass_name == "transpose-results" for r in lowered.remarks)

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 import polyc
+from polyc.machine import X86_64_V2, X86_64_V3, X86_64_V4, Machine
 from polyc.poly.extraction import extract_scop
 from polyc.runtime.threads import limited_to
 from polyc.scheduler.rewriting.whole_tiles import complete_tiles
-from polyc.target import X86_64_V2, X86_64_V3, X86_64_V4, Target
 from tests.oracle.programs import agree, draw
 from tests.scheduler.support import check_nest, infer, lower, read, statements
 
@@ -54,7 +54,7 @@ OTHERS = {
 }
 
 
-def complete(text: str, target: Target = X86_64_V4, **sizes: int):
+def complete(text: str, target: Machine = X86_64_V4, **sizes: int):
     return complete_tiles(extract_scop(*infer(read(text), **sizes)), target)
 
 
@@ -77,7 +77,7 @@ def test_a_triangle_that_one_tile_covers_has_no_condition():
 @pytest.mark.parametrize("name", WHOLE)
 @pytest.mark.parametrize("target", [X86_64_V2, X86_64_V3, X86_64_V4], ids=lambda t: t.name)
 @pytest.mark.parametrize("n", [30, 75])
-def test_every_form(name: str, target: Target, n: int):
+def test_every_form(name: str, target: Machine, n: int):
     sizes = {"S": n, "D": 8, "N": n, "K": 8}
     lowered = lower(WHOLE[name], sizes, target=target)
     assert any(r.pass_name == "whole-tiles" for r in lowered.remarks)

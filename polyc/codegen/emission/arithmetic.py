@@ -9,13 +9,13 @@ from polyc.codegen.writer.choices import define_choice, is_defined
 from polyc.codegen.writer.halves import narrow_half, widen_half
 from polyc.codegen.writer.vectors import truncate
 from polyc.ir.types import F32, F64, DType
-from polyc.target import Target
+from polyc.machine import Machine
 
 _COMPARE = {"lt": "lt", "le": "le", "gt": "gt", "ge": "ge", "eq": "eq", "ne": "ne"}
 _BITS = {"bitand": "and", "bitor": "or", "bitxor": "xor", "and": "and", "or": "or"}
 
 
-def emit_operator(fn: Function, target: Target, op: str, args: list[Val], dtype: DType) -> Val:
+def emit_operator(fn: Function, target: Machine, op: str, args: list[Val], dtype: DType) -> Val:
     """`op` of `operators.OPERATORS` on operands of element type `dtype`."""
     if op == "tuple":
         return args[0]
@@ -44,7 +44,7 @@ def _compare(fn: Function, op: str, a: Val, b: Val, dtype: DType) -> Val:
     return fn.compare(f"icmp {sign}{op}", a, b)
 
 
-def _float_operator(fn: Function, target: Target, op: str, args: list[Val]) -> Val:
+def _float_operator(fn: Function, target: Machine, op: str, args: list[Val]) -> Val:
     match op:
         case "add" | "sub" | "mul":
             return fn.binary("f" + op, args[0], args[1])
@@ -78,7 +78,7 @@ def _float_operator(fn: Function, target: Target, op: str, args: list[Val]) -> V
             return emit_function(fn, target, op, args)
 
 
-def emit_extremum(fn: Function, target: Target, op: str, new: Val, old: Val) -> Val:
+def emit_extremum(fn: Function, target: Machine, op: str, new: Val, old: Val) -> Val:
     """max or min that propagates NaN in one min/max instruction, one compare and one blend; of a known number in the first.
 
     The instruction gives `old` where either is NaN.  So only a NaN in `new` needs care, and the compare does not depend on
@@ -92,7 +92,7 @@ def emit_extremum(fn: Function, target: Target, op: str, new: Val, old: Val) -> 
     return fn.select(fn.compare("fcmp uno", new, new), new, emit_plain_extremum(fn, target, op, new, old))
 
 
-def emit_plain_extremum(fn: Function, target: Target, op: str, a: Val, b: Val) -> Val:
+def emit_plain_extremum(fn: Function, target: Machine, op: str, a: Val, b: Val) -> Val:
     """``a > b ? a : b`` (or <): `b` where either is NaN.
 
     On x86 as the intrinsic: LLVM would merge the select with the NaN test around it into mask arithmetic, which
@@ -124,7 +124,7 @@ def _is_power_of_two(n: int) -> bool:
 _X86_EXTREMA = {128: "llvm.x86.sse{sse}.{op}.{t}", 256: "llvm.x86.avx.{op}.{t}.256", 512: "llvm.x86.avx512.{op}.{t}.512"}
 
 
-def _float_divmod(fn: Function, target: Target, a: Val, b: Val) -> tuple[Val, Val]:
+def _float_divmod(fn: Function, target: Machine, a: Val, b: Val) -> tuple[Val, Val]:
     """Quotient rounded down and remainder with the divisor's sign, as NumPy computes them (from fmod)."""
     a, b = fn.unify(a, b)
     zero = zero_val(a.type, a.lanes)
@@ -147,7 +147,7 @@ def _float_divmod(fn: Function, target: Target, a: Val, b: Val) -> tuple[Val, Va
     return fn.select(by_zero, plain, div), fn.select(by_zero, rest, mod)
 
 
-def _int_operator(fn: Function, target: Target, op: str, args: list[Val], signed: bool) -> Val:
+def _int_operator(fn: Function, target: Machine, op: str, args: list[Val], signed: bool) -> Val:
     a = args[0]
     match op:
         case "add" | "sub" | "mul":
@@ -166,7 +166,7 @@ def _int_operator(fn: Function, target: Target, op: str, args: list[Val], signed
             raise AssertionError(f"operator {op} has no integer form")
 
 
-def _int_divmod(fn: Function, target: Target, op: str, a: Val, b: Val, signed: bool) -> Val:
+def _int_divmod(fn: Function, target: Machine, op: str, a: Val, b: Val, signed: bool) -> Val:
     if b.lanes == 1 and b.is_const and int(b.ref) > 0:
         return _divide_by_constant(fn, op, a, int(b.ref), signed)
     a, b = fn.unify(a, b)
@@ -193,7 +193,7 @@ def _int_divmod(fn: Function, target: Target, op: str, a: Val, b: Val, signed: b
     return fn.select(by_zero, zero, result)
 
 
-def _quotient(fn: Function, target: Target, a: Val, b: Val, signed: bool) -> Val:
+def _quotient(fn: Function, target: Machine, a: Val, b: Val, signed: bool) -> Val:
     """a / b rounded to zero, for b other than 0 and a quotient in range.
 
     In vectors as a division of floating-point numbers, which every machine has: a quotient that is no integer is farther from
@@ -253,7 +253,7 @@ def _shift(fn: Function, op: str, value: Val, count: Val, signed: bool) -> Val:
     return fn.select(is_near, shifted, zero_val(value.type, value.lanes))
 
 
-def emit_cast(fn: Function, target: Target, value: Val, source: DType, dtype: DType) -> Val:
+def emit_cast(fn: Function, target: Machine, value: Val, source: DType, dtype: DType) -> Val:
     """NumPy's astype.  A float outside the integer's range gives some value of the type, never undefined behaviour."""
     to = llvm_type(dtype)
     if source == dtype:
@@ -283,7 +283,7 @@ def emit_cast(fn: Function, target: Target, value: Val, source: DType, dtype: DT
             return fn.convert("sext" if source.kind == "i" else "zext", value, to)
 
 
-def _float_to_int(fn: Function, target: Target, value: Val, dtype: DType) -> Val:
+def _float_to_int(fn: Function, target: Machine, value: Val, dtype: DType) -> Val:
     # Through the wider signed type, as C compilers (and so NumPy) do on x86; freeze makes the poison of an overflow some value.
     if dtype.kind == "u" and dtype.bits == 64:
         return fn.freeze(fn.convert("fptoui", value, "i64"))

@@ -22,8 +22,8 @@ from polyc.codegen.writer.builder import Block, Function, Module, Val
 from polyc.ir.expr import Call, Const, Expr, Index, Read, int_const, operands_of
 from polyc.ir.loops import Buffer, Loop, LoopNest, Update
 from polyc.ir.types import DType
+from polyc.machine import Machine
 from polyc.records import dataclass, replace
-from polyc.target import Target
 
 WORKSPACES = ("shared", "thread")
 """Spaces of buffers in the workspace: behind each element there is memory for the rest of a vector."""
@@ -179,7 +179,7 @@ class State:
     """The function being written and what its names stand for."""
 
     nest: LoopNest
-    target: Target
+    target: Machine
     module: Module
     fn: Function
     params: dict[str, Val]

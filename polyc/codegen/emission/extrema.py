@@ -13,7 +13,7 @@ from functools import reduce
 from polyc.codegen.emission.arithmetic import emit_plain_extremum
 from polyc.codegen.writer.builder import Function, Val, float_val
 from polyc.ir.expr import Call, Const, Expr
-from polyc.target import Target
+from polyc.machine import Machine
 
 
 def find_operands(expr: Call) -> list[Expr] | None:
@@ -37,7 +37,7 @@ def find_operands(expr: Call) -> list[Expr] | None:
     return list(operands) if 0 < tests < tested else None
 
 
-def emit_extrema(fn: Function, target: Target, expr: Call, values: Mapping[Expr, Val]) -> Val:
+def emit_extrema(fn: Function, target: Machine, expr: Call, values: Mapping[Expr, Val]) -> Val:
     """The value of maxima and minima of `values`, which are those of `find_operands`."""
     done = dict(values)
 

@@ -21,8 +21,8 @@ from polyc.ir.loops import LINE, Buffer, Guard, If, Loop, LoopNest, Node, Store,
 from polyc.ir.simplify import simplify_int
 from polyc.ir.versions import VERSION, cheapest
 from polyc.ir.walk import node_expressions, walk_nodes
+from polyc.machine import BASELINE, Machine
 from polyc.records import replace
-from polyc.target import BASELINE, Target
 
 KEEPING = "!polyc.keeping = !{}"
 """Line of a module with loops that read what earlier iterations stored, or sums in registers that read under conditions: LLVM
@@ -31,7 +31,7 @@ is to look for values to keep in registers, from one iteration to the next and i
 
 def emit_llvm(
     nest: LoopNest,
-    target: Target,
+    target: Machine,
     others: Sequence[LoopNest] = (),
     costs: Sequence[Expr] = (),
     places: Sequence[int] = (),
@@ -81,7 +81,7 @@ def _emit_choices(nest: LoopNest, versions: Sequence[str], costs: Sequence[Expr]
                 fn.place(rest)
 
 
-def _emit_entry(nest: LoopNest, target: Target, module: Module, linkage: str = "") -> None:
+def _emit_entry(nest: LoopNest, target: Machine, module: Module, linkage: str = "") -> None:
     header = f'define {linkage}i32 @"{nest.name}"(ptr %data, ptr %sizes, ptr %workspace, ptr %error, i32 %threads)'
     fn = Function(module, header)
     params = _load_parameters(fn, nest)

@@ -17,7 +17,7 @@ from fractions import Fraction
 from math import isfinite
 
 from polyc.codegen.writer.builder import Function, Val, float_val, int_val, is_number
-from polyc.target import Target
+from polyc.machine import Machine
 
 MINIMUM_VECTORS = {"float": 48, "double": 8}
 """Fewer quotients do not pay for the parts of the reciprocal."""
@@ -32,7 +32,7 @@ Parts = tuple[Val, Val, Val]
 """What a dividend is to be multiplied by first, and the two parts of the reciprocal of the divisor, times that."""
 
 
-def emit_quotient(fn: Function, target: Target, dividend: Val, divisor: Val, n_vectors: int) -> Val:
+def emit_quotient(fn: Function, target: Machine, dividend: Val, divisor: Val, n_vectors: int) -> Val:
     """The quotient of floating-point values.  `n_vectors`: a divisor without lanes is the same for so many vectors."""
     if target.has_fma and dividend.lanes > 1 and divisor.lanes == 1:
         if divisor.is_const:

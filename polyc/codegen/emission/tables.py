@@ -13,7 +13,7 @@ from polyc.codegen.writer.builder import Function, Val, llvm_type, vector_const,
 from polyc.ir.expr import Const, Expr, int_const, reads
 from polyc.ir.loops import Buffer
 from polyc.ir.types import DType
-from polyc.target import Target
+from polyc.machine import Machine
 
 _ONE_REGISTER = {
     ("float", 8): "llvm.x86.avx2.permps",
@@ -36,7 +36,7 @@ _SIXTEEN_BYTES = {16: "llvm.x86.ssse3.pshuf.b.128", 32: "llvm.x86.avx2.pshuf.b",
 
 
 def find_table(
-    target: Target, buffer: Buffer, subscripts: tuple[Expr, ...], lane: str | None, lanes: int
+    target: Machine, buffer: Buffer, subscripts: tuple[Expr, ...], lane: str | None, lanes: int
 ) -> tuple[int, Expr, int] | None:
     """The dimension that data chooses in for each lane, the place there, and the number of elements, where these lie side by
     side and registers hold them."""
@@ -55,7 +55,7 @@ def find_table(
     return d, subscripts[d], size
 
 
-def _largest_table(target: Target, dtype: DType, lanes: int) -> int:
+def _largest_table(target: Machine, dtype: DType, lanes: int) -> int:
     """Elements of a table that as many lanes can choose from; 0: none."""
     type, features = llvm_type(dtype), target.features.split(",")
     if lanes * dtype.itemsize * 8 > target.vector_bits:

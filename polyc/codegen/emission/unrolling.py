@@ -11,7 +11,7 @@ from polyc.codegen.writer.builder import Val
 from polyc.ir.expr import Call, Const, Expr, Index, Pad, Read, Select, walk
 from polyc.ir.loops import Loop, Node, Update
 from polyc.ir.walk import node_expressions
-from polyc.target import Target
+from polyc.machine import Machine
 
 _INLINE_OPERATIONS = 30
 """Operations of a function that is computed inline, about."""
@@ -31,7 +31,7 @@ def reads_between_lanes(state: State, ctx: Context, loop: Loop) -> bool:
     return has_window(loop, stride, MAX_STRIDE)
 
 
-def count_unrolled(loop: Loop, target: Target) -> int:
+def count_unrolled(loop: Loop, target: Machine) -> int:
     """Iterations of a loop over accumulators to put into one: all of a short loop, two of a long one.
 
     A tile that fills the registers is never unrolled: loads that move up between the iterations would spill it (windows of

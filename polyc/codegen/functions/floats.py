@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 
 from polyc.codegen.functions.coefficients import POLYNOMIALS
 from polyc.codegen.writer.builder import Function, Val, float_val, int_val
+from polyc.machine import Machine
 from polyc.records import dataclass
-from polyc.target import Target
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,7 @@ class Math:
     """Arithmetic shorthands; `Val | float` operands, constants rounded to the format."""
 
     fn: Function
-    target: Target
+    target: Machine
     format: Format
 
     @property

@@ -6,7 +6,7 @@ from polyc.codegen.functions import polynomials
 from polyc.codegen.writer.builder import Function, Val, float_val, int_val, zero_val
 from polyc.codegen.writer.choices import is_defined
 from polyc.codegen.writer.vectors import is_any
-from polyc.target import Target
+from polyc.machine import Machine
 
 _SIMPLE_EXPONENTS = (0.0, *map(float, range(1, 8)), -1.0, -2.0, -3.0, 0.5, -0.5)
 """Those that few products give, within 4 units in the last place."""
@@ -16,7 +16,7 @@ _LARGEST_PRODUCT = 64
 """Exponents, whole numbers, up to which products with more digits are faster than a logarithm."""
 
 
-def emit_function(fn: Function, target: Target, op: str, args: list[Val]) -> Val:
+def emit_function(fn: Function, target: Machine, op: str, args: list[Val]) -> Val:
     """`op` on floating-point operands of one type."""
     if op == "pow":
         for exponent in _SIMPLE_EXPONENTS:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from polyc.codegen.functions import circular, erf, exponentials, gamma, logarithms, neighbours, powers, remainders, roots
 from polyc.codegen.functions.floats import F32, F64, Math
 from polyc.codegen.writer.builder import Function, Val
-from polyc.target import Target
+from polyc.machine import Machine
 
 _ONE: dict[str, Callable[[Math, Val], Val]] = {
     "exp": exponentials.emit_exp,
@@ -47,7 +47,7 @@ INLINE = tuple(_ONE)
 """Functions of one argument that need no library, and that users may call."""
 
 
-def emit_inline(fn: Function, target: Target, op: str, args: list[Val]) -> Val | None:
+def emit_inline(fn: Function, target: Machine, op: str, args: list[Val]) -> Val | None:
     """`op` on scalars or vectors of one type; None where it has no inline form."""
     m = Math(fn, target, F32 if args[0].type == "float" else F64)
     if op in _ONE:

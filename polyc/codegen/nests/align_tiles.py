@@ -36,15 +36,15 @@ from polyc.ir.linear import index_coefficients
 from polyc.ir.loops import LINE, Buffer, If, Loop, LoopNest, Node, Prefetch, Store, Update, known_length
 from polyc.ir.simplify import simplify
 from polyc.ir.walk import Body, Rule, Scope, map_nodes, nodes_in, rewrite_nodes, walk_nodes
+from polyc.machine import Machine
 from polyc.records import dataclass, replace
-from polyc.target import Target
 
 LEAST_STRIPS, MANY_STRIPS = 8, 32
 """Strips of a loop of which one more costs little, where rows meet in few sets of a cache, and where they do not (16 strips of
 784×256 to channels first, 16 bytes off a line: 1.28 ms, and 1.39 with one more; 32 strips 3.30 and 3.37)."""
 
 
-def align_tiles(nest: LoopNest, target: Target) -> LoopNest:
+def align_tiles(nest: LoopNest, target: Machine) -> LoopNest:
     """The nest with tiles that begin at the lines of the long results that they write."""
     buffers = {b.name: b for b in nest.buffers}
     streamed, once = find_streamed(nest.body, nest.buffers, target), find_written_once(nest.body, nest.buffers, target)
@@ -65,7 +65,7 @@ def align_tiles(nest: LoopNest, target: Target) -> LoopNest:
     return _moved(nest, move, used) if streamed else nest
 
 
-def align_strips(nest: LoopNest, target: Target) -> LoopNest:
+def align_strips(nest: LoopNest, target: Machine) -> LoopNest:
     """The nest with strips that read rows of whole lines beginning at these lines."""
     sources, buffers = read_arrays(nest), {b.name: b for b in nest.buffers}
     used: list[str] = []
@@ -199,7 +199,7 @@ def _overlap_strips(strips: _Strips) -> Loop:
     return replace(tile, upper=upper, max_trip=None, body=rewrite_nodes(tile.body, move))
 
 
-def _find_strips(outer: Loop, sources: Mapping[str, Buffer], buffers: Mapping[str, Buffer], target: Target) -> _Strips | None:
+def _find_strips(outer: Loop, sources: Mapping[str, Buffer], buffers: Mapping[str, Buffer], target: Machine) -> _Strips | None:
     """The strips in a loop over tiles that go on with each other from tile to tile, or those that `outer` is the loop over."""
     leaves: list[_Leaf] = []
     for node, scope in nodes_in(outer.body):
@@ -250,7 +250,7 @@ def _lead_of_strips(
     leaves: list[_Leaf],
     sources: Mapping[str, Buffer],
     buffers: Mapping[str, Buffer],
-    target: Target,
+    target: Machine,
 ) -> tuple[str, Expr] | None:
     """The array, and the elements from the beginning of its line to the first one that the strips of `loop` read; None where
     they do not all copy, or may not run twice."""
@@ -288,7 +288,7 @@ def _lead(
     parts: Sequence[Loop],
     sources: Mapping[str, Buffer],
     is_long: bool,
-    target: Target,
+    target: Machine,
 ) -> tuple[str, Expr] | None:
     """The array of `read`, and the elements from the beginning of a line to the first one that the strips read.
 

@@ -27,9 +27,8 @@ from polyc.ir.linear import index_coefficients
 from polyc.ir.loops import LINE, Buffer, Loop, LoopNest, Node, Prefetch, Store
 from polyc.ir.simplify import difference, simplify
 from polyc.ir.walk import Body, Scope, rewrite_nest, rewrite_nodes
-from polyc.machine import Level, Share
+from polyc.machine import Level, Machine, Share
 from polyc.records import replace
-from polyc.target import Target
 
 MINIMUM_VECTORS = 4
 """Vectors of a row that is worth one more."""
@@ -100,7 +99,7 @@ def overlap(loop: Loop, lead: Expr, tile: Loop | None = None) -> Loop:
 # -- rows of stencils
 
 
-def align_rows(nest: LoopNest, target: Target) -> LoopNest:
+def align_rows(nest: LoopNest, target: Machine) -> LoopNest:
     """The nest with the vector loops split whose target and reads lie in aligned rows of the workspace."""
     rows = {b.name: b for b in nest.buffers if has_aligned_rows(b)}
 
@@ -110,7 +109,7 @@ def align_rows(nest: LoopNest, target: Target) -> LoopNest:
     return rewrite_nest(nest, align) if rows else nest
 
 
-def _split_at_line(loop: Loop, rows: Mapping[str, Buffer], target: Target) -> Body | None:
+def _split_at_line(loop: Loop, rows: Mapping[str, Buffer], target: Machine) -> Body | None:
     if loop.kind != "vector" or loop.max_trip is not None or loop.registers or loop.initial:
         return None
     stores = tuple(n for n in loop.body if isinstance(n, Store) and n.buffer in rows)

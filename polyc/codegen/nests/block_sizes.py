@@ -31,9 +31,8 @@ from polyc.ir.linear import index_coefficients
 from polyc.ir.loops import Buffer, Loop, LoopNest, Node
 from polyc.ir.simplify import simplify, simplify_value
 from polyc.ir.walk import Scope, map_nodes, rewrite_nest
-from polyc.machine import Level, Share
+from polyc.machine import Level, Machine, Share
 from polyc.records import dataclass, replace
-from polyc.target import Target
 
 BLOCKS_PER_CORE = 4
 """Blocks that are left for each core to share out, if they are no shorter than those that were planned."""
@@ -52,7 +51,7 @@ class _Blocks:
         return (self.blocks, *self.between, self.tiles)
 
 
-def fit_blocks(nest: LoopNest, target: Target) -> LoopNest:
+def fit_blocks(nest: LoopNest, target: Machine) -> LoopNest:
     """The nest with blocks for which the sizes of a call say how long they are, where these decide what a block reads."""
     buffers = {b.name: b for b in nest.buffers}
 
@@ -83,7 +82,7 @@ def _find_blocks(loop: Loop) -> _Blocks | None:
     return None
 
 
-def _fit(found: _Blocks, buffers: Mapping[str, Buffer], target: Target) -> Loop | None:
+def _fit(found: _Blocks, buffers: Mapping[str, Buffer], target: Machine) -> Loop | None:
     """The loop over blocks of a length that depends on sizes; None where it does not, or where tiles depend on each other."""
     blocks, tiles = found.blocks, found.tiles
     x, t = Index(blocks.var), Index(tiles.var)
@@ -140,7 +139,7 @@ def _is_summed(loop: Loop) -> bool:
     return not any(loop.var in _variables(s) for w in writes_in(loop.body) for s in w.subscripts)
 
 
-def _block_size(found: _Blocks, column: Expr, target: Target) -> Expr:
+def _block_size(found: _Blocks, column: Expr, target: Machine) -> Expr:
     """Columns of a block, whole tiles."""
     blocks, tiles = found.blocks, found.tiles
     tile = maximum(column, 1) * tiles.step

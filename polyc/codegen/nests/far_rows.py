@@ -42,8 +42,8 @@ from polyc.ir.linear import index_coefficients
 from polyc.ir.loops import Buffer, If, Loop, Node, Store, Update
 from polyc.ir.simplify import simplify
 from polyc.ir.walk import Body, Scope, map_bodies, map_nodes, nodes_in, rewrite_nodes, walk_nodes
+from polyc.machine import Machine
 from polyc.records import dataclass, replace
-from polyc.target import Target
 
 LEAST_ROWS = 4
 """Rows of a stream, one behind the other, from which it is worth its own: 16 of 16 KiB in four streams took 0.8 of the time."""
@@ -75,7 +75,7 @@ class _Body:
     large: frozenset[str]
     places: frozenset[tuple[str, int]]
     """Dimensions of private buffers that tell the place of a row in its block."""
-    target: Target
+    target: Machine
     reassociate: bool
     inner: set[str] = field(default_factory=set)
     accesses: list[_Access] = field(default_factory=list)
@@ -84,7 +84,7 @@ class _Body:
     """Whether rows of a block are left out behind the end."""
 
 
-def take_rows_from_afar(body: Body, buffers: tuple[Buffer, ...], target: Target, reassociate: bool) -> Body:
+def take_rows_from_afar(body: Body, buffers: tuple[Buffer, ...], target: Machine, reassociate: bool) -> Body:
     """The same nodes, with the rows of large arrays that one pass reads side by side as far apart as their loop goes.
 
     `reassociate`: whether what all rows add to may be added up in another order."""
@@ -97,7 +97,9 @@ def take_rows_from_afar(body: Body, buffers: tuple[Buffer, ...], target: Target,
     return rewrite_nodes(body, spread) if large else body
 
 
-def _spread(loop: Loop, buffers: Mapping[str, Buffer], large: frozenset[str], target: Target, reassociate: bool) -> Body | None:
+def _spread(
+    loop: Loop, buffers: Mapping[str, Buffer], large: frozenset[str], target: Machine, reassociate: bool
+) -> Body | None:
     """The loop over blocks whose rows are as far apart as can be, and what runs the rest; None where it stays as it is."""
     is_plain = loop.kind in ("serial", "parallel") and not loop.registers and not loop.initial and loop.stream is None
     if not is_plain or loop.step == 1 or loop.lower != int_const(0):

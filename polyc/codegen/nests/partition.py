@@ -49,9 +49,9 @@ from polyc.ir.facts import (
 from polyc.ir.loops import If, Loop, Node, Store, Update, known_length
 from polyc.ir.simplify import linear_form, simplify, simplify_value
 from polyc.ir.walk import Body, Scope, rewrite_nodes
+from polyc.machine import Machine
 from polyc.poly.bounds import negate_condition
 from polyc.records import dataclass, replace
-from polyc.target import Target
 
 MIN_TRIP, MIN_GUARDED_TRIP = 16, 64
 """Iterations of a loop that is worth being written more than once; the latter for guards of reads, which masks do as well."""
@@ -63,7 +63,7 @@ MAX_PEELED, MAX_EXPANDED = 2, 16
 """Iterations of a piece that is written out statement by statement, and of one in masked vectors."""
 
 
-def partition_loops(body: Body, target: Target) -> Body:
+def partition_loops(body: Body, target: Machine) -> Body:
     """The same nodes with vector loops (and scans) partitioned, without stores of what is there already."""
 
     def visit(node: Node, scope: Scope) -> Body | None:
@@ -99,7 +99,7 @@ def _versions(test: Expr, then: Body, other: Body) -> Body:
 class _Partition:
     """The pieces of one loop; `ranges`: the values of the variables around."""
 
-    target: Target
+    target: Machine
     ranges: Mapping[str, Interval]
 
     def unswitch(self, loop: Loop, left: int) -> Body:
@@ -221,7 +221,7 @@ def _guards(loop: Loop) -> Iterator[Expr]:
                 yield from (a for a in operands_of(e.condition, "and") if slack_of(a) is not None)
 
 
-def _is_worth_guarding(loop: Loop, target: Target) -> bool:
+def _is_worth_guarding(loop: Loop, target: Machine) -> bool:
     """Whether a loop is worth being written again without guards of reads."""
     if loop.kind != "vector" or not _is_straight(loop) or not all(moves(w, loop.var) for w in writes_in(loop.body)):
         return False

@@ -33,9 +33,9 @@ from polyc.ir.loops import Buffer, LoopNest
 from polyc.ir.loops_text import format_loops
 from polyc.ir.verify_loops import verify_loops
 from polyc.ir.walk import Body
+from polyc.machine import Machine
 from polyc.passes import Level, Pass
 from polyc.records import replace
-from polyc.target import Target
 
 Buffers = tuple[Buffer, ...]
 
@@ -44,7 +44,7 @@ Buffers = tuple[Buffer, ...]
 class LoopContext:
     """What passes over loop nests go by beside the nest."""
 
-    target: Target
+    target: Machine
     reassociate: bool
     """Whether terms may be added up in another order than the schedule's."""
     streamed_rows: frozenset[str] = frozenset()
@@ -71,11 +71,11 @@ def _on_buffers(transform: Callable[[Body, Buffers], tuple[Body, Buffers]]) -> R
     return lambda nest, ctx: _rebuild(nest, *transform(nest.body, nest.buffers))
 
 
-def _on_buffers_and_offsets(transform: Callable[[Body, Buffers, Target], tuple[Body, Buffers, tuple[str, ...]]]) -> Run:
+def _on_buffers_and_offsets(transform: Callable[[Body, Buffers, Machine], tuple[Body, Buffers, tuple[str, ...]]]) -> Run:
     return lambda nest, ctx: _rebuild(nest, *transform(nest.body, nest.buffers, ctx.target))
 
 
-def _on_nest(transform: Callable[[LoopNest, Target], LoopNest]) -> Run:
+def _on_nest(transform: Callable[[LoopNest, Machine], LoopNest]) -> Run:
     return lambda nest, ctx: transform(nest, ctx.target)
 
 

@@ -210,7 +210,7 @@ def _part_of_block(
     level: CacheLevel = 1 if rows == 1 or stride_of(read, buffer, across) == size else 2
     goes_on = stride_of(read, buffer, around[-1].var) == size // around[-1].step
     if rows * size > (target.l1 if level == 1 else target.room(Level.L2, Share.QUARTER)) or (
-        goes_on and rows <= target.prefetchers.streams
+        goes_on and target.is_followed(rows)
     ):
         return None
     number, n_parts = part_of

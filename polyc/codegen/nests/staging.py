@@ -41,9 +41,8 @@ from polyc.ir.expr import Call, Const, Expr, Index, Read, Size, eq, int_const, l
 from polyc.ir.loops import LINE, Buffer, If, Loop, Node, Prefetch, Store, known_length
 from polyc.ir.simplify import simplify
 from polyc.ir.walk import Body, Scope, rewrite_nodes
-from polyc.machine import Level, Share
+from polyc.machine import Level, Machine, Share
 from polyc.records import dataclass, replace
-from polyc.target import Target
 
 LEAST_RUN = 2048
 """Bytes of a run that is worth it where the first and the last line of each are written in the ordinary way."""
@@ -74,7 +73,7 @@ class _Staged:
     rest: Block | None = None
 
 
-def stage_copies(body: Body, buffers: tuple[Buffer, ...], target: Target) -> tuple[Body, tuple[Buffer, ...], tuple[str, ...]]:
+def stage_copies(body: Body, buffers: tuple[Buffer, ...], target: Machine) -> tuple[Body, tuple[Buffer, ...], tuple[str, ...]]:
     """The nest with blocks of long results put together first, its buffers, and the results whose offsets that needs."""
     used: list[str] = []
     for name in find_written_once(body, buffers, target):
@@ -85,7 +84,9 @@ def stage_copies(body: Body, buffers: tuple[Buffer, ...], target: Target) -> tup
     return body, buffers, tuple(used)
 
 
-def _stage_result(name: str, body: Body, buffers: tuple[Buffer, ...], target: Target) -> tuple[Body, tuple[Buffer, ...]] | None:
+def _stage_result(
+    name: str, body: Body, buffers: tuple[Buffer, ...], target: Machine
+) -> tuple[Body, tuple[Buffer, ...]] | None:
     by_name = {b.name: b for b in buffers}
     result, stage = by_name[name], f"{name}.lines"
     found: list[_Staged] = []
@@ -116,7 +117,7 @@ def _stage_result(name: str, body: Body, buffers: tuple[Buffer, ...], target: Ta
 # -- which blocks
 
 
-def _find_chain(loop: Loop, scope: Scope, name: str, buffers: Mapping[str, Buffer], target: Target) -> _Staged | None:
+def _find_chain(loop: Loop, scope: Scope, name: str, buffers: Mapping[str, Buffer], target: Machine) -> _Staged | None:
     """The blocks of a loop if they go on with each other's rows, and are whole lines."""
     length = known_length(loop)
     if loop.kind != "serial" or not isinstance(loop.lower, Const) or not length or length < 0 or len(loop.body) != 1:
@@ -176,7 +177,9 @@ def _find_crossing(loops: list[Loop], store: Store, buffers: Mapping[str, Buffer
     return next(found, None)
 
 
-def _find_alone(loops: list[Loop], store: Store, scope: Scope, buffers: Mapping[str, Buffer], target: Target) -> _Staged | None:
+def _find_alone(
+    loops: list[Loop], store: Store, scope: Scope, buffers: Mapping[str, Buffer], target: Machine
+) -> _Staged | None:
     """The innermost loops of a copy that write long runs, not in the order of memory; None where there are none."""
     start = _find_crossing(loops, store, buffers)
     block = None if start is None else find_block(loops[start:], store, buffers)
@@ -198,7 +201,7 @@ def _find_alone(loops: list[Loop], store: Store, scope: Scope, buffers: Mapping[
 # -- making
 
 
-def _stage(staged: _Staged, buffers: Mapping[str, Buffer], stage: str, target: Target) -> Body:
+def _stage(staged: _Staged, buffers: Mapping[str, Buffer], stage: str, target: Machine) -> Body:
     """The nest by way of the buffer `stage`; with rows of whole lines perhaps only if the array begins at none."""
     block, chain, rest = staged.block, staged.chain, staged.rest
     n_lines = block.row_bytes // LINE
@@ -245,7 +248,7 @@ def _is_in_order(block: Block) -> bool:
     return block.vector.lanes * size >= LINE or trip_count(block.vector) * size > LINE
 
 
-def _do_rows_meet(block: Block, buffers: Mapping[str, Buffer], target: Target) -> bool:
+def _do_rows_meet(block: Block, buffers: Mapping[str, Buffer], target: Machine) -> bool:
     """Whether rows of what is read are gone from a cache before the next vectors of a block come to them: what is asked for
     early is lost then, too."""
     vector = block.vector
@@ -288,7 +291,7 @@ def _ask_ahead(
     part: Expr,
     n_parts: int,
     buffers: Mapping[str, Buffer],
-    target: Target,
+    target: Machine,
     most: int = MOST_REQUESTS,
 ) -> tuple[Prefetch, ...]:
     """Prefetches of part number `part` of `n_parts` of what the next block reads: its loops in the next iteration of `around`.

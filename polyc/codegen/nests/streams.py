@@ -37,15 +37,15 @@ from polyc.ir.linear import index_coefficients
 from polyc.ir.loops import LINE, Buffer, If, Loop, LoopNest, Node, Store, Update, known_length
 from polyc.ir.simplify import simplify
 from polyc.ir.walk import Body, Scope, replace_nodes, rewrite_nodes
+from polyc.machine import Machine
 from polyc.records import dataclass, replace
-from polyc.target import Target
 
 MIN_LINES = 16
 """Lines of a run of which the first and the last are stored as usual; a shorter one is streamed where it is whole lines."""
 
 
-def stream_results(nest: LoopNest, target: Target) -> LoopNest:
-    """Stream the results that no cache would hold (`Target.streaming_size`), that are written in order and never read."""
+def stream_results(nest: LoopNest, target: Machine) -> LoopNest:
+    """Stream the results that no cache would hold (`Machine.streaming_size`), that are written in order and never read."""
     wanted = _find_written_once(nest.body, nest.buffers, target)
     if not wanted:
         return nest
@@ -69,12 +69,12 @@ def stream_results(nest: LoopNest, target: Target) -> LoopNest:
 # -- buffers
 
 
-def find_written_once(body: Body, buffers: tuple[Buffer, ...], target: Target) -> list[str]:
+def find_written_once(body: Body, buffers: tuple[Buffer, ...], target: Machine) -> list[str]:
     """Results that are streamed at any sizes, if they are written in order."""
     return [name for name, found in _find_written_once(body, buffers, target).items() if not found.tests]
 
 
-def _find_written_once(body: Body, buffers: tuple[Buffer, ...], target: Target) -> dict[str, _Long]:
+def _find_written_once(body: Body, buffers: tuple[Buffer, ...], target: Machine) -> dict[str, _Long]:
     """Long arrays of the caller, as `_find_long`, that are never read and of which each element is written once."""
     wanted = _find_long(body, buffers, target)
     read = {r.tensor for r in reads_in(body)} if wanted else set()
@@ -92,17 +92,17 @@ class _Long:
     tests: tuple[Expr, ...] = ()
 
 
-def find_streamed(body: Body, buffers: tuple[Buffer, ...], target: Target) -> dict[str, Buffer]:
+def find_streamed(body: Body, buffers: tuple[Buffer, ...], target: Machine) -> dict[str, Buffer]:
     """Results that are streamed at any sizes, if they are written in order and once."""
     return {n: w.buffer for n, w in _find_long(body, buffers, target).items() if not w.tests}
 
 
-def find_streamed_rows(body: Body, buffers: tuple[Buffer, ...], target: Target) -> frozenset[str]:
+def find_streamed_rows(body: Body, buffers: tuple[Buffer, ...], target: Machine) -> frozenset[str]:
     """Those of them whose rows lie whole lines apart."""
     return frozenset(n for n, b in find_streamed(body, buffers, target).items() if all(map(is_whole_lines, b.strides[:-1])))
 
 
-def _find_long(body: Body, buffers: tuple[Buffer, ...], target: Target) -> dict[str, _Long]:
+def _find_long(body: Body, buffers: tuple[Buffer, ...], target: Machine) -> dict[str, _Long]:
     """Arrays of the caller that are too long to stay in a cache (`Machine.is_streamed`), or that are at some sizes."""
     sizes = _long_arrays(buffers, target.streaming_sizes)
     if not sizes or target.streaming_sizes is None:

@@ -19,7 +19,7 @@ import llvmlite.binding as llvm
 from polyc.code_limits import LONG_MODULE
 from polyc.codegen.objects.loader import OPENMP_SYMBOLS, LoadedCode
 from polyc.diagnostics import Diagnostic, InternalError, UnsupportedError
-from polyc.target import Target
+from polyc.machine import Machine
 
 WIDE_DIVISIONS = ("__divti3", "__modti3", "__udivti3", "__umodti3")
 """Divisions of integers of two words, which LLVM counts iterations of some loops with, and has no instructions for."""
@@ -50,7 +50,7 @@ def _initialize() -> None:
         _STATE["ready"] = True
 
 
-def _machine(target: Target) -> llvm.TargetMachine:
+def _machine(target: Machine) -> llvm.TargetMachine:
     try:
         backend = llvm.Target.from_triple(target.triple)
     except RuntimeError as error:
@@ -60,7 +60,7 @@ def _machine(target: Target) -> llvm.TargetMachine:
     return backend.create_target_machine(cpu=target.cpu, features=target.features, opt=3, reloc="pic", codemodel="small")
 
 
-def _optimize(ir_text: str, target: Target) -> tuple[llvm.ModuleRef, llvm.TargetMachine]:
+def _optimize(ir_text: str, target: Machine) -> tuple[llvm.ModuleRef, llvm.TargetMachine]:
     _initialize()
     machine = _machine(target)
     try:
@@ -123,21 +123,21 @@ def locked_session() -> Iterator[Any]:
         yield _STATE["lljit"]
 
 
-def compile_object(ir_text: str, target: Target) -> bytes:
+def compile_object(ir_text: str, target: Machine) -> bytes:
     """Optimised object code for `target`.  Raises InternalError (``internal-llvm``) on malformed IR."""
     with _LOCK:
         module, machine = _optimize(ir_text, target)
         return bytes(machine.emit_object(module))
 
 
-def assembly(ir_text: str, target: Target) -> str:
+def assembly(ir_text: str, target: Machine) -> str:
     """The same code as assembly text."""
     with _LOCK:
         module, machine = _optimize(ir_text, target)
         return str(machine.emit_assembly(module))
 
 
-def optimized_ir(ir_text: str, target: Target) -> str:
+def optimized_ir(ir_text: str, target: Machine) -> str:
     """The module after LLVM's optimiser."""
     with _LOCK:
         return str(_optimize(ir_text, target)[0])

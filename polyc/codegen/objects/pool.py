@@ -10,13 +10,13 @@ from collections.abc import Callable
 from polyc.codegen.objects.host import physical_host
 from polyc.codegen.objects.loader import OPENMP_SYMBOLS, map_object
 from polyc.codegen.objects.pool_layout import CORES, KEY, MEMORY, SIZE, SPIN, STATE, WAKE
-from polyc.target import Target
+from polyc.machine import Machine
 
 _WIPE_ON_FORK = 18
 """MADV_WIPEONFORK, since Linux 4.14."""
 
 
-def make_pool(target: Target) -> bytes:
+def make_pool(target: Machine) -> bytes:
     """Object code of `pool_ir`."""
     from polyc.codegen.objects.jit import compile_object  # only now: a process that finds this in the cache loads no LLVM
     from polyc.codegen.objects.pool_ir import pool_ir
@@ -32,7 +32,7 @@ def use_source(source: Callable[[], bytes]) -> None:
     _source[0] = source
 
 
-def load_pool(target: Target | None = None) -> dict[str, int]:
+def load_pool(target: Machine | None = None) -> dict[str, int]:
     """Addresses of `OPENMP_SYMBOLS` over a new pool, whose threads start when they are wanted; times are those of `target`.
 
     Code and memory stay for as long as the process: helpers may be in them when the interpreter ends."""

@@ -47,7 +47,7 @@ from polyc.codegen.objects.pool_layout import (
 )
 from polyc.codegen.objects.pool_times import times_ir
 from polyc.codegen.writer.words import PAUSES
-from polyc.target import Target
+from polyc.machine import Machine
 
 _FLOAT_MODES = {
     "x86_64": """
@@ -78,7 +78,7 @@ define internal void @set_float_mode(ptr %place) {
 """How numbers are rounded, and whether tiny ones are zeros: helpers compute as their caller does."""
 
 
-def pool_ir(target: Target) -> str:
+def pool_ir(target: Machine) -> str:
     """The module, for a target whose architecture is in `FUTEX`."""
     name, types, operands = PAUSES[target.architecture]
     return f"""{f'target triple = "{target.triple}"' if target.triple else ""}

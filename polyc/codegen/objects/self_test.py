@@ -20,7 +20,7 @@ from polyc.diagnostics import Diagnostic, UnsupportedError
 from polyc.ir.expr import Call, Cast, Const, Expr, Index, Read, Select, Size
 from polyc.ir.loops import Buffer, If, Loop, LoopNest, Node, Store
 from polyc.ir.types import F32, F64, I8, I32, I64
-from polyc.target import Target
+from polyc.machine import Machine
 
 Write = tuple[str, Callable[[int], Node]]
 """The result that a case writes, and what does it in one iteration, given the case's number."""
@@ -111,7 +111,7 @@ KNOWN = {
 """The sum of all elements of a case's result, each times its number."""
 
 
-def make_nest(target: Target) -> LoopNest:
+def make_nest(target: Machine) -> LoopNest:
     """All cases in one loop over rows.  Vectors have two registers of floats, or one where masked lanes are branches."""
     most = target.lanes(4) * (2 if target.has_masked_loads(4) else 1)
     inner: list[Loop] = []
@@ -148,7 +148,7 @@ def find_sums(arrays: list[np.ndarray]) -> dict[str, float]:
     return {what: float(results[name][n].reshape(-1).astype(np.float64) @ numbers) for n, (what, name) in enumerate(cases)}
 
 
-def find_faults(target: Target) -> list[str]:
+def find_faults(target: Machine) -> list[str]:
     """Cases with other results than they should have.  The target must be one that this processor can run."""
     code = jit.compile_object(emit_llvm(make_nest(target), target), target)
     loaded = load_object(code, "self_test")
@@ -162,7 +162,7 @@ def find_faults(target: Target) -> list[str]:
     return [what for what, known in KNOWN.items() if found[what] != known]
 
 
-def check_code(target: Target) -> None:
+def check_code(target: Machine) -> None:
     """Raise UnsupportedError (``unsupported-code-generator``) where code for `target` does not do what it should."""
     faults = find_faults(target)
     if not faults:

@@ -7,7 +7,7 @@ steps of a plan on the arrays of a call, and finds its intermediates in the work
 from __future__ import annotations
 
 from polyc.codegen.writer.words import read_word
-from polyc.target import Target
+from polyc.machine import Machine
 
 NAME = "polyc_sequence"
 WORDS = 5
@@ -171,7 +171,7 @@ done:
 """
 
 
-def make_sequence(target: Target) -> bytes:
+def make_sequence(target: Machine) -> bytes:
     """Object code of `IR` and `PROGRAM_IR`."""
     from polyc.codegen.objects.jit import compile_object  # only now: a process that finds this in the cache loads no LLVM
 

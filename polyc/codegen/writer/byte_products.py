@@ -6,13 +6,13 @@ Every form gives the same bits: nothing saturates, and sums wrap around as those
 from __future__ import annotations
 
 from polyc.codegen.writer.builder import Function, Val, int_val
-from polyc.target import Target
+from polyc.machine import Machine
 
 _PAIRS = {4: "llvm.x86.sse2.pmadd.wd", 8: "llvm.x86.avx2.pmadd.wd", 16: "llvm.x86.avx512.pmaddw.d.512"}
 """Sums of two products of signed 16-bit numbers, by lanes of 32 bits."""
 
 
-def add_byte_products(fn: Function, target: Target, a: Val, b: Val, old: Val | None = None) -> Val:
+def add_byte_products(fn: Function, target: Machine, a: Val, b: Val, old: Val | None = None) -> Val:
     """``old + Σ u8(a, k) * s8(b, k)`` over the four bytes of each lane (i32); without `old`, the sum alone."""
     a, b = fn.unify(a, b)
     width = min(a.lanes, target.lanes(4))

@@ -11,10 +11,10 @@ from __future__ import annotations
 from polyc.codegen.writer.builder import Function, Val, float_val, int_val
 from polyc.codegen.writer.vectors import truncate
 from polyc.ir.types import BF16, DType
-from polyc.target import Target
+from polyc.machine import Machine
 
 
-def widen_half(fn: Function, target: Target, value: Val, dtype: DType) -> Val:
+def widen_half(fn: Function, target: Machine, value: Val, dtype: DType) -> Val:
     """The float of the bits `value` (i16) of a 16-bit type."""
     if dtype == BF16:
         wide = fn.binary("shl", fn.convert("zext", value, "i32"), int_val(16, "i32"))
@@ -24,7 +24,7 @@ def widen_half(fn: Function, target: Target, value: Val, dtype: DType) -> Val:
     return _widen_by_bits(fn, value)
 
 
-def narrow_half(fn: Function, target: Target, value: Val, dtype: DType) -> Val:
+def narrow_half(fn: Function, target: Machine, value: Val, dtype: DType) -> Val:
     """The bits (i16) of a 16-bit type nearest to `value`, a float or double."""
     if value.type == "double":
         value = _round_to_odd(fn, value)
@@ -35,7 +35,7 @@ def narrow_half(fn: Function, target: Target, value: Val, dtype: DType) -> Val:
     return _narrow_by_bits(fn, target, value)
 
 
-def has_half_conversion(target: Target) -> bool:
+def has_half_conversion(target: Machine) -> bool:
     """Whether the instruction set converts between f16 and f32."""
     if target.triple.startswith("x86_64"):
         return "+f16c" in target.features.split(",")
@@ -46,7 +46,7 @@ def _bits(value: int) -> Val:
     return int_val(value, "i32")
 
 
-def _narrow_bfloat(fn: Function, target: Target, value: Val) -> Val:
+def _narrow_bfloat(fn: Function, target: Machine, value: Val) -> Val:
     bits = fn.bitcast(value, "i32")
     upper = fn.binary("lshr", bits, _bits(16))
     odd = fn.binary("and", upper, _bits(1))
@@ -70,7 +70,7 @@ def _widen_by_bits(fn: Function, value: Val) -> Val:
     return fn.bitcast(fn.binary("or", result, sign), "float")
 
 
-def _narrow_by_bits(fn: Function, target: Target, value: Val) -> Val:
+def _narrow_by_bits(fn: Function, target: Machine, value: Val) -> Val:
     """Normal numbers round in the integers; denormal ones in an addition whose last place is that of a denormal f16."""
     signed = fn.bitcast(value, "i32")
     sign = fn.binary("lshr", fn.binary("and", signed, _bits(1 << 31)), _bits(16))

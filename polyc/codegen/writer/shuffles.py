@@ -11,7 +11,7 @@ from polyc.code_limits import MAX_STRIDE
 from polyc.codegen.writer import vectors
 from polyc.codegen.writer.builder import Function, Val, int_val, memory_type, vector_const, zero_val
 from polyc.ir.types import U8, DType
-from polyc.target import Target
+from polyc.machine import Machine
 
 
 def is_small_stride(dtype: DType, step: int) -> bool:
@@ -21,7 +21,7 @@ def is_small_stride(dtype: DType, step: int) -> bool:
 
 def load_strided(
     fn: Function,
-    target: Target,
+    target: Machine,
     dtype: DType,
     pointer: Val,
     lanes: int,
@@ -65,7 +65,7 @@ def load_strided(
 
 
 def load_interleaved(
-    fn: Function, target: Target, dtype: DType, pointer: Val, lanes: int, stride: int, mask: Val | None, epoch: str
+    fn: Function, target: Machine, dtype: DType, pointer: Val, lanes: int, stride: int, mask: Val | None, epoch: str
 ) -> list[Val]:
     """All of the ``lanes * stride`` elements from `pointer`, a vector for each of the `stride` (2 … 4) phases.
 
@@ -152,7 +152,7 @@ def interleave(fn: Function, columns: list[Val]) -> list[Val]:
     return result
 
 
-def interleaved_mask(fn: Function, target: Target, mask: Val, n_columns: int, part: int) -> Val:
+def interleaved_mask(fn: Function, target: Machine, mask: Val, n_columns: int, part: int) -> Val:
     """The lanes that are wanted of vector `part` of those that `interleave` makes of columns with the lanes `mask`."""
     lanes, count = mask.lanes, vectors.prefix_count(fn, mask)
     if count is None:
@@ -233,7 +233,7 @@ def _transpose_units(fn: Function, rows: list[Val | None], unit: int, wanted: li
 
 def load_columns(
     fn: Function,
-    target: Target,
+    target: Machine,
     dtype: DType,
     rows: list[Val],
     n_columns: int,
@@ -294,7 +294,7 @@ def _constant_mask(mask: Val | None, lanes: int) -> list[bool] | None:
     return [part.split()[-1] != "0" for part in mask.ref[1:-1].split(",")]
 
 
-def _load_row(fn: Function, target: Target, dtype: DType, pointer: Val, n: int, width: int, epoch: str) -> Val:
+def _load_row(fn: Function, target: Machine, dtype: DType, pointer: Val, n: int, width: int, epoch: str) -> Val:
     """`n` consecutive elements as the first lanes of `width`."""
     if n == width:
         return vectors.load_contiguous(fn, dtype, pointer, n, None, epoch)
@@ -316,7 +316,7 @@ def _load_row(fn: Function, target: Target, dtype: DType, pointer: Val, n: int, 
 
 def store_rows(
     fn: Function,
-    target: Target,
+    target: Machine,
     dtype: DType,
     rows: list[Val],
     columns: list[Val],
@@ -344,7 +344,7 @@ def store_rows(
                 _store_row(fn, target, dtype, pointer, row, len(part), kept, bit)
 
 
-def _column_mask(fn: Function, target: Target, tests: list[Val | None], width: int) -> Val | None:
+def _column_mask(fn: Function, target: Machine, tests: list[Val | None], width: int) -> Val | None:
     """The mask of a row of `width` lanes; None where all of them are stored."""
     if len(tests) < width or any(t is not None for t in tests):
         result = vectors.first_lanes(fn, target, int_val(len(tests)), width)
@@ -358,7 +358,7 @@ def _column_mask(fn: Function, target: Target, tests: list[Val | None], width: i
 
 
 def _store_row(
-    fn: Function, target: Target, dtype: DType, pointer: Val, row: Val, n: int, kept: Val | None, bit: Val | None
+    fn: Function, target: Machine, dtype: DType, pointer: Val, row: Val, n: int, kept: Val | None, bit: Val | None
 ) -> None:
     """The first `n` lanes of `row`, those of the mask `kept`, where the scalar `bit` holds."""
     if target.has_masks:

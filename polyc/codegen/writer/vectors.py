@@ -11,7 +11,7 @@ from polyc.codegen.writer.builder import Function, Val, int_val, llvm_type, memo
 from polyc.codegen.writer.masks import constant_lanes, take_lanes, take_values
 from polyc.ir.loops import LINE
 from polyc.ir.types import DType
-from polyc.target import Target
+from polyc.machine import Machine
 
 _ZEROS = '@".zeros" = internal constant [64 x i8] zeroinitializer, align 64'
 
@@ -116,7 +116,7 @@ def load_reversed(fn: Function, dtype: DType, pointer: Val, lanes: int, mask: Va
 
 
 def load_lanes(
-    fn: Function, target: Target, dtype: DType, pointers: Val, mask: Val | None, epoch: str, other: Val | None = None
+    fn: Function, target: Machine, dtype: DType, pointers: Val, mask: Val | None, epoch: str, other: Val | None = None
 ) -> Val:
     """One element per pointer: a gather where the target has it for this width, else one load per lane.
 
@@ -236,7 +236,7 @@ def finish_streams(fn: Function) -> None:
         fn.effect(f"call void {callee}()")
 
 
-def store_lanes(fn: Function, target: Target, dtype: DType, pointers: Val, value: Val, mask: Val | None) -> None:
+def store_lanes(fn: Function, target: Machine, dtype: DType, pointers: Val, value: Val, mask: Val | None) -> None:
     """One element per pointer, in the order of the lanes."""
     value = to_memory(fn, value)
     lanes = value.lanes
@@ -255,7 +255,7 @@ def lane_numbers(lanes: int, type: str = "i64") -> Val:
     return vector_const(range(lanes), type)
 
 
-def first_lanes(fn: Function, target: Target, count: Val, lanes: int) -> Val:
+def first_lanes(fn: Function, target: Machine, count: Val, lanes: int) -> Val:
     """The mask of lanes below `count` (an i64, any value).
 
     On AVX-512 as bits of an integer: LLVM (22.1) moves a comparison into the loop that uses its result, where its operands
@@ -274,7 +274,7 @@ def prefix_count(fn: Function, mask: Val) -> Val | None:
     return fn.prefixes.get(mask.ref)
 
 
-def _first_lanes(fn: Function, target: Target, clamped: Val, lanes: int) -> Val:
+def _first_lanes(fn: Function, target: Machine, clamped: Val, lanes: int) -> Val:
     bits = max(8, lanes)
     if target.has_masks and target.triple.startswith("x86_64") and bits <= 32 and bits.bit_count() == 1:
         callee = fn.module.declare("llvm.x86.bmi.bzhi.64", "i64", ["i64", "i64"])
@@ -284,7 +284,7 @@ def _first_lanes(fn: Function, target: Target, clamped: Val, lanes: int) -> Val:
     return _compare_lanes(fn, target, "icmp ult", clamped, lanes)
 
 
-def last_lanes(fn: Function, target: Target, count: Val, lanes: int) -> Val:
+def last_lanes(fn: Function, target: Machine, count: Val, lanes: int) -> Val:
     """The mask of lanes from `count` (an i64, any value) on."""
     if count.is_const:
         return vector_const([int(lane >= int(count.ref)) for lane in range(lanes)], "i1")
@@ -295,7 +295,7 @@ def _clamp_count(fn: Function, count: Val, lanes: int) -> Val:
     return fn.intrinsic("smin", fn.intrinsic("smax", count, int_val(0)), int_val(lanes))
 
 
-def _compare_lanes(fn: Function, target: Target, op: str, count: Val, lanes: int) -> Val:
+def _compare_lanes(fn: Function, target: Machine, op: str, count: Val, lanes: int) -> Val:
     """Lane numbers against `count`, as narrow as a register allows."""
     widest = 1 << ((target.vector_bits // lanes).bit_length() - 1) if lanes <= target.vector_bits else 8
     type = f"i{min(64, max(8, widest))}"
@@ -303,7 +303,7 @@ def _compare_lanes(fn: Function, target: Target, op: str, count: Val, lanes: int
     return fn.compare(op, lane_numbers(lanes, type), narrow)
 
 
-def truncate(fn: Function, target: Target, value: Val, type: str) -> Val:
+def truncate(fn: Function, target: Machine, value: Val, type: str) -> Val:
     """Integers cut to the narrower `type`.
 
     On AVX-512 the result is hidden from what follows: where LLVM (22.1) merges a truncation that drops zeros with a masked

@@ -15,13 +15,13 @@ from types import MappingProxyType
 
 from polyc.code_limits import MAX_REMEMBERED, MAX_STRIDE
 from polyc.ir.expr import Read
+from polyc.machine import Machine
 from polyc.records import dataclass, replace
 from polyc.scheduler.amounts import A
 from polyc.scheduler.contractions import costs
 from polyc.scheduler.contractions.contraction import Contraction, Measures, measure
 from polyc.scheduler.contractions.operands import Operand
 from polyc.scheduler.contractions.way import Way, find_block, reduction_order
-from polyc.target import Target
 
 FEW_ACCUMULATORS = 16
 """Accumulators of a tile that shares broadcasts only, at most, and half of the registers: with few, short windows are unrolled,
@@ -61,7 +61,7 @@ class Choice:
 
 def choose(
     c: Contraction,
-    target: Target,
+    target: Machine,
     constants: Collection[str] = (),
     in_place: Collection[Read] = (),
     within: Mapping[str, int] = MappingProxyType({}),
@@ -88,7 +88,7 @@ _chosen: dict[Hashable, tuple[Choice | None]] = {}
 
 
 def _find_best(
-    c: Contraction, target: Target, constants: Collection[str], in_place: Collection[Read], within: Mapping[str, int]
+    c: Contraction, target: Machine, constants: Collection[str], in_place: Collection[Read], within: Mapping[str, int]
 ) -> Choice | None:
     at = measure(c)
     tried = list(_combinations(c, target, in_place, within))
@@ -106,7 +106,7 @@ def _find_best(
 
 
 def _find_cheapest(
-    c: Contraction, at: Measures[float], tried: Sequence[_Combination], target: Target, constants: Collection[str]
+    c: Contraction, at: Measures[float], tried: Sequence[_Combination], target: Machine, constants: Collection[str]
 ) -> tuple[Choice, _Combination] | None:
     best: Choice | None = None
     first = 0
@@ -122,7 +122,7 @@ def _find_cheapest(
     return None if best is None else (best, tried[first])
 
 
-def _leaves_no_mask(c: Contraction, x: _Combination, target: Target, constants: Collection[str]) -> bool:
+def _leaves_no_mask(c: Contraction, x: _Combination, target: Machine, constants: Collection[str]) -> bool:
     """Whether the mask of a partial last tile has no register, where masks are vectors.
 
     Panels that are copied once for all calls run inside of the loop over rows, so that whole and partial tiles share that loop,
@@ -158,7 +158,7 @@ class _Combination:
 
 
 def _combinations(
-    c: Contraction, target: Target, in_place: Collection[Read], within: Mapping[str, int]
+    c: Contraction, target: Machine, in_place: Collection[Read], within: Mapping[str, int]
 ) -> Iterator[_Combination]:
     for n, view in enumerate(c.views):
         other = c.views[1 - n]
@@ -190,7 +190,7 @@ def _combinations(
                     yield _Combination(n, vector, tile, vectors, packs_vector, packs_rows, shared, least)
 
 
-def _least_cycles(c: Contraction, vector: str, rows: Mapping[str, int], vectors: int, shared: bool, target: Target) -> float:
+def _least_cycles(c: Contraction, vector: str, rows: Mapping[str, int], vectors: int, shared: bool, target: Machine) -> float:
     """What `weigh` says at least: arithmetic and stores of all tiles, with everything in the first-level cache."""
     n_rows, lanes = prod(rows.values()), _lanes(c, vector)
     n_tiles = costs.panels(c, c.trips[vector], vector, n_rows, vectors, lanes, shared, target)
@@ -203,7 +203,7 @@ def _least_cycles(c: Contraction, vector: str, rows: Mapping[str, int], vectors:
     return n_tiles * passes * (target.tiles.start + c.depth * step + store)
 
 
-def _make_way(c: Contraction, at: Measures[float], x: _Combination, target: Target, constants: Collection[str]) -> Way:
+def _make_way(c: Contraction, at: Measures[float], x: _Combination, target: Machine, constants: Collection[str]) -> Way:
     """A combination with what follows from it."""
     view, other = c.views[x.side], c.views[1 - x.side]
     order = reduction_order(c, view, other, () if x.shared else tuple(x.rows))
@@ -230,7 +230,7 @@ def _lanes(c: Contraction, vector: str) -> int:
 
 
 def _tiles(
-    c: Contraction, vector: str, rows: list[str], shared: bool, target: Target, whole: Collection[str]
+    c: Contraction, vector: str, rows: list[str], shared: bool, target: Machine, whole: Collection[str]
 ) -> Iterator[tuple[dict[str, int], int]]:
     """Register tiles: elements of the row indices, and vectors.  Accumulators, a row of vectors and a broadcast must fit beside
     what the target needs itself.  Where masks take vector registers and the only tile is partial, one accumulator may go
@@ -257,7 +257,7 @@ def _tiles(
                         yield {first: size, second: more}, vectors
 
 
-def _make_choice(c: Contraction, at: Measures[float], way: Way, target: Target, constants: Collection[str]) -> Choice:
+def _make_choice(c: Contraction, at: Measures[float], way: Way, target: Machine, constants: Collection[str]) -> Choice:
     """A way with what it costs at the sizes that it is chosen for."""
     found = costs.weigh(c, at, way, target, constants)
     view, other = way.views(c)
@@ -278,7 +278,7 @@ def find_way(c: Contraction, choice: Choice) -> Way:
     return replace(choice.way, side=side)
 
 
-def estimate(c: Contraction, at: Measures[A], choice: Choice | None, target: Target, constants: Collection[str] = ()) -> A:
+def estimate(c: Contraction, at: Measures[A], choice: Choice | None, target: Machine, constants: Collection[str] = ()) -> A:
     """Cycles of a contraction that is as long as `at` says where it is computed as `choose` found best for `c`; None: by plain
     loops."""
     if choice is None:
@@ -286,7 +286,7 @@ def estimate(c: Contraction, at: Measures[A], choice: Choice | None, target: Tar
     return costs.weigh(c, at, find_way(c, choice), target, constants).total
 
 
-def estimate_cycles(c: Contraction, choice: Choice | None, target: Target, constants: Collection[str] = ()) -> float:
+def estimate_cycles(c: Contraction, choice: Choice | None, target: Machine, constants: Collection[str] = ()) -> float:
     """Cycles of a contraction at its own sizes where it is computed as `choose` found best at others; None: by plain loops."""
     return estimate(c, measure(c), choice, target, constants)
 

@@ -18,13 +18,13 @@ from typing import Generic
 
 from polyc.ir.expr import Const, Expr, Read, Select, Size, walk
 from polyc.ir.linear import index_coefficients
+from polyc.machine import Machine
 from polyc.poly.ranges import estimate_extent
 from polyc.poly.scop import Scop, ScopStatement
 from polyc.records import dataclass
 from polyc.scheduler.accesses import index_trips, trip_count
 from polyc.scheduler.amounts import A, Amount, Formula, N, largest, product
 from polyc.scheduler.contractions.operands import Operand, find_operands, form_extent
-from polyc.target import Target
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +140,7 @@ def call_trips(s: ScopStatement) -> dict[str, Amount]:
 
 
 def find_contraction(
-    s: ScopStatement, scop: Scop, target: Target, sequential: frozenset[str] = frozenset()
+    s: ScopStatement, scop: Scop, target: Machine, sequential: frozenset[str] = frozenset()
 ) -> Contraction | None:
     """The statement as a contraction; None if it is none.  `sequential`: indices that no tile can hold."""
     left, summed = s.left, s.reduction_indices

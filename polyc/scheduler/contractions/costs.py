@@ -17,6 +17,7 @@ from math import ceil
 from typing import Generic
 
 from polyc.code_limits import FEW_VECTORS, LANE_PARTS, MAX_UNROLLED, ROW_PARTS
+from polyc.machine import Machine
 from polyc.machine.costs import CopyCosts
 from polyc.records import dataclass
 from polyc.scheduler.amounts import A, ceil_div, either, largest, product, smallest, total, whole_part
@@ -25,7 +26,6 @@ from polyc.scheduler.contractions.operand_streams import row_stream, run_length,
 from polyc.scheduler.contractions.operands import form_extent
 from polyc.scheduler.contractions.way import Way, loads_of_rows
 from polyc.scheduler.traffic import Stream, pass_cycles, stream, write_cycles
-from polyc.target import Target
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class Costs(Generic[A]):
         return total(self.cycles.values())
 
 
-def weigh(c: Contraction, at: Measures[A], way: Way, target: Target, constants: Collection[str] = ()) -> Costs[A]:
+def weigh(c: Contraction, at: Measures[A], way: Way, target: Machine, constants: Collection[str] = ()) -> Costs[A]:
     """What `c` costs where it is as long as `at` says and computed in a way that was made for it.  `constants` are tensors
     whose copies are made once, outside of the call."""
     n_tiles = ceil_div(at.trips[way.vector], way.width)
@@ -80,7 +80,7 @@ def weigh(c: Contraction, at: Measures[A], way: Way, target: Target, constants: 
     return Costs(cycles, n_tiles * passes * depth, own, (vectors, rows))
 
 
-def panels(c: Contraction, trips: A, vector: str, rows: int, vectors: int, lanes: int, shared: bool, target: Target) -> A:
+def panels(c: Contraction, trips: A, vector: str, rows: int, vectors: int, lanes: int, shared: bool, target: Machine) -> A:
     """Register tiles along the vector; where its extent is not known, the last one runs as many vectors as are left."""
     parts = _partial_panels(rows, vectors, rows if shared else 1, target)
     if c.has_known_trips((vector,)) or min(parts[1:]) >= 1.0:
@@ -92,7 +92,7 @@ def panels(c: Contraction, trips: A, vector: str, rows: int, vectors: int, lanes
     return whole_part(trips, vectors * lanes) + last
 
 
-def _partial_panels(rows: int, vectors: int, broadcasts: int, target: Target) -> list[float]:
+def _partial_panels(rows: int, vectors: int, broadcasts: int, target: Machine) -> list[float]:
     """By the vectors that the end of a loop leaves of a tile, from none to all but for a mask: their time as a part of that of
     the whole tile.  They run by halves, and what half of these have room for, by as many.  Where masks are vectors, tiles of
     more than a few run by halves, too; one that is filled is taken to need no mask."""
@@ -114,7 +114,7 @@ def _partial_panels(rows: int, vectors: int, broadcasts: int, target: Target) ->
     return found
 
 
-def arithmetic_cycles(c: Contraction, way: Way, rows: int, target: Target) -> float:
+def arithmetic_cycles(c: Contraction, way: Way, rows: int, target: Machine) -> float:
     """One step of the reduction in a tile of so many rows: products, and reads from the first-level cache."""
     view, _ = way.views(c)
     n_loads = _loads_of_step(c, way)
@@ -132,7 +132,7 @@ def _loads_of_step(c: Contraction, way: Way) -> float:
     return float(way.vectors) if way.shared else way.vectors * loads_of_rows(c, way.views(c)[0], way.rows, way.vectors)
 
 
-def _waited_cycles(c: Contraction, way: Way, vectors: Stream[A], rows: Stream[A], target: Target) -> A:
+def _waited_cycles(c: Contraction, way: Way, vectors: Stream[A], rows: Stream[A], target: Machine) -> A:
     """What a step takes longer than its arithmetic or its streams: for far reads, lines that vectors straddle, and masks."""
     view, other = way.views(c)
     waited = target.tiles.exposed * total(x.far_cycles for x, of in ((vectors, view), (rows, other)) if of.is_given)
@@ -147,7 +147,7 @@ def _waited_cycles(c: Contraction, way: Way, vectors: Stream[A], rows: Stream[A]
     return waited
 
 
-def _border_slowdown(c: Contraction, at: Measures[A], way: Way, target: Target) -> A:
+def _border_slowdown(c: Contraction, at: Measures[A], way: Way, target: Machine) -> A:
     """How much longer steps take on the average of tiles, of which those at borders test what rows they read in place."""
     _, other = way.views(c)
     near: A = 0.0
@@ -158,7 +158,7 @@ def _border_slowdown(c: Contraction, at: Measures[A], way: Way, target: Target) 
     return 1 + target.tiles.border * near
 
 
-def _loop_starts(c: Contraction, at: Measures[A], way: Way, tiles: A, target: Target) -> A:
+def _loop_starts(c: Contraction, at: Measures[A], way: Way, tiles: A, target: Machine) -> A:
     """Starts of loops inside of tiles whose trips are known at the call alone."""
     spent: A = 0.0
     starts = tiles
@@ -169,7 +169,7 @@ def _loop_starts(c: Contraction, at: Measures[A], way: Way, tiles: A, target: Ta
     return spent
 
 
-def _parted_rows(c: Contraction, at: Measures[A], way: Way, part: int, per_part: A, per_tile: A, target: Target) -> A:
+def _parted_rows(c: Contraction, at: Measures[A], way: Way, part: int, per_part: A, per_tile: A, target: Machine) -> A:
     """What tiles of one panel that have fewer rows than others take longer: they run in parts, which wait for results."""
     ((index, size),) = way.rows.items()
     rest = at.trips[index] % size
@@ -183,7 +183,7 @@ def _parted_rows(c: Contraction, at: Measures[A], way: Way, part: int, per_part:
     return passes * either(rest <= part, 0.0, longer)
 
 
-def _store_cycles(c: Contraction, at: Measures[A], way: Way, target: Target) -> A:
+def _store_cycles(c: Contraction, at: Measures[A], way: Way, target: Machine) -> A:
     stride = abs(c.result.get(way.vector, 0))
     row_stride = min((abs(c.result.get(i, 0)) for i in way.rows), default=0)
     apart = at.result.get(way.vector, 0) * c.itemsize
@@ -192,7 +192,7 @@ def _store_cycles(c: Contraction, at: Measures[A], way: Way, target: Target) -> 
     )
 
 
-def _written_cycles(c: Contraction, at: Measures[A], way: Way, target: Target) -> A:
+def _written_cycles(c: Contraction, at: Measures[A], way: Way, target: Machine) -> A:
     """Results on their way to memory."""
     reached = {way.vector: smallest(at.trips[way.vector], way.width), **way.rows}
     run = run_length(sorted(reached, key=lambda i: abs(c.result.get(i, 0))), at.result, reached)
@@ -205,18 +205,18 @@ def _outside_of_batches(c: Contraction) -> set[str]:
     return {i for i in c.s.indices if not (i in c.left and a.moves(i) and b.moves(i))}
 
 
-def copy_at_once(c: Contraction, at: Measures[A], way: Way, target: Target) -> A:
+def copy_at_once(c: Contraction, at: Measures[A], way: Way, target: Machine) -> A:
     """Copying all of the vector operand before the first tile, which takes it through the caches."""
     size = at.elements[way.side] * way.views(c)[0].itemsize
     return _copy_cycles(c, at, way.side, way.vector, _outside_of_batches(c), target) + pass_cycles(size, size, target)
 
 
-def copy_of_panels(c: Contraction, at: Measures[A], way: Way, target: Target) -> A:
+def copy_of_panels(c: Contraction, at: Measures[A], way: Way, target: Machine) -> A:
     """Copying the vector operand panel by panel, before the tiles that read it."""
     return _copy_cycles(c, at, way.side, way.vector, {*way.order, way.vector}, target)
 
 
-def _copy_cycles(c: Contraction, at: Measures[A], side: int, last: str, inside: Collection[str], target: Target) -> A:
+def _copy_cycles(c: Contraction, at: Measures[A], side: int, last: str, inside: Collection[str], target: Machine) -> A:
     """Copying an operand so that `last` becomes its fastest index, in pieces over the indices `inside`."""
     view, elements = c.views[side], at.elements[side]
     cycles = target.copies.start + elements * element_copy(view, last, inside, target.copies)
@@ -234,7 +234,7 @@ def element_copy(view: View, last: str, inside: Collection[str], costs: CopyCost
     return costs.scattered
 
 
-def weigh_plain(c: Contraction, at: Measures[A], target: Target) -> A:
+def weigh_plain(c: Contraction, at: Measures[A], target: Machine) -> A:
     """Cycles where no register tile shares loads: lanes along the sum where both operands have it along memory, else along the
     memory of the result."""
     index = reduced_vector(c)
@@ -252,7 +252,7 @@ def reduced_vector(c: Contraction) -> str | None:
     return next(along, None)
 
 
-def weigh_reduced(c: Contraction, at: Measures[A], target: Target) -> A:
+def weigh_reduced(c: Contraction, at: Measures[A], target: Machine) -> A:
     """Cycles with a reduction index as the vector, everything in place: lanes are summed up for every result."""
     results = product(at.trips[i] for i in c.left)
     volume = results * product(at.trips[i] for i in c.summed)
@@ -265,7 +265,7 @@ def weigh_reduced(c: Contraction, at: Measures[A], target: Target) -> A:
     return costs.reduced * step / c.lanes * volume + costs.reduced_result * results + written + costs.exposed * far
 
 
-def weigh_batched(c: Contraction, at: Measures[A], target: Target) -> A:
+def weigh_batched(c: Contraction, at: Measures[A], target: Machine) -> A:
     """Cycles with an index as the vector that the result and both operands have along memory: each product reads a vector of
     one operand, the other one's serve some rows."""
     results = product(at.trips[i] for i in c.left)
@@ -274,7 +274,7 @@ def weigh_batched(c: Contraction, at: Measures[A], target: Target) -> A:
     return 2 / target.loads_per_cycle / c.lanes * (volume + results) + written
 
 
-def step_cycles(rows: int, vectors: int, broadcasts: int, loads: float, target: Target, straddles: bool) -> float:
+def step_cycles(rows: int, vectors: int, broadcasts: int, loads: float, target: Machine, straddles: bool) -> float:
     """One step of the reduction in a register tile whose operands are in the first-level cache."""
     n = loads * (1.3 if straddles else 1.0) + broadcasts
     waits = (rows * vectors / target.fma_per_cycle, n / target.loads_per_cycle, float(target.fma_latency))
@@ -282,14 +282,14 @@ def step_cycles(rows: int, vectors: int, broadcasts: int, loads: float, target: 
     return float(sum(w**sharpness for w in waits) ** (1 / sharpness)) + target.tiles.load * n
 
 
-def transposed_store(c: Contraction, rows: Collection[str], vector: str, target: Target) -> float:
+def transposed_store(c: Contraction, rows: Collection[str], vector: str, target: Machine) -> float:
     """Cycles per vector of a tile that is written transposed."""
     is_slow = target.fma_per_cycle == 1 and not c.has_known_trips((*rows, vector))
     return target.tiles.halved_transposed_store if is_slow else target.tiles.transposed_store
 
 
 def store_cycles(
-    rows: int, vectors: int, lanes: int, stride: int, row_stride: int, apart: A, transposed: float, target: Target
+    rows: int, vectors: int, lanes: int, stride: int, row_stride: int, apart: A, transposed: float, target: Machine
 ) -> A:
     """Writing a register tile; strides in elements along the lanes and along the rows (0: rows are not neighbours), and bytes
     from lane to lane.  `transposed`: what `transposed_store` says."""

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from math import ceil, prod
 
+from polyc.machine import Machine
 from polyc.poly.scop import Scop, ScopStatement
 from polyc.scheduler.accesses import access_motions, index_trips, trip_count
 from polyc.scheduler.contractions.choice import Choice
 from polyc.scheduler.contractions.register_use import register_use
-from polyc.target import Target
 
 
-def describe_contraction(choice: Choice, s: ScopStatement, scop: Scop, target: Target) -> list[tuple[str, str]]:
+def describe_contraction(choice: Choice, s: ScopStatement, scop: Scop, target: Machine) -> list[tuple[str, str]]:
     """Titles and facts about how a contraction is computed.  Cycles are estimates for one core."""
     way, use, trips = choice.way, register_use(choice), index_trips(s)
     tile = " x ".join(f"{i} {n}" for i, n in way.tile.items())

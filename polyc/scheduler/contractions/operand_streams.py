@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from math import ceil
 
-from polyc.machine import Level, Share
+from polyc.machine import Level, Machine, Share
 from polyc.scheduler.amounts import A, Truth, either, largest, product, smallest
 from polyc.scheduler.contractions.contraction import Contraction, Measures, View
 from polyc.scheduler.contractions.way import Way
 from polyc.scheduler.traffic import Stream, asked_ahead, choose_stream, has_sets, holds_rows, stream
-from polyc.target import Target
 
 
-def vector_stream(c: Contraction, at: Measures[A], way: Way, target: Target) -> Stream[A]:
+def vector_stream(c: Contraction, at: Measures[A], way: Way, target: Machine) -> Stream[A]:
     """What a step reads of the vector operand: a panel of all steps, which passes by once for each row tile."""
     view, _ = way.views(c)
     size, line, n_reads = way.width * view.itemsize, target.cache_line, 1 if way.shared else way.n_rows
@@ -42,7 +41,7 @@ def vector_stream(c: Contraction, at: Measures[A], way: Way, target: Target) -> 
     return choose_stream(stride > size, apart, in_order)
 
 
-def row_stream(c: Contraction, at: Measures[A], way: Way, target: Target) -> Stream[A]:
+def row_stream(c: Contraction, at: Measures[A], way: Way, target: Machine) -> Stream[A]:
     """What a step reads of the row operand: all of it passes by for every panel."""
     _, view = way.views(c)
     rows: Mapping[str, int] = way.rows if way.shared else {}

@@ -19,7 +19,7 @@ from polyc.config import Options
 from polyc.diagnostics import Remark
 from polyc.ir.expr import Index, Read, rewrite, type_of
 from polyc.ir.program import Statement, Tensor
-from polyc.machine import Level, Share
+from polyc.machine import Level, Machine, Share
 from polyc.poly.domains import box_domain, project_domain, stays_inside
 from polyc.poly.extraction import extract_scop
 from polyc.poly.ranges import StatementRanges
@@ -31,7 +31,6 @@ from polyc.scheduler.contractions.choice import Choice, choose, describe
 from polyc.scheduler.contractions.contraction import find_contraction
 from polyc.scheduler.contractions.operands import Form, Operand, form_expr, form_interval, form_name, over_forms
 from polyc.scheduler.tiling import RegisterTile
-from polyc.target import Target
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +48,7 @@ class Packed:
 def pack_operands(
     scop: Scop,
     rows: Node,
-    target: Target,
+    target: Machine,
     options: Options,
     constants: frozenset[str] = frozenset(),
     cutting: frozenset[str] = frozenset(),
@@ -76,7 +75,7 @@ def pack_operands(
     return result
 
 
-def choose_together(rows: Node, scop: Scop, target: Target, cutting: frozenset[str]) -> dict[str, Choice]:
+def choose_together(rows: Node, scop: Scop, target: Machine, cutting: frozenset[str]) -> dict[str, Choice]:
     """How `pack_operands` will compute the contractions that share loops, by statement, where all copies have a place."""
     found: dict[str, Choice] = {}
     for leaf in _in_order(rows, scop, cutting):
@@ -141,7 +140,7 @@ def _sequential_indices(node: Node, name: str, scop: Scop) -> frozenset[str]:
     return frozenset(found)
 
 
-def _apply(before: Packed, name: str, choice: Choice, target: Target) -> Packed | Operand:
+def _apply(before: Packed, name: str, choice: Choice, target: Machine) -> Packed | Operand:
     """The program with the copies of a choice; or the operand that cannot be copied."""
     result = before
     s = before.scop.statement(name)
@@ -260,7 +259,7 @@ def _make_copy(scop: Scop, s: ScopStatement, operand: Operand, forms: tuple[Form
 # -- its place
 
 
-def _place(node: Node, copy: _Copy, choice: Choice, is_vector: bool, target: Target) -> Node | None:
+def _place(node: Node, copy: _Copy, choice: Choice, is_vector: bool, target: Machine) -> Node | None:
     """The rows with the copy under the loops that its elements move with: for a vector operand those of its columns, for a
     row operand only those that move both operands, so that no other loop repeats it."""
     plain = {form[0][0] for form in copy.forms if form[0][1] == 1 and len(form) == 1}
@@ -276,7 +275,7 @@ def _place(node: Node, copy: _Copy, choice: Choice, is_vector: bool, target: Tar
     return whole or _place_at(node, copy, frozenset(plain), block)
 
 
-def _is_small(copy: _Copy, choice: Choice, target: Target) -> bool:
+def _is_small(copy: _Copy, choice: Choice, target: Machine) -> bool:
     """Whether a copy fits a quarter of the second-level cache and its tiles are too few to share among threads."""
     if choice.way.block is not None:
         return False

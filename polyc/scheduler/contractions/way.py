@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from math import ceil, prod
 
 from polyc.code_limits import MAX_UNROLLED
+from polyc.machine import Machine
 from polyc.records import dataclass
 from polyc.scheduler.contractions.contraction import Contraction, View
-from polyc.target import Target
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,7 @@ def reduction_order(c: Contraction, view: View, other: View, rows: tuple[str, ..
     return (*rest, *sorted(own, key=lambda i: -abs(other.strides[i])), *last)
 
 
-def find_block(c: Contraction, order: tuple[str, ...], view: View, panel: int, target: Target) -> tuple[str, int] | None:
+def find_block(c: Contraction, order: tuple[str, ...], view: View, panel: int, target: Machine) -> tuple[str, int] | None:
     """Which reduction index to cut so that a packed panel stays in the second-level cache, and how often."""
     if panel <= 0.6 * target.l2:
         return None

@@ -15,13 +15,12 @@ from math import ceil
 
 from polyc.ir.expr import Expr, Read, int_const, mentions, reads
 from polyc.ir.simplify import simplify
-from polyc.machine import Level, Share
+from polyc.machine import Level, Machine, Share
 from polyc.poly.rows import Row
 from polyc.poly.scop import Scop
 from polyc.poly.tree import Plan, PlanLoop, PlanSequence, make_sequence
 from polyc.records import replace
 from polyc.scheduler.accesses import index_trips
-from polyc.target import Target
 
 LEAST_ROWS = 6
 """Rows of a tile of which blocks are worth it: of fewer planes next to each other, rows are taken in turn."""
@@ -30,7 +29,7 @@ LEAST_BLOCK = 1024
 """Bytes of the shortest part of a row that is worth a beginning of its own."""
 
 
-def block_columns(plan: Plan, scop: Scop, target: Target, around: tuple[PlanLoop, ...] = ()) -> Plan:
+def block_columns(plan: Plan, scop: Scop, target: Machine, around: tuple[PlanLoop, ...] = ()) -> Plan:
     """The plan with the long rows of tiles of stencils in blocks of columns; `around`: the loops outside of `plan`."""
     match plan:
         case PlanSequence():
@@ -41,7 +40,7 @@ def block_columns(plan: Plan, scop: Scop, target: Target, around: tuple[PlanLoop
     return plan
 
 
-def _block(row: PlanLoop, scop: Scop, target: Target, around: tuple[PlanLoop, ...]) -> PlanLoop | None:
+def _block(row: PlanLoop, scop: Scop, target: Machine, around: tuple[PlanLoop, ...]) -> PlanLoop | None:
     """The loop over the rows of a tile inside of one over blocks of columns; None where that is of no use."""
     vectors = [x for x in _parts(row.child) if isinstance(x, PlanLoop) and x.part == "whole" and x.mark is not None]
     if row.part != "point" or row.size < LEAST_ROWS or len(vectors) < len(_parts(row.child)):
@@ -78,7 +77,7 @@ def _moving(row: Row) -> set[int]:
 
 
 def _width(
-    row: PlanLoop, step: PlanLoop, vectors: Sequence[PlanLoop], columns: Mapping[str, Row], scop: Scop, target: Target
+    row: PlanLoop, step: PlanLoop, vectors: Sequence[PlanLoop], columns: Mapping[str, Row], scop: Scop, target: Machine
 ) -> int:
     """Columns of a block; 0 where a row and those that it is made of stay in the first-level cache, where none is read again,
     or where all rows of a step do not stay in the second-level one.

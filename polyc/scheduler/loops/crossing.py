@@ -13,12 +13,11 @@ from dataclasses import replace
 
 from polyc.code_limits import MINIMUM_ITERATIONS
 from polyc.ir.expr import Const
-from polyc.machine import Level, Share
+from polyc.machine import Level, Machine, Share
 from polyc.poly.rows import Member
 from polyc.poly.tree import Plan, PlanLoop
 from polyc.scheduler.accesses import AccessMotion, access_motions, index_trips
 from polyc.scheduler.loops.member_view import MemberView
-from polyc.target import Target
 
 WHOLE_VECTORS = 16
 """Elements of which sizes of blocks are multiples, where an index is longer than that."""
@@ -81,7 +80,7 @@ def choose_block(
     write: AccessMotion,
     trips: Mapping[str, int],
     itemsize: int,
-    target: Target,
+    target: Machine,
     is_alone: bool = True,
     is_known: bool = True,
 ) -> tuple[dict[str, int], list[str]] | None:
@@ -145,7 +144,7 @@ def choose_block(
     return block, outside
 
 
-def _follow_each_other(orders: Sequence[Sequence[str]], trips: Mapping[str, int], itemsize: int, target: Target) -> bool:
+def _follow_each_other(orders: Sequence[Sequence[str]], trips: Mapping[str, int], itemsize: int, target: Machine) -> bool:
     """Whether rows that are written follow each other along the index that is read along, and what is read for one of them
     does not meet in few sets of a cache."""
     (across, *read), (along, *write) = orders
@@ -155,7 +154,7 @@ def _follow_each_other(orders: Sequence[Sequence[str]], trips: Mapping[str, int]
     return not target.conflicts(trips[along], distance, soon_used=True)
 
 
-def _is_read_whole(orders: Sequence[Sequence[str]], trips: Mapping[str, int], target: Target) -> bool:
+def _is_read_whole(orders: Sequence[Sequence[str]], trips: Mapping[str, int], target: Machine) -> bool:
     """Whether rows of whole vectors that are read follow each other along the index that is written along, and a few of them,
     as fill lines of the result, are a small part of the second-level cache."""
     (across, *read), (along, *_) = orders
@@ -164,7 +163,7 @@ def _is_read_whole(orders: Sequence[Sequence[str]], trips: Mapping[str, int], ta
     return target.fits(trips[across] * target.cache_line, Level.L2, Share.CORNER)
 
 
-def _do_written_rows_meet(orders: Sequence[Sequence[str]], trips: Mapping[str, int], itemsize: int, target: Target) -> bool:
+def _do_written_rows_meet(orders: Sequence[Sequence[str]], trips: Mapping[str, int], itemsize: int, target: Machine) -> bool:
     """Whether the rows of the result that a row of the operand goes to agree in their place within a page, or nearly so."""
     across, write = orders[0][0], orders[1]
     distance = math.prod(trips[i] for i in write[: write.index(across)]) * itemsize
@@ -172,7 +171,7 @@ def _do_written_rows_meet(orders: Sequence[Sequence[str]], trips: Mapping[str, i
     return is_short and target.conflicts(trips[across], distance, soon_used=True)
 
 
-def _join_rows(order: list[str], across: str, trips: Mapping[str, int], itemsize: int, target: Target) -> int:
+def _join_rows(order: list[str], across: str, trips: Mapping[str, int], itemsize: int, target: Machine) -> int:
     """Bytes of a run of whole lines, `TransposeBlocks.short` or more, that is made of short rows which follow each other in
     front of the index `across`; 0 where there is none, or the next blocks would not go on with it."""
     run, line, short = itemsize, target.cache_line, target.transposes.short

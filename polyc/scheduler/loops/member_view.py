@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from polyc.config import Options
+from polyc.machine import Machine
 from polyc.poly.rows import Member, free_positions
 from polyc.poly.scop import Scop, ScopStatement
 from polyc.poly.tree import Mark, Part, Plan, PlanLoop
 from polyc.records import dataclass
 from polyc.scheduler.accesses import is_strided_window, vector_itemsize
 from polyc.scheduler.tiling import RegisterTile, choose_register_tile
-from polyc.target import Target
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +19,7 @@ class MemberView:
     """Answers about members of bands; names of statements may be those of initial values (``init_S``)."""
 
     scop: Scop
-    target: Target
+    target: Machine
     options: Options
     tiles: Mapping[str, RegisterTile]
     """Tiles that were chosen together with copies, by statement."""

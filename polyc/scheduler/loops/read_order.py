@@ -14,12 +14,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
+from polyc.machine import Machine
 from polyc.poly.rows import Member
 from polyc.poly.tree import Plan, PlanLoop
 from polyc.scheduler.accesses import AccessMotion, access_motions, index_trips
 from polyc.scheduler.loops.crossing import only_index, tile_blocks
 from polyc.scheduler.loops.member_view import MemberView
-from polyc.target import Target
 
 MUCH_LESS = 4
 """Times as large as all else that is read is the operand whose order counts."""
@@ -57,7 +57,7 @@ def _order(access: AccessMotion) -> list[str] | None:
     return None if None in found else [i for i in found if i]
 
 
-def _jumps(write: list[str], read: list[str], trips: Mapping[str, int], itemsize: int, target: Target) -> bool:
+def _jumps(write: list[str], read: list[str], trips: Mapping[str, int], itemsize: int, target: Machine) -> bool:
     """Whether short rows are read from many places in turn in the order in which they are written.  Of rows below a line, lines
     are written in parts; long ones are streams by themselves."""
     run, inner = itemsize, 0
@@ -69,7 +69,7 @@ def _jumps(write: list[str], read: list[str], trips: Mapping[str, int], itemsize
         return False
     n_streams = trips[outer[-1]]
     distance = run * math.prod(trips[i] for i in others[others.index(outer[-1]) + 1 :])
-    return n_streams > target.prefetchers.streams or target.conflicts(n_streams, distance, soon_used=True)
+    return not target.is_followed(n_streams) or target.conflicts(n_streams, distance, soon_used=True)
 
 
 def _is_whole_chain(plan: Plan, length: int) -> bool:

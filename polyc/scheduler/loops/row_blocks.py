@@ -14,20 +14,19 @@ from itertools import groupby
 from math import prod
 
 from polyc.code_limits import MINIMUM_ITERATIONS
-from polyc.machine import Level, Share
+from polyc.machine import Level, Machine, Share
 from polyc.poly.rows import Row
 from polyc.poly.scop import Scop, ScopStatement
 from polyc.poly.tree import Plan, PlanLoop, PlanSequence, make_sequence, plan_statements
 from polyc.records import dataclass, replace
 from polyc.scheduler.accesses import AccessMotion, access_motions, index_trips
 from polyc.scheduler.traffic import find_level
-from polyc.target import Target
 
 MOST_TILES = 16
 """Tiles of a block, at most: reading its operands is a small part of its work then."""
 
 
-def block_rows(plan: Plan, scop: Scop, target: Target, around: tuple[PlanLoop, ...] = ()) -> Plan:
+def block_rows(plan: Plan, scop: Scop, target: Machine, around: tuple[PlanLoop, ...] = ()) -> Plan:
     """The plan with blocks of rows where tiles of rows stream what they share from beyond the second-level cache.
 
     `around`: the loops outside of `plan`."""
@@ -40,7 +39,7 @@ def block_rows(plan: Plan, scop: Scop, target: Target, around: tuple[PlanLoop, .
     return plan
 
 
-def _block(rows: PlanLoop, scop: Scop, target: Target, around: tuple[PlanLoop, ...]) -> PlanLoop | None:
+def _block(rows: PlanLoop, scop: Scop, target: Machine, around: tuple[PlanLoop, ...]) -> PlanLoop | None:
     """A loop over tiles of rows as one over blocks of tiles; None where that is of no use."""
     if rows.part != "tile" or rows.period or not isinstance(rows.child, PlanSequence):
         return None
@@ -79,7 +78,7 @@ class _Stream:
     """In one of its iterations."""
     trips: int
 
-    def level_of_all(self, target: Target) -> Level:
+    def level_of_all(self, target: Machine) -> Level:
         """Where the next tile finds it."""
         return find_level(self.bytes * self.trips, target)
 
@@ -104,7 +103,7 @@ def _find_stream(part: Plan, rows: PlanLoop, around: tuple[PlanLoop, ...], scop:
     return _Stream(total, trips) if total else None
 
 
-def _block_size(rows: PlanLoop, block: int, scop: Scop, target: Target, around: tuple[PlanLoop, ...]) -> int:
+def _block_size(rows: PlanLoop, block: int, scop: Scop, target: Machine, around: tuple[PlanLoop, ...]) -> int:
     """Rows whose buffers fit half of the second-level cache, beside operands of `block` bytes, and leave threads enough blocks;
     as many in each block."""
     if not target.fits(block, Level.L2, Share.QUARTER):

@@ -14,13 +14,12 @@ from math import ceil
 
 from polyc.code_limits import powers
 from polyc.ir.expr import Index, reads
-from polyc.machine import Level, Share
+from polyc.machine import Level, Machine, Share
 from polyc.poly.rows import Member, free_positions
 from polyc.poly.scop import Scop, ScopStatement
 from polyc.poly.tree import Mark, Plan, PlanLoop, PlanSequence, make_sequence
 from polyc.records import dataclass, replace
 from polyc.scheduler.accesses import index_trips
-from polyc.target import Target
 
 STEPS, BLOCKS, STREAM_BLOCKS, VECTOR_BLOCKS = powers(4, 64, (1, 3)), powers(6, 128, (1, 3)), (2, 4), powers(128, 2048)
 """Of tiles: steps of time, elements of a dimension of space, of one along which a tile streams, and along the vector."""
@@ -56,7 +55,7 @@ class _Tiles:
         return len(self.order) - 1 if self.is_streaming else 1
 
 
-def tile_time(plan: Plan, members: Sequence[Member], names: list[str], scop: Scop, target: Target, parallel: bool) -> Plan:
+def tile_time(plan: Plan, members: Sequence[Member], names: list[str], scop: Scop, target: Machine, parallel: bool) -> Plan:
     """Tiles for the chain of whole loops `plan` over `members`, outermost first, all of one band; the plan where none pay.
 
     The last of the chain may be several loops, one after the other, where a member has its statements apart."""
@@ -97,7 +96,7 @@ def _cut(loop: PlanLoop, member: Member, size: int) -> PlanLoop:
 
 
 def _choose_sizes(
-    loops: list[PlanLoop], members: Sequence[Member], names: list[str], scop: Scop, target: Target, parallel: bool
+    loops: list[PlanLoop], members: Sequence[Member], names: list[str], scop: Scop, target: Machine, parallel: bool
 ) -> _Tiles | None:
     """A size per loop (0: not tiled) with the least time of whose tiles a step fits into most of the second-level cache."""
     if len(members) < 2 or any(x.part != "whole" or x.period for x in loops) or any(m.kind != "S" for m in members):
@@ -149,7 +148,7 @@ def _candidates(n_steps: int, spaces: list[_Space]) -> Iterator[_Tiles]:
 
 
 def _cost(
-    tiles: _Tiles, steps: int, spaces: list[_Space], per_point: int, limit: int, cores: int, target: Target
+    tiles: _Tiles, steps: int, spaces: list[_Space], per_point: int, limit: int, cores: int, target: Machine
 ) -> float | None:
     """Time per element of the tiles, in that of one element in the cache; None where a step holds more than `limit` bytes."""
     costs = target.time_tiles

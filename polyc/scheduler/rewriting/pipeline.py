@@ -16,6 +16,7 @@ from polyc.ir.program import Exists, Program
 from polyc.ir.signature import Strides
 from polyc.ir.text import format_program
 from polyc.ir.verify import verify_program
+from polyc.machine import Machine
 from polyc.passes import Level, Pass, always
 from polyc.poly.ranges import Ranges
 from polyc.records import dataclass, replace
@@ -53,7 +54,6 @@ from polyc.scheduler.rewriting.short_recurrences import write_out_steps
 from polyc.scheduler.rewriting.split import split_reduction
 from polyc.scheduler.rewriting.unit_indices import drop_unit_indices
 from polyc.scheduler.rewriting.whole_pairs import move_pairs
-from polyc.target import Target
 
 FILTERED = 1
 """The form in which sums over windows of symbolic size are filtered with fewer products; 0 is the usual one."""
@@ -78,7 +78,7 @@ class ProgramContext:
     """What rewritings go by beside the program."""
 
     options: Options
-    target: Target
+    target: Machine
     constants: frozenset[str]
     """Tensors that never change."""
     form: int
@@ -146,7 +146,7 @@ def _parallel_algebra(ctx: ProgramContext) -> bool:
     return ctx.options.parallel and ctx.options.reassociate
 
 
-def _target(ctx: ProgramContext) -> tuple[Target]:
+def _target(ctx: ProgramContext) -> tuple[Machine]:
     return (ctx.target,)
 
 

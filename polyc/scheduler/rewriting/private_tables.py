@@ -14,10 +14,10 @@ from polyc.code_limits import ENOUGH_TASKS, MAX_ITEMS
 from polyc.ir.expr import Expr, Index, Read, identity_of, int_const, reads, substitute
 from polyc.ir.program import Program, Statement
 from polyc.ir.text import format_expr
+from polyc.machine import Machine
 from polyc.poly.ranges import GuardedSubscript, Interval, Ranges, known_shape
 from polyc.records import replace
 from polyc.scheduler.rewriting.builder import Change, ProgramBuilder, Split
-from polyc.target import Target
 
 SHARE = 8
 """A part has at least so many points for each element of its table."""
@@ -26,7 +26,7 @@ APART, LARGE = 128, 1024
 """Bytes between tables, so that no pair of cache lines lies in both, and size from which a shared line hardly matters."""
 
 
-def split_table(s: Statement, builder: ProgramBuilder, target: Target) -> Change | None:
+def split_table(s: Statement, builder: ProgramBuilder, target: Machine) -> Change | None:
     """Private tables for a statement that gains by them."""
     split = _find_split(s, builder.program, builder.ranges, target)
     if split is None:
@@ -36,7 +36,7 @@ def split_table(s: Statement, builder: ProgramBuilder, target: Target) -> Change
     return _write_tables(s, split, builder), message
 
 
-def _find_split(s: Statement, program: Program, ranges: Ranges, target: Target) -> Split | None:
+def _find_split(s: Statement, program: Program, ranges: Ranges, target: Machine) -> Split | None:
     by_data = [e for e in s.subscripts if reads(e)]
     tensor, own = program.tensor(s.target), ranges.statements[s.name]
     if s.reduction is None or s.reduction.op == "combine" or not by_data or target.cores < 2:

@@ -32,7 +32,7 @@ from polyc.ir.expr import (
 from polyc.ir.program import Program, Statement
 from polyc.ir.read_sites import ReadSite, collect_reads
 from polyc.ir.simplify import constant_of, simplify
-from polyc.machine import Level, Share
+from polyc.machine import Level, Machine, Share
 from polyc.poly.domains import (
     box_domain,
     condition_inside,
@@ -55,14 +55,13 @@ from polyc.scheduler.rewriting.merge_parts import Place, choose_value, find_plac
 from polyc.scheduler.rewriting.reindexing import simplify_subscripts
 from polyc.scheduler.rewriting.rules.analysis import replace_node
 from polyc.scheduler.rewriting.unit_indices import drop_unit_indices
-from polyc.target import Target
 
 LEAST_ELEMENTS = 1024
 """Elements of a step below which a copy of them costs no more than what starts its loops."""
 
 
 def forward_ends(
-    program: Program, ranges: Ranges, target: Target, shared: Collection[str] = ()
+    program: Program, ranges: Ranges, target: Machine, shared: Collection[str] = ()
 ) -> tuple[Program, Ranges, list[Remark]]:
     """The program without copies of whole steps into recurrences and out of them; `shared` inputs, whose memory results share,
     are copied."""
@@ -94,7 +93,7 @@ def _is_recurrence(tensor: str, program: Program, ranges: Ranges) -> bool:
 # -- the last step
 
 
-def _compute_last(tensor: str, program: Program, ranges: Ranges, target: Target) -> tuple[Program, Ranges, Statement] | None:
+def _compute_last(tensor: str, program: Program, ranges: Ranges, target: Machine) -> tuple[Program, Ranges, Statement] | None:
     """The program with the last step of a tensor computed by the only statement that reads it, which is told."""
     for step in program.writers()[tensor]:
         if not any(r.tensor == tensor for r in reads(step.value)):
@@ -108,7 +107,7 @@ def _compute_last(tensor: str, program: Program, ranges: Ranges, target: Target)
 
 
 def _move_step(
-    step: Statement, reader: Statement, program: Program, ranges: Ranges, target: Target
+    step: Statement, reader: Statement, program: Program, ranges: Ranges, target: Machine
 ) -> tuple[Program, Ranges, Statement] | None:
     """The program with the value of `step` in the place of what `reader` reads of it, if nothing else reads those elements."""
     place = find_place(step, ranges)

@@ -37,6 +37,7 @@ from polyc.ir.expr import (
 from polyc.ir.loops import LINE
 from polyc.ir.program import Program, Statement, all_reads
 from polyc.ir.simplify import simplify, simplify_value
+from polyc.machine import Machine
 from polyc.poly.domains import is_box
 from polyc.poly.ranges import Interval, Ranges, StatementRanges
 from polyc.records import dataclass, replace
@@ -44,7 +45,6 @@ from polyc.scheduler.accesses import trip_count
 from polyc.scheduler.rewriting.builder import ProgramBuilder
 from polyc.scheduler.rewriting.rules.analysis import has_own_elements, writes_whole
 from polyc.scheduler.rewriting.rules.shared_rows import share_rows
-from polyc.target import Target
 
 Values = Mapping[str, int]
 """A value for each index that is written out."""
@@ -139,7 +139,7 @@ class Plan:
 
 
 def write_out_short_indices(
-    program: Program, ranges: Ranges, target: Target, may_reassociate: bool
+    program: Program, ranges: Ranges, target: Machine, may_reassociate: bool
 ) -> tuple[Program, Ranges, list[Remark]]:
     """The program with statements over a few components of many points written out."""
     _, _, shared = share_rows(program, ranges, target)
@@ -164,7 +164,7 @@ def write_out_short_indices(
     return (*write_out(plan, target), remarks)
 
 
-def write_out(plan: Plan, target: Target) -> tuple[Program, Ranges]:
+def write_out(plan: Plan, target: Machine) -> tuple[Program, Ranges]:
     """The program of a plan with all written out that it says."""
     builder = ProgramBuilder(plan.program, plan.ranges)
     for tensor, dimensions in plan.dimensions.items():
@@ -246,7 +246,7 @@ def _part_name(tensor: str, place: tuple[int, ...]) -> str:
     return f"{tensor}.at{'_'.join(map(str, place))}"
 
 
-def _write_out(s: Statement, indices: set[str], plan: Plan, builder: ProgramBuilder, target: Target) -> list[Statement]:
+def _write_out(s: Statement, indices: set[str], plan: Plan, builder: ProgramBuilder, target: Machine) -> list[Statement]:
     """The statements in the place of `s`, one for each combination of values of those `indices` that stand on the left."""
     own = builder.ranges.statements[s.name]
     left = [i for i in s.left_indices if i in indices]
@@ -305,7 +305,7 @@ def _element(s: Statement, at: Values, plan: Plan) -> Read:
     return element
 
 
-def _combine(s: Statement, terms: list[Expr], is_whole: bool, program: Program, target: Target) -> Expr:
+def _combine(s: Statement, terms: list[Expr], is_whole: bool, program: Program, target: Machine) -> Expr:
     """The terms combined; with the initial value where nothing else is left to combine.
 
     A product is added as sums of products are: rounded once, where hardware can."""

@@ -16,11 +16,10 @@ from polyc.diagnostics import Remark
 from polyc.ir.expr import Const, Expr, reads
 from polyc.ir.program import Program, Statement
 from polyc.ir.simplify import simplify
-from polyc.machine import Level, Share
+from polyc.machine import Level, Machine, Share
 from polyc.poly.ranges import Ranges
 from polyc.scheduler.accesses import trip_count
 from polyc.scheduler.rewriting.short_indices import Plan, write_out
-from polyc.target import Target
 
 MOST_STEPS = 8
 """Steps that are written out: with more, tiles of time compute nothing twice, and have columns for more than one thread."""
@@ -31,7 +30,7 @@ steps of 160 cubed on one thread: 6.5 ms in tiles of time, 13.4 as a chain)."""
 
 
 def write_out_steps(
-    program: Program, ranges: Ranges, target: Target, shared: frozenset[str]
+    program: Program, ranges: Ranges, target: Machine, shared: frozenset[str]
 ) -> tuple[Program, Ranges, list[Remark]]:
     """The program with stencils over few steps written out; `shared` inputs, whose memory results share, leave it as it is."""
     plan = Plan(program, ranges, False, MOST_STEPS, 2 * MOST_STEPS, is_recurrent=True)
@@ -52,7 +51,7 @@ def write_out_steps(
     return (*write_out(plan, target), remarks)
 
 
-def _find_step(s: Statement, program: Program, ranges: Ranges, target: Target) -> str | None:
+def _find_step(s: Statement, program: Program, ranges: Ranges, target: Machine) -> str | None:
     """The index of a statement that counts steps, each of which reads neighbours of an earlier one, and nothing of its own."""
     if s.reduction is not None or not s.has_plain_left or program.tensor(s.target).role != "temporary":
         return None

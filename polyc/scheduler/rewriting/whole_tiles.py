@@ -14,6 +14,7 @@ from dataclasses import replace
 
 from polyc.diagnostics import Remark, UnsupportedError
 from polyc.ir.program import Condition, Program
+from polyc.machine import Machine
 from polyc.poly.dependences import compute_dependences
 from polyc.poly.ranges import Ranges
 from polyc.poly.scop import Scop
@@ -25,14 +26,13 @@ from polyc.scheduler.distribute import distribute_bands
 from polyc.scheduler.loops.plan import merge_bands
 from polyc.scheduler.misfits import find_cutting
 from polyc.scheduler.rows.ilp import schedule_statements
-from polyc.target import Target
 
 MOST_MORE = 8
 """Products of whole tiles for each that is asked for, at most: there are two in a triangle that one tile covers, many along a
 narrow band.  Rows whose ends differ take several times as long for each."""
 
 
-def complete_tiles(scop: Scop, target: Target, constants: Collection[str] = ()) -> tuple[Program, Ranges, list[Remark]]:
+def complete_tiles(scop: Scop, target: Machine, constants: Collection[str] = ()) -> tuple[Program, Ranges, list[Remark]]:
     """The program and the ranges of `scop` with sums into parts of temporaries computed for whole register tiles; the same
     objects where there are none."""
     remarks: list[Remark] = []
@@ -56,7 +56,7 @@ def complete_tiles(scop: Scop, target: Target, constants: Collection[str] = ()) 
     return replace(scop.program, statements=statements), replace(scop.ranges, statements=own), remarks
 
 
-def _choose_in_shared_loops(scop: Scop, target: Target) -> dict[str, Choice]:
+def _choose_in_shared_loops(scop: Scop, target: Machine) -> dict[str, Choice]:
     """How contractions are computed in the loops that they share: tiles that these do not divide would begin elsewhere."""
     dependences = compute_dependences(scop)
     if dependences.has_recurrence():

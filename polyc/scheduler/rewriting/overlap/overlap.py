@@ -19,13 +19,13 @@ from polyc.ir.expr import Const, Index, reads
 from polyc.ir.linear import index_coefficients
 from polyc.ir.program import Program, Statement
 from polyc.ir.read_sites import collect_reads
+from polyc.machine import Machine
 from polyc.poly.ranges import Ranges
 from polyc.records import replace
 from polyc.scheduler.rewriting.overlap.overlap_boxes import Box, Boxes, Root, moves_with_all, tile_boxes, tile_name
 from polyc.scheduler.rewriting.overlap.overlap_costs import Estimate, Model, Trial
 from polyc.scheduler.rewriting.overlap.overlap_rewrite import Cluster, store_apart, tile_cluster
 from polyc.scheduler.rewriting.rules.analysis import writes_whole
-from polyc.target import Target
 
 ROW_SIZES = powers(128, 2048)[::-1]
 """Sizes that are tried along the rows of memory, besides whole rows and short ones."""
@@ -43,7 +43,7 @@ MAX_PRODUCERS = 32
 class _Graph:
     """Who writes and who reads each version of a tensor, found once for each form of the program."""
 
-    def __init__(self, program: Program, ranges: Ranges, target: Target) -> None:
+    def __init__(self, program: Program, ranges: Ranges, target: Machine) -> None:
         self.program, self.ranges, self.target = program, ranges, target
         self.statements = {s.name: s for s in program.statements}
         self.writers = program.writers()
@@ -62,7 +62,7 @@ class _Graph:
 _collect_reads = lru_cache(maxsize=256)(collect_reads)
 
 
-def overlap_tiles(program: Program, ranges: Ranges, target: Target) -> tuple[Program, Ranges, list[Remark]]:
+def overlap_tiles(program: Program, ranges: Ranges, target: Machine) -> tuple[Program, Ranges, list[Remark]]:
     """Tile consumers of stencils together with their producers, where that is estimated to be faster."""
     remarks: list[Remark] = []
     done: set[str] = set()

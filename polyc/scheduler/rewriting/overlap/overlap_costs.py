@@ -17,13 +17,12 @@ from polyc.ir.linear import index_coefficients
 from polyc.ir.loops import LINE
 from polyc.ir.program import Program, Statement
 from polyc.ir.types import DType
-from polyc.machine import Level
+from polyc.machine import Level, Machine
 from polyc.poly.ranges import Ranges, estimate_extent
 from polyc.records import dataclass
 from polyc.scheduler.accesses import operation_weight
 from polyc.scheduler.rewriting.overlap.overlap_boxes import Box, Boxes, Sites
 from polyc.scheduler.traffic import find_level, pass_cycles
-from polyc.target import Target
 
 UNKNOWN_EXTENT = 4 * code_limits.UNKNOWN_EXTENT
 """Extent assumed of a dimension of unknown size: buffers of tiles must still fit where it is long."""
@@ -46,7 +45,7 @@ class Model:
 
     program: Program
     ranges: Ranges
-    target: Target
+    target: Machine
     sites: Sites
     _shapes: dict[str, list[int]] = field(default_factory=dict)
     _work: dict[str, float] = field(default_factory=dict)

@@ -16,12 +16,11 @@ from math import prod
 from polyc.diagnostics import Remark
 from polyc.ir.expr import Expr, Index, Pad, Read, reads, walk
 from polyc.ir.program import Program, Statement, all_reads, map_statement
-from polyc.machine import Level, Share
+from polyc.machine import Level, Machine, Share
 from polyc.poly.ranges import Ranges, estimate_extent
 from polyc.records import dataclass
 from polyc.scheduler.rewriting.builder import ProgramBuilder, Split, change_groups, find_recurrences
 from polyc.scheduler.rewriting.reindexing import map_reads
-from polyc.target import Target
 
 MOST_ROWS = 80
 """Elements of a problem along each of its dimensions beyond which its own vectors are long enough.
@@ -46,13 +45,13 @@ class _Batch:
         return Split(index, self.lanes, ranges.statements[s.name].indices[index], is_innermost=True)
 
 
-def batch_recurrences(program: Program, ranges: Ranges, target: Target) -> tuple[Program, Ranges, list[Remark]]:
+def batch_recurrences(program: Program, ranges: Ranges, target: Machine) -> tuple[Program, Ranges, list[Remark]]:
     """Every recurrence through sums that runs apart for each value of its first index, where these are many and it is small."""
     return change_groups("batch-recurrences", _batch_members, find_recurrences(program), program, ranges, target)
 
 
 def _batch_members(
-    members: list[Statement], program: Program, ranges: Ranges, target: Target
+    members: list[Statement], program: Program, ranges: Ranges, target: Machine
 ) -> tuple[Program, Ranges, str] | None:
     batch = _find_batch(tuple(members), program, ranges, target)
     if batch is None:
@@ -61,7 +60,7 @@ def _batch_members(
     return *_rewrite(batch, program, ranges), message
 
 
-def _find_batch(members: tuple[Statement, ...], program: Program, ranges: Ranges, target: Target) -> _Batch | None:
+def _find_batch(members: tuple[Statement, ...], program: Program, ranges: Ranges, target: Machine) -> _Batch | None:
     targets = {s.target for s in members}
     sums = [s for s in members if s.reduction is not None]
     tensors = [program.tensor(t) for t in targets]

@@ -20,12 +20,12 @@ from polyc.ir.linear import index_coefficients
 from polyc.ir.program import Program, Statement, all_reads, map_statement, statement_expressions
 from polyc.ir.scans import find_scan
 from polyc.ir.simplify import simplify
+from polyc.machine import Machine
 from polyc.poly.points import Points
 from polyc.poly.ranges import Interval, Ranges, known_shape
 from polyc.records import dataclass, replace
 from polyc.scheduler.rewriting.builder import ProgramBuilder, find_recurrences
 from polyc.scheduler.rewriting.reindexing import change_expressions, map_reads
-from polyc.target import Target
 
 LARGEST = 1 << 28
 """Bytes of a table by diagonals, above which it stays as written."""
@@ -65,7 +65,7 @@ class _Table:
         return (*outer, simplify(x + y), x if self.keeps_first else y)
 
 
-def walk_diagonals(program: Program, ranges: Ranges, target: Target) -> tuple[Program, Ranges, list[Remark]]:
+def walk_diagonals(program: Program, ranges: Ranges, target: Machine) -> tuple[Program, Ranges, list[Remark]]:
     """Tables whose recurrences run along both of their last dimensions, stored and computed by diagonals."""
     remarks: list[Remark] = []
     for found in find_recurrences(program):
@@ -93,7 +93,7 @@ def walk_diagonals(program: Program, ranges: Ranges, target: Target) -> tuple[Pr
     return program, ranges, remarks
 
 
-def _keep_results_apart(targets: set[str], program: Program, ranges: Ranges, target: Target) -> tuple[Program, Ranges] | None:
+def _keep_results_apart(targets: set[str], program: Program, ranges: Ranges, target: Machine) -> tuple[Program, Ranges] | None:
     """The program with temporaries for those of `targets` that are results, in whose layout copies put them; None where one
     cannot have such a copy."""
     results = {t for t in targets if program.tensor(t).role == "output"}
@@ -122,7 +122,7 @@ def _keep_results_apart(targets: set[str], program: Program, ranges: Ranges, tar
     return builder.finish()
 
 
-def _is_near(result: str, program: Program, ranges: Ranges, target: Target) -> bool:
+def _is_near(result: str, program: Program, ranges: Ranges, target: Machine) -> bool:
     """Whether the diagonals of a result are still in a cache when they are copied."""
     shape = known_shape(ranges.tensors[result])
     if shape is None:

@@ -27,6 +27,7 @@ from polyc.ir.expr import Call, Const, Expr, Index, Pad, Read, identity_of, int_
 from polyc.ir.program import Program, Reduction, Statement
 from polyc.ir.simplify import simplify, simplify_int
 from polyc.ir.types import DType
+from polyc.machine import Machine
 from polyc.poly.domains import box_domain
 from polyc.poly.extraction import extract_scop
 from polyc.poly.ranges import Interval, Ranges, StatementRanges
@@ -38,7 +39,6 @@ from polyc.scheduler.rewriting.reindexing import map_reads
 from polyc.scheduler.rewriting.rules.analysis import is_whole_box, plain_place
 from polyc.scheduler.rewriting.rules.tap_windows import POINTS, RESULTS, TAPS, TapWindow, WindowFilter, add_number, find_filter
 from polyc.scheduler.rewriting.rules.toom_cook import make_transforms
-from polyc.target import Target
 
 TRANSFORMS = make_transforms(RESULTS, TAPS, POINTS)
 
@@ -46,7 +46,7 @@ ALL_POINTS = Interval(int_const(0), int_const(TRANSFORMS.n_points))
 
 
 def filter_minimally(
-    program: Program, ranges: Ranges, target: Target, constants: Collection[str] = (), symbolic: bool = False
+    program: Program, ranges: Ranges, target: Machine, constants: Collection[str] = (), symbolic: bool = False
 ) -> tuple[Program, Ranges, list[Remark]]:
     """Sums over windows of three taps by fewer products, where that is estimated to be faster.
 
@@ -268,7 +268,7 @@ def _scale(expr: Expr, factor: Fraction, dtype: DType) -> Expr:
 # -- what it costs
 
 
-def _estimate(program: Program, ranges: Ranges, name: str, target: Target, constants: Collection[str]) -> float:
+def _estimate(program: Program, ranges: Ranges, name: str, target: Machine, constants: Collection[str]) -> float:
     """Cycles of a sum of products in a program."""
     alone = tuple(s for s in program.statements if s.name == name)
     scop = extract_scop(replace(program, statements=alone), ranges)
@@ -297,7 +297,7 @@ def _n_tiles(f: WindowFilter, w: TapWindow) -> int:
     return ceil(f.trips[w.left] / RESULTS)
 
 
-def _transform_cycles(f: WindowFilter, target: Target, is_bound: bool) -> float:
+def _transform_cycles(f: WindowFilter, target: Machine, is_bound: bool) -> float:
     """Cycles of making the parts that are multiplied, and the results of them, and of reading a longer filter."""
     points = (TAPS + RESULTS - 1) ** len(f.windows)
     tiles = prod(_n_tiles(f, w) for w in f.windows)

@@ -38,6 +38,7 @@ from polyc.ir.expr import (
 from polyc.ir.program import Program, Statement, all_reads
 from polyc.ir.simplify import simplify_int
 from polyc.ir.types import DType
+from polyc.machine import Machine
 from polyc.poly.domains import is_box
 from polyc.poly.ranges import Ranges
 from polyc.records import dataclass, replace
@@ -52,7 +53,6 @@ from polyc.scheduler.rewriting.rules.analysis import (
     plain_place,
     replace_node,
 )
-from polyc.target import Target
 
 ROW_BLOCK, COLUMN_BLOCK = 512, 64
 """Values of a block where they are consecutive in memory, and where the left side's elements are."""
@@ -77,13 +77,13 @@ class _Squares:
     """``scale * mean_factor ** 2`` is ``factor / count ** power``."""
 
 
-def block_moments(program: Program, ranges: Ranges, target: Target) -> tuple[Program, Ranges, list[Remark]]:
+def block_moments(program: Program, ranges: Ranges, target: Machine) -> tuple[Program, Ranges, list[Remark]]:
     """Sums of squared deviations, in the pass of the mean, where values are too many for a cache."""
     groups = ([s] for s in program.statements)
     return change_groups("single-pass-moments", _rewrite, groups, program, ranges, target)
 
 
-def _rewrite(group: list[Statement], program: Program, ranges: Ranges, target: Target) -> tuple[Program, Ranges, str] | None:
+def _rewrite(group: list[Statement], program: Program, ranges: Ranges, target: Machine) -> tuple[Program, Ranges, str] | None:
     (leader,) = group
     dtype = program.tensor(leader.target).dtype
     if leader.reduction is None or leader.reduction.op != "add" or not dtype.is_float:
@@ -105,7 +105,7 @@ def _rewrite(group: list[Statement], program: Program, ranges: Ranges, target: T
     return *_build(leader, squares, split, extents, program, ranges), message
 
 
-def _choose_split(leader: Statement, counts: dict[str, int], program: Program, ranges: Ranges, target: Target) -> Split | None:
+def _choose_split(leader: Statement, counts: dict[str, int], program: Program, ranges: Ranges, target: Machine) -> Split | None:
     """Blocks of the outermost index of the sum, where all of its values are too many for a cache."""
     source = reads(leader.value)
     if not source or not source[0].subscripts:

@@ -17,13 +17,12 @@ from math import prod
 from polyc.diagnostics import Remark
 from polyc.ir.expr import Index, Pad, reads, walk
 from polyc.ir.program import Program, Statement, all_reads
-from polyc.machine import Level, Share
+from polyc.machine import Level, Machine, Share
 from polyc.poly.domains import is_box
 from polyc.poly.ranges import Ranges, estimate_extent
 from polyc.records import dataclass, replace
 from polyc.scheduler.rewriting.builder import ProgramBuilder, Split
 from polyc.scheduler.rewriting.rules.analysis import is_simple, redirect
-from polyc.target import Target
 
 MINIMUM_ROWS, MAXIMUM_ROWS = 8, 256
 """Rows of a block: each block writes and reads a row of sums, and with more rows that is no less of the whole."""
@@ -40,7 +39,7 @@ class _Pass:
     """Statements that sum over the rows."""
 
 
-def share_rows(program: Program, ranges: Ranges, target: Target) -> tuple[Program, Ranges, list[Remark]]:
+def share_rows(program: Program, ranges: Ranges, target: Machine) -> tuple[Program, Ranges, list[Remark]]:
     """One pass over each array that is larger than the second-level cache and summed both ways."""
     remarks: list[Remark] = []
     for tensor in program.tensors:
@@ -56,7 +55,7 @@ def share_rows(program: Program, ranges: Ranges, target: Target) -> tuple[Progra
     return program, ranges, remarks
 
 
-def _block_size(name: str, program: Program, ranges: Ranges, target: Target) -> int | None:
+def _block_size(name: str, program: Program, ranges: Ranges, target: Machine) -> int | None:
     """Rows that half of the second-level cache holds; None where all of them fit there, or too few do."""
     extents = [estimate_extent(i.extent, ranges.typical) for i in ranges.tensors[name]]
     if len(extents) < 2 or None in extents:

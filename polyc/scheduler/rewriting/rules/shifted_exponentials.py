@@ -37,7 +37,7 @@ from polyc.ir.expr import (
     walk,
 )
 from polyc.ir.program import Program, Statement, all_reads
-from polyc.machine import Level
+from polyc.machine import Level, Machine
 from polyc.poly.ranges import Ranges
 from polyc.records import dataclass, replace
 from polyc.scheduler.accesses import trip_count
@@ -53,7 +53,6 @@ from polyc.scheduler.rewriting.rules.analysis import (
     replace_node,
 )
 from polyc.scheduler.traffic import find_level
-from polyc.target import Target
 
 READ_BLOCK, COMPUTED_BLOCK = 512, 256
 """Values of a block where the scores come from memory, and where they are computed."""
@@ -77,7 +76,7 @@ class _Exponential:
     scale: float
 
 
-def block_exponentials(program: Program, ranges: Ranges, target: Target) -> tuple[Program, Ranges, list[Remark]]:
+def block_exponentials(program: Program, ranges: Ranges, target: Machine) -> tuple[Program, Ranges, list[Remark]]:
     """Sums of exponentials under their maximum, in blocks, where rows are too long for a cache."""
     return change_groups("online-softmax", _rewrite, ([s] for s in program.statements), program, ranges, target)
 
@@ -95,7 +94,7 @@ def _is_maximum(s: Statement, program: Program, ranges: Ranges) -> bool:
     )
 
 
-def _rewrite(group: list[Statement], program: Program, ranges: Ranges, target: Target) -> tuple[Program, Ranges, str] | None:
+def _rewrite(group: list[Statement], program: Program, ranges: Ranges, target: Machine) -> tuple[Program, Ranges, str] | None:
     (leader,) = group
     if not _is_maximum(leader, program, ranges):
         return None
@@ -186,7 +185,7 @@ def _is_follower(s: Statement, index: str, factor: Expr, leader: Statement, rang
     return is_factor(s.value, factor) and not outside
 
 
-def _is_long(leader: Statement, k: str, is_computed: bool, program: Program, ranges: Ranges, target: Target) -> bool:
+def _is_long(leader: Statement, k: str, is_computed: bool, program: Program, ranges: Ranges, target: Machine) -> bool:
     """Whether scores and exponentials of a row leave the cache that they would stay in."""
     trips = _trips(leader, ranges)
     row = 2 * trips[k] * program.tensor(leader.target).dtype.itemsize
@@ -210,7 +209,7 @@ def _find_passes(
     return found + [(s, s.reduction_indices[0], index_names(factor)) for s, _, factor in followers]
 
 
-def _streams_operands(passes: list[tuple[Statement, str, set[str]]], program: Program, ranges: Ranges, target: Target) -> bool:
+def _streams_operands(passes: list[tuple[Statement, str, set[str]]], program: Program, ranges: Ranges, target: Machine) -> bool:
     """Whether several statements read what many rows share, each few of these all along their row, and it leaves the
     second-level cache together: in blocks more rows can read one after the other.  One statement alone reads it once anyway."""
     found: dict[str, int] = {}

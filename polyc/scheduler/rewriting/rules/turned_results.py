@@ -17,6 +17,7 @@ from math import prod
 from polyc.diagnostics import Remark
 from polyc.ir.expr import Const, Expr, Index, Pad, Read, identity_of, reads, walk
 from polyc.ir.program import Program, Statement
+from polyc.machine import Machine
 from polyc.poly.extraction import extract_scop
 from polyc.poly.ranges import Ranges
 from polyc.records import replace
@@ -25,14 +26,13 @@ from polyc.scheduler.contractions.contraction import Contraction, find_contracti
 from polyc.scheduler.rewriting.builder import ProgramBuilder, change_groups
 from polyc.scheduler.rewriting.reindexing import map_reads
 from polyc.scheduler.rewriting.rules.analysis import is_whole_box
-from polyc.target import Target
 
 CLEARLY = 0.8
 """Part of the estimated cycles as written that those of the other order, with turning, must not exceed."""
 
 
 def turn_results(
-    program: Program, ranges: Ranges, target: Target, constants: Collection[str] = ()
+    program: Program, ranges: Ranges, target: Machine, constants: Collection[str] = ()
 ) -> tuple[Program, Ranges, list[Remark]]:
     """Sums whose results lie across the vectors of their products, in an order of their own where that is estimated to pay."""
 
@@ -66,7 +66,7 @@ def _find_reader(s: Statement, program: Program, ranges: Ranges) -> Statement | 
 
 
 def _find_order(
-    s: Statement, program: Program, ranges: Ranges, target: Target, constants: Collection[str]
+    s: Statement, program: Program, ranges: Ranges, target: Machine, constants: Collection[str]
 ) -> tuple[list[int], str] | None:
     """The dimensions of the results in the order in which the sum is computed the fastest, the index along memory outermost,
     and why; None where they stay."""
