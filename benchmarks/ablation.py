@@ -10,6 +10,7 @@ import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from math import comb
 from pathlib import Path
 from typing import Any
@@ -144,6 +145,9 @@ def modules_of(step: Any) -> set[str]:
     found, seen, waiting = set(), set(), [step.run]
     while waiting:
         function = waiting.pop()
+        if isinstance(function, partial):  # a driver of rules, which many passes share
+            waiting += filter(callable, function.args)
+            continue
         module, code = getattr(function, "__module__", None) or "", getattr(function, "__code__", None)
         if code is None or function in seen or not module.startswith(("polyc.scheduler", "polyc.codegen")):
             continue

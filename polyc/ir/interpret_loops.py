@@ -14,10 +14,11 @@ import numpy as np
 
 from polyc.ir.expr import evaluate
 from polyc.ir.loop_buffers import allocate, check_argument, fail
-from polyc.ir.loops import LINE, LoopNest
+from polyc.ir.loops import LoopNest
 from polyc.ir.loops_in_python import Failure, translate_loops
 from polyc.ir.numeric import quiet
 from polyc.ir.versions import VERSION
+from polyc.machine.memory import LINE
 
 
 def interpret_loops(nest: LoopNest, data: list[np.ndarray], parameters: Mapping[str, int]) -> list[Failure]:

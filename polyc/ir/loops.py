@@ -16,12 +16,6 @@ from polyc.ir.simplify import difference
 from polyc.ir.types import DType
 from polyc.records import dataclass
 
-LINE = 64
-"""Bytes of a cache line, in which streamed stores go to memory and from which offsets of arrays are counted."""
-
-PAGE = 4096
-"""Bytes of a page: rows that far apart meet in one set of a first-level cache, and those half as far in two."""
-
 Space = Literal["argument", "shared", "thread", "register"]
 """argument: memory of the caller.  shared: workspace, one copy.  thread: workspace, one copy per thread of the team.
 register: a small constant-shaped tile that lives in registers (every access sits in unrolled and vector loops)."""

@@ -10,6 +10,12 @@ from math import inf
 
 from polyc.records import dataclass
 
+LINE = 64
+"""Bytes of a cache line, in which streamed stores go to memory and from which offsets of arrays are counted."""
+
+PAGE = 4096
+"""Bytes of a page: rows that far apart meet in one set of a first-level cache, and those half as far in two."""
+
 
 class Level(IntEnum):
     """Where bytes are found, nearest first."""

@@ -225,7 +225,7 @@ def test_weights_of_a_sum_shorter_than_one_part_of_it(monkeypatch):
     monkeypatch.setattr(split, "MINIMUM_POINTS", 2)
     x, w = normal(3, 1000), normal(1000, 4, seed=1)
     op = polyc.compile("def f(float(M,K) X, float(K,N) W) -> (Y) { Y(m,n) +=! X(m,k) * W(k,n) }")
-    assert ".chunk" in op.lower(x, w).as_text("scop")
+    assert "k.block" in op.lower(x, w).as_text("scop")
     np.testing.assert_allclose(op.bind(W=w)(x), x @ w, rtol=1e-4, atol=1e-4)
 
 

@@ -83,9 +83,11 @@ print(*sorted(set(sys.modules) - before))
 CALLED = """
 api: call_signature bind dynamic functions kernels layouts names operator result_shapes sources
 cache: keys places store values
+codegen: objects.calibration_file
 codegen: objects objects.call_loader objects.elf objects.host objects.loader objects.pool objects.pool_layout
 driver: loading lock shapes
 ir: expr factors halves number_checks operators program signature text traced types versions
+machine: costs memory model presets
 poly: storage
 recall: entries facts glue kernels machine
 runtime: arguments arrays call_self_test fastcalls kernel memory packing pages plain plan plan_table scalar_tables sizes
@@ -102,7 +104,7 @@ def test_a_process_that_finds_its_kernel_imports_little(tmp_path: Path) -> None:
         found = set(subprocess.run(command, check=True, capture_output=True, text=True).stdout.split())
     known = {
         "polyc",
-        *(f"polyc.{name}" for name in "config crash diagnostics digest environment limits log passes records target".split()),
+        *(f"polyc.{name}" for name in "config crash diagnostics digest environment limits log machine passes records".split()),
     }
     for line in CALLED.strip().splitlines():
         layer, names = line.split(":")

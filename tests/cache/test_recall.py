@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import random
 import warnings
-from dataclasses import fields, replace
+from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
+from types import NoneType
+from typing import Any
 
 import numpy as np
 import pytest
@@ -129,9 +131,12 @@ def test_every_option_and_every_property_of_the_machine_makes_another_key(monkey
     machine = X86_64_V3
     monkeypatch.setattr(driver, "select_target", lambda options: machine)
 
-    def other(value: object) -> object:
-        more = {bool: not value, tuple: ("x",), int: 1, str: "x"}[type(value)]
-        return more if isinstance(value, bool) else value + more  # type: ignore[operator]
+    def other(value: Any) -> Any:
+        if is_dataclass(value):
+            last = fields(value)[-1].name
+            return replace(value, **{last: other(getattr(value, last))})
+        more = {bool: not value, tuple: ("x",), int: 1, float: 1.0, str: "x", NoneType: 0.5}[type(value)]
+        return more if isinstance(value, (bool, NoneType)) else value + more
 
     keys = {"": request.key()}
     for option in fields(Options):

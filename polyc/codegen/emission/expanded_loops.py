@@ -14,9 +14,10 @@ from polyc.codegen.emission.vector_loops import Body, constant_trip, is_repeatab
 from polyc.codegen.writer.builder import Val
 from polyc.codegen.writer.vectors import store_streamed
 from polyc.ir.expr import Const, Expr, Index, int_const, lt, minimum, operands_of, reads
-from polyc.ir.loops import LINE, Loop, Store
+from polyc.ir.loops import Loop, Store
 from polyc.ir.simplify import simplify, simplify_int
 from polyc.ir.types import DType
+from polyc.machine.memory import LINE
 from polyc.records import replace
 
 

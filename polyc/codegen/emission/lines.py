@@ -14,9 +14,10 @@ from polyc.codegen.emission.context import Context, State
 from polyc.codegen.emission.linear import Linear, constant_of, split_lane
 from polyc.codegen.writer.builder import Val
 from polyc.ir.expr import Call, Const, Expr, Read, int_const
-from polyc.ir.loops import LINE, Buffer
+from polyc.ir.loops import Buffer
 from polyc.ir.simplify import simplify
 from polyc.machine.costs import LoopCosts
+from polyc.machine.memory import LINE
 
 Reads = dict[int, Read]
 """Reads of one row by their offset in elements."""

@@ -17,11 +17,12 @@ from polyc.codegen.emission.statements import emit_body
 from polyc.codegen.writer import vectors
 from polyc.codegen.writer.builder import Function, Module, Val, float_val, int_val
 from polyc.ir.expr import Const, Expr, Select, Size, int_const, maximum, reads, walk
-from polyc.ir.loops import LINE, Buffer, Guard, If, Loop, LoopNest, Node, Store, Update
+from polyc.ir.loops import Buffer, Guard, If, Loop, LoopNest, Node, Store, Update
 from polyc.ir.simplify import simplify_int
 from polyc.ir.versions import VERSION, cheapest
 from polyc.ir.walk import node_expressions, walk_nodes
 from polyc.machine import BASELINE, Machine
+from polyc.machine.memory import LINE
 from polyc.records import replace
 
 KEEPING = "!polyc.keeping = !{}"

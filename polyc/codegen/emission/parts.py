@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from polyc.codegen.writer.builder import Function, Module, Val, int_val
-from polyc.ir.loops import LINE as CACHE_LINE
+from polyc.machine.memory import LINE as CACHE_LINE
 
 MOST_PARTS = 8
 """Parts per thread: what is left to one thread at the end is a small part of the work."""

@@ -33,10 +33,11 @@ from polyc.ir.expr import (
     substitute,
 )
 from polyc.ir.linear import index_coefficients
-from polyc.ir.loops import LINE, Buffer, If, Loop, LoopNest, Node, Prefetch, Store, Update, known_length
+from polyc.ir.loops import Buffer, If, Loop, LoopNest, Node, Prefetch, Store, Update, known_length
 from polyc.ir.simplify import simplify
 from polyc.ir.walk import Body, Rule, Scope, map_nodes, nodes_in, rewrite_nodes, walk_nodes
 from polyc.machine import Machine
+from polyc.machine.memory import LINE
 from polyc.records import dataclass, replace
 
 LEAST_STRIPS, MANY_STRIPS = 8, 32

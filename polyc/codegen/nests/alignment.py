@@ -24,10 +24,11 @@ from polyc.codegen.emission.lines import has_aligned_rows
 from polyc.ir.access import with_values
 from polyc.ir.expr import Const, Expr, Index, Read, Size, evaluate, int_const, maximum, minimum, reads, substitute
 from polyc.ir.linear import index_coefficients
-from polyc.ir.loops import LINE, Buffer, Loop, LoopNest, Node, Prefetch, Store
+from polyc.ir.loops import Buffer, Loop, LoopNest, Node, Prefetch, Store
 from polyc.ir.simplify import difference, simplify
 from polyc.ir.walk import Body, Scope, rewrite_nest, rewrite_nodes
 from polyc.machine import Level, Machine, Share
+from polyc.machine.memory import LINE
 from polyc.records import replace
 
 MINIMUM_VECTORS = 4

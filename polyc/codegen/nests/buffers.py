@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from math import prod
 
 from polyc.ir.expr import Const, Expr, Select, Size, evaluate, ge, int_const
-from polyc.ir.loops import LINE, PAGE, Buffer
+from polyc.ir.loops import Buffer
 from polyc.ir.signature import Signature
 from polyc.ir.simplify import simplify
+from polyc.machine.memory import LINE, PAGE
 from polyc.poly.ranges import estimate_extent
 from polyc.poly.scop import Scop
 from polyc.poly.storage import Folding

@@ -18,9 +18,10 @@ from polyc.codegen.nests.copies import copy_nest, is_plain, lies_across, strides
 from polyc.codegen.nests.transposes import MAX_COLUMNS, MIN_LANES
 from polyc.ir.access import with_values
 from polyc.ir.expr import Expr, Index, Read, int_const, mentions, reads
-from polyc.ir.loops import LINE, Buffer, Loop, Node, Store
+from polyc.ir.loops import Buffer, Loop, Node, Store
 from polyc.ir.simplify import simplify
 from polyc.ir.walk import Body, Scope, rewrite_nodes
+from polyc.machine.memory import LINE
 from polyc.records import dataclass, replace
 
 

@@ -20,9 +20,10 @@ from polyc.codegen.nests.prefetch_blocks import shift_rows
 from polyc.codegen.nests.staged_rows import make_buffer
 from polyc.ir.access import stride_of
 from polyc.ir.expr import Expr, Index, Read, eq, int_const, lt, mentions, substitute
-from polyc.ir.loops import LINE, Buffer, If, Loop, LoopNest, Node, Prefetch, Store, known_length
+from polyc.ir.loops import Buffer, If, Loop, LoopNest, Node, Prefetch, Store, known_length
 from polyc.ir.simplify import simplify
 from polyc.ir.walk import Body, Scope, replace_nodes, rewrite_nodes
+from polyc.machine.memory import LINE
 from polyc.records import dataclass, replace
 
 LEAST_STRIPS = 4

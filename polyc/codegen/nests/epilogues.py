@@ -12,10 +12,11 @@ from itertools import permutations
 
 from polyc.ir.access import accesses_in, moves, writes_in
 from polyc.ir.expr import Call, Const, Expr, Index, int_const, reads, substitute, walk
-from polyc.ir.loops import LINE, Buffer, Loop, Node, Store
+from polyc.ir.loops import Buffer, Loop, Node, Store
 from polyc.ir.promotion import updates_of
 from polyc.ir.simplify import simplify
 from polyc.ir.walk import Body, map_bodies, node_expressions
+from polyc.machine.memory import LINE
 from polyc.records import replace
 
 MAX_WORK = 512

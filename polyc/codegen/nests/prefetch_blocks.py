@@ -18,10 +18,11 @@ from polyc.codegen.nests.copies import lies_across
 from polyc.codegen.nests.prefetch import Ahead, Arrays, CacheLevel, arrays_of, is_far, request
 from polyc.ir.access import stride_of, with_values
 from polyc.ir.expr import Expr, Index, Read, Select, int_const, reads
-from polyc.ir.loops import LINE, If, Loop, LoopNest, Node, Prefetch, Store, known_length
+from polyc.ir.loops import If, Loop, LoopNest, Node, Prefetch, Store, known_length
 from polyc.ir.simplify import simplify
 from polyc.ir.walk import Body, Scope, map_bodies, rewrite_inside, walk_nodes
 from polyc.machine import Level, Machine, Share
+from polyc.machine.memory import LINE
 from polyc.records import replace
 
 NEXT_STRIPS = 2

@@ -33,9 +33,10 @@ from polyc.ir.expr import (
     substitute,
     walk,
 )
-from polyc.ir.loops import LINE, Buffer, Guard, If, Loop, LoopNest, Node, Prefetch, Store, Update
+from polyc.ir.loops import Buffer, Guard, If, Loop, LoopNest, Node, Prefetch, Store, Update
 from polyc.ir.simplify import simplify
 from polyc.ir.walk import Body, Scope, map_nodes, node_expressions, rewrite_nest, walk_nodes
+from polyc.machine.memory import LINE
 from polyc.records import replace
 
 LEAST_SHARED = 0.25

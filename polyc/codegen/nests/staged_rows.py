@@ -16,9 +16,10 @@ from polyc.codegen.nests.alignment import past_line
 from polyc.codegen.nests.copies import Block, rebuild, sum_of, trip_count
 from polyc.ir.access import with_values
 from polyc.ir.expr import Const, Expr, Index, Read, eq, int_const, le, lt
-from polyc.ir.loops import LINE, PAGE, Buffer, If, Loop, Node, Prefetch, Store
+from polyc.ir.loops import Buffer, If, Loop, Node, Prefetch, Store
 from polyc.ir.simplify import simplify
 from polyc.ir.walk import Body
+from polyc.machine.memory import LINE, PAGE
 from polyc.records import dataclass, replace
 
 ROW = "row"

@@ -38,10 +38,11 @@ from polyc.codegen.nests.staged_rows import Requests, chunk_of, make_buffer, wri
 from polyc.codegen.nests.streams import find_written_once
 from polyc.ir.access import stride_of, with_values
 from polyc.ir.expr import Call, Const, Expr, Index, Read, Size, eq, int_const, lt, mentions, reads
-from polyc.ir.loops import LINE, Buffer, If, Loop, Node, Prefetch, Store, known_length
+from polyc.ir.loops import Buffer, If, Loop, Node, Prefetch, Store, known_length
 from polyc.ir.simplify import simplify
 from polyc.ir.walk import Body, Scope, rewrite_nodes
 from polyc.machine import Level, Machine, Share
+from polyc.machine.memory import LINE
 from polyc.records import dataclass, replace
 
 LEAST_RUN = 2048

@@ -34,10 +34,11 @@ from polyc.ir.expr import (
     reads,
 )
 from polyc.ir.linear import index_coefficients
-from polyc.ir.loops import LINE, Buffer, If, Loop, LoopNest, Node, Store, Update, known_length
+from polyc.ir.loops import Buffer, If, Loop, LoopNest, Node, Store, Update, known_length
 from polyc.ir.simplify import simplify
 from polyc.ir.walk import Body, Scope, replace_nodes, rewrite_nodes
 from polyc.machine import Machine
+from polyc.machine.memory import LINE
 from polyc.records import dataclass, replace
 
 MIN_LINES = 16

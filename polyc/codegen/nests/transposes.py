@@ -17,9 +17,10 @@ from polyc.code_limits import MAX_ITEMS, MAX_STRIDE
 from polyc.codegen.nests.copies import copy_nest, lies_across, rebuild
 from polyc.ir.access import stride_of, with_values
 from polyc.ir.expr import Call, Const, Expr, Index, Read, all_hold, ge, int_const, lt, mentions, reads
-from polyc.ir.loops import LINE, Buffer, If, Loop, LoopKind, Node, Store, known_length
+from polyc.ir.loops import Buffer, If, Loop, LoopKind, Node, Store, known_length
 from polyc.ir.simplify import simplify
 from polyc.ir.walk import Body, Scope, map_bodies, rewrite_nodes
+from polyc.machine.memory import LINE
 from polyc.records import replace
 
 MAX_COLUMNS = 16

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from polyc.ir.loops import LINE
+from polyc.machine.memory import LINE
 from polyc.records import dataclass
 
 ALIGNMENT = LINE

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from polyc.ir.loops import LINE as CACHE_LINE
+from polyc.machine.memory import LINE as CACHE_LINE
 
 MEMORY = "polyc_pool"
 """The symbol of the pool's memory."""

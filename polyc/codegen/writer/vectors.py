@@ -9,9 +9,9 @@ from collections.abc import Callable, Sequence
 
 from polyc.codegen.writer.builder import Function, Val, int_val, llvm_type, memory_type, vector_const, zero_val
 from polyc.codegen.writer.masks import constant_lanes, take_lanes, take_values
-from polyc.ir.loops import LINE
 from polyc.ir.types import DType
 from polyc.machine import Machine
+from polyc.machine.memory import LINE
 
 _ZEROS = '@".zeros" = internal constant [64 x i8] zeroinitializer, align 64'
 

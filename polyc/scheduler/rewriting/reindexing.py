@@ -22,8 +22,12 @@ def map_reads(expr: Expr, change: Callable[[Read], Expr], tensor: str | None = N
 
 
 def simplify_subscripts(expr: Expr) -> Expr:
-    """`expr` with simpler subscripts, its other arithmetic as it is."""
-    return map_reads(expr, lambda read: replace(read, subscripts=tuple(map(simplify, read.subscripts))))
+    """`expr` with simpler subscripts, in the places where they were written, and its other arithmetic as it is."""
+
+    def simpler(read: Read) -> Read:
+        return replace(read, subscripts=tuple(replace(simplify(e), span=e.span) for e in read.subscripts))
+
+    return map_reads(expr, simpler)
 
 
 def change_expressions(s: Statement, own: StatementRanges, change: Callable[[Expr], Expr]) -> tuple[Statement, StatementRanges]:

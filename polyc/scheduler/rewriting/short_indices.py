@@ -34,10 +34,10 @@ from polyc.ir.expr import (
     substitute,
     walk,
 )
-from polyc.ir.loops import LINE
 from polyc.ir.program import Program, Statement, all_reads
 from polyc.ir.simplify import simplify, simplify_value
 from polyc.machine import Machine
+from polyc.machine.memory import LINE
 from polyc.poly.domains import is_box
 from polyc.poly.ranges import Interval, Ranges, StatementRanges
 from polyc.records import dataclass, replace

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from polyc.ir.expr import Expr, int_const, substitute
 from polyc.ir.program import Program
-from polyc.ir.simplify import simplify
 from polyc.poly.ranges import Ranges
 from polyc.records import replace
-from polyc.scheduler.rewriting.reindexing import map_reads, without_indices
+from polyc.scheduler.rewriting.reindexing import simplify_subscripts, without_indices
 
 
 def drop_unit_indices(program: Program, ranges: Ranges) -> tuple[Program, Ranges]:
@@ -23,8 +22,7 @@ def drop_unit_indices(program: Program, ranges: Ranges) -> tuple[Program, Ranges
         units = {i: intervals[i].lower for i in s.reduction_indices if intervals[i].extent == int_const(1)}
 
         def canonical(expr: Expr, units: dict[str, Expr] = units) -> Expr:
-            fixed = substitute(expr, units)
-            return map_reads(fixed, lambda read: replace(read, subscripts=tuple(map(simplify, read.subscripts))))
+            return simplify_subscripts(substitute(expr, units))
 
         new = replace(s, value=canonical(s.value))
         own[s.name] = replace(own[s.name], guards=tuple(g.map(canonical) for g in own[s.name].guards))

@@ -11,9 +11,9 @@ from math import lcm, prod
 from polyc import code_limits
 from polyc.ir.expr import Call, Cast, Const, Expr, Index, Read, Size, evaluate, substitute, walk
 from polyc.ir.linear import index_coefficients
-from polyc.ir.loops import LINE
 from polyc.ir.scans import find_scan
 from polyc.ir.types import DType
+from polyc.machine.memory import LINE
 from polyc.poly.dependences import Dependences
 from polyc.poly.scop import Scop, ScopStatement
 from polyc.records import dataclass

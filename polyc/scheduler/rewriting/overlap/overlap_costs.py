@@ -14,10 +14,10 @@ from math import ceil, prod
 from polyc import code_limits
 from polyc.ir.expr import Const, Expr, Index, Select, index_names, reads, walk
 from polyc.ir.linear import index_coefficients
-from polyc.ir.loops import LINE
 from polyc.ir.program import Program, Statement
 from polyc.ir.types import DType
 from polyc.machine import Level, Machine
+from polyc.machine.memory import LINE
 from polyc.poly.ranges import Ranges, estimate_extent
 from polyc.records import dataclass
 from polyc.scheduler.accesses import operation_weight
