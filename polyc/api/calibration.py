@@ -47,10 +47,9 @@ def calibrate(report: Report = lambda text: None, rounds: int = 7, scale: float 
 
     `report` is told what comes next; `scale`: part of the sizes of arrays that are passed over, for tests.
     Raises OSError where nothing can be kept."""
-    place = calibration_file.place(machine_identity())
-    if place is None:
-        raise OSError("the disk cache is off, or has no place")
-    place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    calibration_file.begin(machine_identity())[1].unlink()
+    if threads.count_cores() < (os.cpu_count() or 1):
+        report(f"{threads.count_cores()} of {os.cpu_count()} cores: rates of all are those of fewer threads")
     found = clamp(_Probe(host.uncalibrated_host(threads.count_cores()), rounds, scale, report).measure())
     place = calibration_file.write(machine_identity(), found)
     host.read_calibration_again()

@@ -9,7 +9,8 @@ from typing import Any
 import click
 
 from polyc.cli.common import file_error, guard_errors
-from polyc.config import cache_directory, machine_name
+from polyc.config import cache_directory, cache_settings, debugging, machine_name
+from polyc.diagnostics import ArgumentError, Diagnostic
 
 FULL, QUICK = (7, 1.0), (1, 0.01)
 """Rounds of each measurement, and part of its time and arrays: for use, and for tests of the command."""
@@ -34,8 +35,14 @@ def calibrate_command(forget: bool, as_json: bool, quick: bool) -> None:
       polyc calibrate --forget
     """
     from polyc.api import calibration
+    from polyc.codegen.objects.host import host_target
     from polyc.machine.calibration import to_plain
 
+    host_target()  # POLYC_MACHINE is the name of a machine
+    if cache_settings() is None or debugging():
+        off = "POLYC_DEBUG" if debugging() else "POLYC_CACHE"
+        message = "the disk cache is off, and the calibration of this machine is kept beside it"
+        raise ArgumentError(Diagnostic("argument-file", message, help=f"unset {off}, or give POLYC_CACHE_DIR a place"))
     try:
         if forget:
             removed = calibration.forget()

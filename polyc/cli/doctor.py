@@ -49,17 +49,16 @@ def doctor_command() -> None:
 
 
 def describe_versions(advice: list[str]) -> Iterator[str]:
-    from importlib import metadata
 
-    yield f"polyc {_version(metadata, 'polyc') or 'not installed'}, Python {platform.python_version()}, {platform.platform()}"
+    yield f"polyc {_version('polyc') or 'not installed'}, Python {platform.python_version()}, {platform.platform()}"
     for name in PACKAGES:
-        version = _version(metadata, name)
+        version = _version(name)
         yield f"{name} {version or 'missing'}"
         if version is None:
             advice.append(f"install {name}: pip install {name}")
 
 
-def _version(metadata: object, name: str) -> str | None:
+def _version(name: str) -> str | None:
     from importlib.metadata import PackageNotFoundError, version
 
     try:
@@ -89,8 +88,9 @@ def describe_machine(advice: list[str]) -> Iterator[str]:
     cores = count_cores() if target is physical else target.cores
     yield f"caches L1 {target.l1 >> 10} KiB, L2 {target.l2 >> 10} KiB, L3 {target.l3 >> 10} KiB; cores {cores}"
     yield f"features {target.features or 'none'}"
-    yield from describe_calibration()
-    if target is not physical:
+    if target is physical:
+        yield from describe_calibration()
+    else:
         runs = "runs its code" if is_runnable(target, physical) else "lacks some of its instructions: its code is not run"
         yield f"POLYC_MACHINE puts it in the place of this machine, which {runs}"
         advice.append("unset POLYC_MACHINE to compile for this machine")

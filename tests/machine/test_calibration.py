@@ -146,7 +146,8 @@ def test_another_machine_overrides_a_calibration(directory: Path, monkeypatch: p
 
 def test_a_damaged_calibration_is_not_used(directory: Path) -> None:
     file = keep(FOUND)
-    for text in ("", "{", "[]", json.dumps({**to_plain(FOUND), "fork": None})):
+    broken = ({"fork": None}, {"fork": 10**400})
+    for text in ("", "{", "[]", "[" * 100_000, *(json.dumps({**to_plain(FOUND), **values}) for values in broken)):
         file.write_text(text)
         host.read_calibration_again()
         assert host.host_calibration() is None

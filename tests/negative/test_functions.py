@@ -202,3 +202,16 @@ def test_method_is_refused_and_static_method_is_not():
             return b
 
     assert Layer().scale(np.ones(2, np.float32)).tolist() == [2, 2]
+
+
+def test_a_part_after_one_of_unknown_type_is_no_second_error():
+    @polyc.op
+    def parts(x):
+        y[0] = 0.0
+        y[1] = nope[0]
+        y[2] = x[0]
+        return y
+
+    with pytest.raises(polyc.PolycError) as caught:
+        parts(np.ones(3))
+    assert [d.message for d in caught.value.diagnostics] == ["there is no tensor nope"]

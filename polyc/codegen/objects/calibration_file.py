@@ -5,12 +5,12 @@ Clearing the cache leaves it there, and without a disk cache there is none.
 
 from __future__ import annotations
 
-import contextlib
+import errno
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from polyc.config import cache_settings
+from polyc.config import cache_settings, debugging
 from polyc.digest import sha256
 from polyc.log import logger
 
@@ -24,7 +24,9 @@ FORMAT = "1"
 def place(identity: str) -> Path | None:
     """The file for the machine with this `identity`; None where there is no disk cache."""
     settings = cache_settings()
-    return None if settings is None else settings[0] / f"calibration-{sha256(f'{FORMAT} {identity}'.encode()).hexdigest()[:16]}"
+    if settings is None or debugging():
+        return None
+    return settings[0] / f"calibration-{sha256(f'{FORMAT} {identity}'.encode()).hexdigest()[:16]}"
 
 
 def read(identity: str) -> Calibration | None:
@@ -42,32 +44,44 @@ def read(identity: str) -> Calibration | None:
 
     try:
         return from_plain(json.loads(text))
-    except ValueError as error:
+    except (ValueError, OverflowError, RecursionError) as error:
         logger.warning("calibration: %s is not used: %s", file, error)
         return None
 
 
 def write(identity: str, measured: Calibration) -> Path:
-    """Keep a calibration.  Raises OSError, also where there is no disk cache."""
+    """Keep a calibration.  Raises OSError with the file's name, also where there is no disk cache."""
     import json
-    import tempfile
 
     from polyc.machine.calibration import to_plain
+
+    file, temporary = begin(identity)
+    try:
+        temporary.write_text(json.dumps(to_plain(measured), indent=2) + "\n")
+        os.replace(temporary, file)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(file)) from error
+    finally:
+        temporary.unlink(missing_ok=True)
+    return file
+
+
+def begin(identity: str) -> tuple[Path, Path]:
+    """The file that a calibration will be kept in, and an empty one beside it.  Raises OSError as `write` does."""
+    import tempfile
 
     file = place(identity)
     if file is None:
         raise OSError("the disk cache is off, or has no place")
-    file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=file.parent)
     try:
-        with os.fdopen(handle, "w") as out:
-            out.write(json.dumps(to_plain(measured), indent=2) + "\n")
-        os.replace(temporary, file)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(temporary)
-        raise
-    return file
+        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if file.is_dir():
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+        handle, temporary = tempfile.mkstemp(dir=file.parent)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(file)) from error
+    os.close(handle)
+    return file, Path(temporary)
 
 
 def remove(identity: str) -> Path | None:

@@ -177,7 +177,7 @@ class ProgramBuilder:
         It does where it assigns a part, or continues a tensor of which only parts are assigned by reading other elements of it,
         unless it assigns the same part again.  Raises `Fault` where that version can have no more parts."""
         previous = self.current.get(target.name)
-        if previous is None or previous.name not in self.writers:
+        if previous is None or previous.dtype is None or previous.name not in self.writers:  # an unknown type: reported already
             return False
         writers, is_made = self.writers[previous.name], previous.name in self.made
         recurs = not is_made and all(w.writes_part for w in writers) and _reads_others(previous.name, draft)

@@ -58,7 +58,7 @@ class Argument:
 
 
 def call(b: ProgramBuilder, callee: Program, arguments: Mapping[str, Argument], span: Span) -> tuple[Tensor, ...]:
-    """Add the statements of `callee` for `arguments` (by parameter); its results as versions of the b.
+    """Add the statements of `callee` for `arguments` (by parameter); its results as versions of tensors of the caller.
 
     Raises `Fault` where the arguments do not fit; `Reported` where an error stands in the caller's statements, or where ranges
     of these, or of the callee, cannot be inferred."""

@@ -65,7 +65,7 @@ def _find_results(d: Definition, s: SyntaxStatement) -> tuple[Tensor, ...]:
         message = f"{value.name} is a tensor here, and no operator that can be called"
         raise Fault("semantic-call", message, "rename one of them", value.name_span)
     if value.name not in d.operators:
-        help = suggest_name(value.name, d.operators) or f"definitions are: {', '.join(sorted(d.operators))}"
+        help = suggest_name(value.name, sorted(d.operators)) or f"definitions are: {', '.join(sorted(d.operators))}"
         raise Fault("semantic-undefined", f"there is no definition {value.name} in this text", help, value.name_span)
     if s.where:
         message = "a call computes whole tensors, and has no where clause"

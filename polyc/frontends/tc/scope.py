@@ -55,7 +55,7 @@ class Scope:
             help = f"{name} is an operator: a call is a statement of its own, T = {name}(…), and gives whole tensors"
         else:
             close = suggest_name(
-                name, [*self.tensors, *self.sizes, *BUILTIN_ARITY, *TYPE_NAMES, *self.operators, "pad", "min", "max"]
+                name, [*self.tensors, *self.sizes, *BUILTIN_ARITY, *TYPE_NAMES, *sorted(self.operators), "pad", "min", "max"]
             )
             help = _INSTEAD.get(name) or close or "declare it as a parameter, or assign it above this statement"
         return Fault("semantic-undefined", f"undefined variable {name} used here", help, span)

@@ -244,8 +244,8 @@ def _build_pad(scope: Scope, syntax: Apply) -> Value:
     if word is not None and is_border_elsewhere(word):
         raise Fault("semantic-pad", *describe_unknown_border(word), second.span)
     filling = build_value(scope, second) if mode is None else Value(Const(0, I32), I32)
-    functions = (*BUILTIN_ARITY, *_OF_COMPLEX, "min", "max", "pad")
-    if isinstance(first, Apply) and not _is_known(scope, first.name) and first.name not in functions:
+    functions = (*BUILTIN_ARITY, *_OF_COMPLEX, *TYPE_NAMES, "min", "max", "pad")
+    if isinstance(first, Apply) and not (first.is_operator or _is_known(scope, first.name) or first.name in functions):
         raise scope.undefined(first.name, first.name_span)
     if not isinstance(first, Apply) or first.name not in scope.tensors or first.name in scope.lets:
         help = "write pad(A(i - 1), 0): a read, and the value outside of the tensor, or clamp, wrap, reflect or symmetric"

@@ -100,9 +100,7 @@ def _build_clause(scope: Scope, clause: ClauseSyntax, indices: frozenset[str] | 
                 return None
             for node in (n for bound in (lower, upper) for n in walk(bound) if isinstance(n, Index) and n.name == clause.index):
                 message = f"the range of {clause.index} depends on {clause.index} itself"
-                help = (
-                    "a bound is made of sizes and of other indices; any other condition is a clause of its own: where 2 * i < N"
-                )
+                help = _OWN_BOUND
                 scope.reporter.error("semantic-own-bound", message, node.span or clause.span, help)
             for node in strangers(lower, upper, known=scope.left | ranged):
                 scope.reporter.report(scope.undefined(node.name, node.span or clause.span), clause.span)

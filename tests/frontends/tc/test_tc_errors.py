@@ -341,3 +341,14 @@ def test_constants_of_other_languages_are_told_what_to_write(name: str) -> None:
     expected = {"INFINITY": np.inf, "NAN": np.nan, "M_PI": np.float32(np.pi), "True": True, "INT_MIN": -(2**31)}
     limits = {"FLT_MAX": np.finfo(np.float32).max, "DBL_EPSILON": np.finfo(np.float64).eps}
     np.testing.assert_array_equal(value, [(expected | limits)[name]])
+
+
+@pytest.mark.parametrize(
+    "value", ["x(i) + 1.0", "-x(i)", "!(x(i) > 0.0)", "x(i) > 0.0 ? x(i) : 1.0", "float(x(i))", "exp(x(i))"]
+)
+def test_what_is_padded_is_a_read(value: str) -> None:
+    """Operators and casts were named as undefined variables."""
+    with pytest.raises(SemanticError) as caught:
+        read_tc(f"def f(float(N) x) -> (y) {{ y(i) = pad({value}, 0.0) where i in 0:N }}")
+    (found,) = caught.value.diagnostics
+    assert (found.code, found.message) == ("semantic-pad", "the first argument of pad is not a tensor read")
