@@ -50,7 +50,9 @@ class Points:
 
     def project(self, kept: Iterable[str]) -> Points:
         """Over some of the indices, in another order."""
-        order = {i: self.indices[i] for i in kept}
+        names = tuple(kept)
+        order = {i: self.indices[i] for i in names}
+        assert len(order) == len(names), "two indices have one name"
         return Points(order, project_domain(self.domain, tuple(self.indices), "points", tuple(order)))
 
     def move(
@@ -62,7 +64,9 @@ class Points:
     ) -> Points:
         """Over the indices in `order`, some of them `new`: where the conditions hold, and the old ones, with the values that
         `place` gives them, are at one of these points."""
-        indices = {i: new[i] if i in new else self.indices[i] for i in order}
+        names = tuple(order)
+        indices = {i: new[i] if i in new else self.indices[i] for i in names}
+        assert len(indices) == len(names), "two indices have one name"
         values = [place.get(i, Index(i)) for i in self.indices]
         return Points(indices, map_domain(self.domain, "points", tuple(indices), values, conditions))
 

@@ -1,6 +1,7 @@
 """Programs that once failed, by symptom."""
 
 import numpy as np
+import pytest
 
 import polyc
 from polyc.ir.text_reader import parse_program
@@ -61,3 +62,52 @@ def test_an_empty_sum_is_started_before_a_reader_that_stands_above_it() -> None:
         lowered = lower(parse_program(text), {"N": n})
         lowered.remarks = ()  # the first rung may fail
         check_nest(lowered, {"N": n})
+
+
+def test_variance_of_rows_that_are_no_array_of_their_own():
+    """Two rewritings named an index of their blocks alike, and one sum ran over the diagonal of both."""
+    rng = np.random.default_rng(0)
+    x = (3 + rng.standard_normal((8, 200_064)).astype(np.float32))[:, :200_000]
+    f = polyc.compile(
+        """def f(float(M,N) X) -> (v) {
+          m +=! X(i,j) / 1600000.0
+          v +=! (X(j,i) - m) * (X(j,i) - m) / 1600000.0 where j in 0:M }"""
+    )
+    np.testing.assert_allclose(f(x), x.astype(np.float64).var(), rtol=1e-4)
+
+
+def test_an_index_of_16_bits_that_is_converted_early_is_still_checked():
+    """The read was no longer clamped, and ran out of its array before the error was raised."""
+    f = polyc.compile("def f(float16(K) A, float(R,N) T) -> (O) { O(j) +=! T(int32(A(k)), j) }")
+    table = np.ones((64, 20_000), np.float32)
+    with pytest.raises(polyc.PolycError, match="subscript 60000 of dimension 0 of T"):
+        f(np.full(3, 60_000, np.float16), table)
+    np.testing.assert_array_equal(f(np.arange(3, dtype=np.float16), table), np.full(20_000, 3, np.float32))
+
+
+def test_sums_that_choose_elements_may_be_stored_transposed():
+    """What was checked still named the tensor before it was transposed, and compiling crashed."""
+    rng = np.random.default_rng(0)
+    x, y = rng.random((20, 8, 37), np.float32), rng.random((20, 8, 21), np.float32)
+    table = rng.random(100, np.float32)
+    f = polyc.compile(
+        """def f(float(A,D,B) X, float(A,D,C) Y, float(R) T) -> (Z) {
+          S(c,b,a) +=! X(a,d,b) * Y(a,d,c)
+          Z(c,b,a) = T(int32(S(c,b,a) * 0.0 + 1.0 * a)) }""",
+        target="x86-64-v3",
+    )
+    found = f(x, y, table)
+    np.testing.assert_array_equal(found, np.broadcast_to(table[:20], found.shape))
+
+
+def test_copies_with_borders_of_like_names_do_not_replace_each_other():
+    """The copies of `T.1` and of `T_1` had one name."""
+    x, t = np.random.default_rng(0).random((2, 40), np.float32)
+    f = polyc.compile(
+        """def f(float(N) X, float(N) T_1) -> (y) {
+          T(i) = X(i) * X(i)
+          T(i) += exp(X(i))
+          y(i) +=! pad(T(i+k-2), wrap) * pad(T_1(i+k-2), wrap) where k in 0:5, i in 0:N }"""
+    )
+    sums = (x * x + np.exp(x)) * t
+    np.testing.assert_allclose(f(x, t), sum(np.roll(sums, 2 - k) for k in range(5)), rtol=1e-5)

@@ -161,7 +161,7 @@ def test_before_and_after(name: str, before: str, after: str) -> None:
     program, ranges = infer(read(before), **sizes)
     new, _, remarks = run_pass(name, program, ranges)
     assert any(after in line for line in statements(new)), statements(new)
-    assert {(r.kind, r.pass_name) for r in remarks} <= {("passed", name)}
+    assert {(r.kind, r.pass_name) for r in remarks} == (set() if name == "single-values" else {("passed", name)})
     rng = np.random.default_rng(0)
     shapes = {"X": (9, 3) if "M) X" in before else (9,), "v": (3,), "u": (9,), "Z": (9,), "s": (3,), "A": (3, 9), "B": (9, 3)}
     inputs = {p: rng.standard_normal(shapes[p]).astype(program.tensor(p).dtype.numpy) for p in program.parameters}

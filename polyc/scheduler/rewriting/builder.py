@@ -42,6 +42,10 @@ class Split:
     def inner(self) -> str:
         return f"{self.index}.in"
 
+    def is_taken(self, s: Statement) -> bool:
+        """Whether a statement has indices of these names already: it was split along an index of that name before."""
+        return not {self.block, self.inner}.isdisjoint(s.indices)
+
     @property
     def blocks(self) -> Interval:
         return Interval(int_const(0), simplify_int(ceil_div(self.interval.extent, self.size)))
@@ -96,6 +100,7 @@ class ProgramBuilder:
     def finish(self) -> tuple[Program, Ranges]:
         """The rewritten program without temporaries that nothing writes any more; each statement behind those it reads, if
         there are new ones."""
+        assert len({s.name for s in self.statements}) == len(self.statements), "two statements have one name"
         is_new = any(s.name not in self.ranges.statements for s in self.statements)
         statements = tuple(_sort(self.statements) if is_new else self.statements)
         written = {s.target for s in statements}
@@ -119,7 +124,7 @@ class ProgramBuilder:
         """`finish`, with new statements where the first of the old ones stood."""
         for s in self.program.statements:
             self.statements += new if s is old[0] else ()
-            self.statements += () if s in old else (s,)
+            self.statements += () if any(s is o for o in old) else (s,)
         return self.finish()
 
     def elements(self, s: Statement) -> Points:

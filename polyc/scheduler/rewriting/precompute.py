@@ -23,6 +23,7 @@ their readers where they can.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from math import prod
 
 from polyc.code_limits import FUNCTION_WORK, MINIMUM_REUSE, SMALL_WORK
@@ -62,7 +63,9 @@ def _store(s: Statement, suffix: str, found: list[_Value], builder: ProgramBuild
         names = builder.free_name(f"{like.name}.{kind}"), builder.free_name(f"{s.name}_{suffix}")
         read, computed = builder.materialise(v.value, points, names, like, s, f"{like.base}.{kind}")
         made += computed
-        new = replace(new, value=replace_node(new.value, v.value, read))
+        stored, own = partial(replace_node, old=v.value, new=read), builder.own[s.name]
+        new = replace(new, value=stored(new.value))
+        builder.own[s.name] = replace(own, guards=tuple(g.map(stored) for g in own.guards))
     return ([*made, new], [v.message for v in found]) if found else None
 
 

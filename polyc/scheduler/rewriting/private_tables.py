@@ -29,7 +29,7 @@ APART, LARGE = 128, 1024
 def split_table(s: Statement, builder: ProgramBuilder, target: Machine) -> Change | None:
     """Private tables for a statement that gains by them."""
     split = _find_split(s, builder.program, builder.ranges, target)
-    if split is None:
+    if split is None or split.is_taken(s):
         return None
     count = format_expr(split.blocks.extent)
     message = f"{count} tables for parts of {split.size} values of {split.index}, which are added up"

@@ -33,7 +33,7 @@ more.  Where rows only stream past, each part may be shorter."""
 def split_reduction(s: Statement, builder: ProgramBuilder) -> Change | None:
     """Two stages for a statement with few results and many points."""
     split = _find_split(s, builder.ranges)
-    if split is None:
+    if split is None or split.is_taken(s):
         return None
     return builder.rfactor(s, split, "part"), f"partial results over chunks of {split.size} of {split.index}"
 

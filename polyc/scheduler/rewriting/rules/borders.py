@@ -178,7 +178,8 @@ def _write_copy(g: _Group, builder: ProgramBuilder) -> Statement:
     firsts, like = [a for a, _ in g.bounds], builder.program.tensor(g.tensor)
     box = {f"{g.tensor}.d{d}": Interval(int_const(0), int_const(b - a + 1)) for d, (a, b) in enumerate(g.bounds)}
     subscripts = tuple(_moved(Index(i), a) for i, a in zip(box, firsts, strict=True))
-    value, name = Pad(Read(g.tensor, subscripts), g.value, mode=g.mode), f"{g.first.name}_{g.copy.replace('.', '_')}"
+    value = Pad(Read(g.tensor, subscripts), g.value, mode=g.mode)
+    name = builder.free_name(f"{g.first.name}_{g.copy.replace('.', '_')}")
     _, (copy,) = builder.materialise(value, builder.box(box), (g.copy, name), like, g.first, g.copy)
     return copy
 

@@ -246,30 +246,32 @@ def _build(
     dtype = program.tensor(leader.target).dtype
     extent, others = extents[split.index], _product(e for i, e in extents.items() if i != split.index)
     total = _as_number(_product([extent, others]), dtype)
-    in_block: Expr = int_const(split.size)
-    if not isinstance(extent, Const) or int(extent.value) % split.size:  # the last block has fewer
-        first = Index(split.block) * split.size
-        in_block = minimum(split.size, extent - first)
-    count = _as_number(_product([in_block, others]), dtype)
+
+    def count_in(split: Split) -> Expr:
+        in_block: Expr = int_const(split.size)
+        if not isinstance(extent, Const) or int(extent.value) % split.size:  # the last block has fewer
+            in_block = minimum(split.size, extent - Index(split.block) * split.size)
+        return _as_number(_product([in_block, others]), dtype)
+
     # Of the leader, the sum of each block, and that of the whole if all blocks were like this one.
     sums, whole = builder.rfactor(leader, split)
-    value = Read(sums.target, sums.subscripts) * Call("truediv", (total, count))
+    value = Read(sums.target, sums.subscripts) * Call("truediv", (total, count_in(split)))
     shift = builder.define(leader, "shift", sums.left_indices, value, over=builder.points(sums))
     blocks = {leader.name: [sums, shift]}
     wholes = {leader.name: whole}
     for q in squares:
-        s = q.statement
-        local = Read(shift.target, split.element(q.sum.subscripts, q.index))
-        part = builder.block(replace(s, value=replace_node(q.value, q.sum, local)), split, q.index)
+        s, own = q.statement, replace(split, index=q.index)
+        local = Read(shift.target, own.element(q.sum.subscripts, q.index))
+        part = builder.block(replace(s, value=replace_node(q.value, q.sum, local)), own)
         difference = local - q.sum
         scale: Expr = Const(q.factor * _number(total) ** -q.power, dtype)
         if not isinstance(total, Const):
             scale = Const(q.factor, dtype)
             for _ in range(abs(q.power)):
                 scale = Call("truediv" if q.power > 0 else "mul", (scale, total))
-        between = count * scale * (difference * difference)
+        between = count_in(own) * scale * (difference * difference)
         blocks[s.name] = [part]
-        wholes[s.name] = builder.combine(s, part, split, Read(part.target, part.subscripts) + between)
+        wholes[s.name] = builder.combine(s, part, own, Read(part.target, part.subscripts) + between)
     # Blocks first, next to each other: the scheduler fuses neighbours.
     builder.statements += [b for s in program.statements for b in blocks.get(s.name, ())]
     builder.statements += [wholes.get(s.name, s) for s in program.statements]

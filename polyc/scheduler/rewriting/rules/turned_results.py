@@ -24,7 +24,7 @@ from polyc.records import replace
 from polyc.scheduler.contractions.choice import choose, estimate_cycles
 from polyc.scheduler.contractions.contraction import Contraction, find_contraction
 from polyc.scheduler.rewriting.builder import ProgramBuilder, change_groups
-from polyc.scheduler.rewriting.reindexing import map_reads
+from polyc.scheduler.rewriting.reindexing import change_expressions, map_reads
 from polyc.scheduler.rewriting.rules.analysis import is_whole_box
 
 CLEARLY = 0.8
@@ -108,6 +108,9 @@ def _turn(s: Statement, reader: Statement | None, order: list[int], program: Pro
     def at(subscripts: tuple[Expr, ...]) -> Read:
         return Read(turned, tuple(subscripts[k] for k in order))
 
+    def turn(expr: Expr) -> Expr:
+        return map_reads(expr, lambda read: at(read.subscripts), s.target)
+
     for old in program.statements:
         if old is s:
             box, read = builder.box(own, s.indices), at(s.subscripts)
@@ -116,7 +119,8 @@ def _turn(s: Statement, reader: Statement | None, order: list[int], program: Pro
                 whole = builder.box(own, s.left_indices)
                 builder.statements.append(builder.change(s, whole, value=read, reduction=None))
         elif old is reader:
-            builder.statements.append(replace(old, value=map_reads(old.value, lambda read: at(read.subscripts), s.target)))
+            new, builder.own[old.name] = change_expressions(old, builder.own[old.name], turn)
+            builder.statements.append(new)
         else:
             builder.statements.append(old)
     return builder.finish()
