@@ -71,7 +71,7 @@ def tabulate_passes() -> str:
     gains = [["pass", "lines", *(f"{key}, {n} workloads" for key, n in found["settings"].items())]]
     for (_, p), name in zip(passes, names, strict=True):
         if p.name in found["passes"] and not p.required:
-            cells = (describe_worth(found["passes"][p.name][key]) for key in found["settings"])
+            cells = (describe_worth(found["passes"][p.name].get(key)) for key in found["settings"])
             gains.append([name, str(found["lines"][p.name]), *cells])
     text = (DOCS / "passes.md").read_text()
     for mark, rows in (("passes", table), ("ablation", gains)):
@@ -81,8 +81,10 @@ def tabulate_passes() -> str:
     return text
 
 
-def describe_worth(worth: dict[str, Any]) -> str:
+def describe_worth(worth: dict[str, Any] | None) -> str:
     """One cell: of how many workloads the code is another without the pass, the best and the worst ratio, and the mean."""
+    if worth is None:
+        return "not measured"
     if not worth["changed"]:
         return "–"
     if not worth["compared"]:
