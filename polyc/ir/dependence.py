@@ -24,6 +24,8 @@ from polyc.records import replace
 ANY: Interval = (None, None)
 
 Loops = Sequence[Loop]
+Known = dict[tuple[tuple[tuple[str, int], ...], int], Interval]
+"""Bounds by the factors of variables and the `id` of the loops around."""
 
 
 def carries_dependence(loop: Loop, accesses: Sequence[Access], buffers: Mapping[str, Buffer]) -> bool:
@@ -31,6 +33,7 @@ def carries_dependence(loop: Loop, accesses: Sequence[Access], buffers: Mapping[
 
     `accesses`: those of its body (`accesses_in`)."""
     inside = [(a, _loops_around(a)) for a in accesses]
+    known: Known = {}
     for (a, a_loops), (b, b_loops) in combinations_with_replacement(inside, 2):
         if not (a.is_write or b.is_write):
             continue
@@ -38,21 +41,23 @@ def carries_dependence(loop: Loop, accesses: Sequence[Access], buffers: Mapping[
             if a.buffer in buffers[b.buffer].may_alias or b.buffer in buffers[a.buffer].may_alias:
                 return True
             continue
-        apart = iterations_apart(a.subscripts, b.subscripts, loop.var, a_loops, b_loops)
+        apart = iterations_apart(a.subscripts, b.subscripts, loop.var, a_loops, b_loops, known)
         if apart is not None and not all(n is not None and abs(n) < loop.step for n in apart):
             return True
     return False
 
 
 def iterations_apart(
-    a: Sequence[Expr], b: Sequence[Expr], var: str, a_loops: Loops = (), b_loops: Loops = ()
+    a: Sequence[Expr], b: Sequence[Expr], var: str, a_loops: Loops = (), b_loops: Loops = (), known: Known | None = None
 ) -> Interval | None:
     """How much larger `var` may be where `b` meets what `a` accesses; None where they never meet.
 
-    Each access has values of its own of the variables of loops inside, outermost first; of all others both have the same."""
+    Each access has values of its own of the variables of loops inside, outermost first; of all others both have the same.
+    `known`: what was found for other pairs with the very same loops."""
     low, high = ANY
+    known = {} if known is None else known
     for x, y in zip(a, b, strict=True):
-        found = _apart(x, y, var, a_loops, b_loops)
+        found = _apart(x, y, var, a_loops, b_loops, known)
         if found is None:
             return None
         low = found[0] if low is None else low if found[0] is None else max(low, found[0])
@@ -62,7 +67,7 @@ def iterations_apart(
     return low, high
 
 
-def _apart(x: Expr, y: Expr, var: str, x_loops: Loops, y_loops: Loops) -> Interval | None:
+def _apart(x: Expr, y: Expr, var: str, x_loops: Loops, y_loops: Loops, known: Known) -> Interval | None:
     """The same by one subscript of each."""
     x_moves, y_moves = index_coefficients(x), index_coefficients(y)
     if x_moves is None or y_moves is None:
@@ -77,7 +82,7 @@ def _apart(x: Expr, y: Expr, var: str, x_loops: Loops, y_loops: Loops) -> Interv
     distance = difference(x_still, y_still)
     if distance is None:
         return ANY
-    (x_low, x_high), (y_low, y_high) = _bounds(x_moves, x_loops), _bounds(y_moves, y_loops)
+    (x_low, x_high), (y_low, y_high) = _bounds(x_moves, x_loops, known), _bounds(y_moves, y_loops, known)
     low = None if x_low is None or y_high is None else distance + x_low - y_high
     high = None if x_high is None or y_low is None else distance + x_high - y_low
     if factor == 0:
@@ -88,8 +93,15 @@ def _apart(x: Expr, y: Expr, var: str, x_loops: Loops, y_loops: Loops) -> Interv
     return None if low is not None and high is not None and low > high else (low, high)
 
 
-def _bounds(moves: Mapping[str, int], loops: Loops) -> Interval:
+def _bounds(moves: Mapping[str, int], loops: Loops, known: Known) -> Interval:
     """The least and the greatest number that the variables of loops add to a subscript."""
+    own = tuple((loop.var, moves[loop.var]) for loop in loops if moves.get(loop.var))
+    if (own, id(loops)) not in known:
+        known[own, id(loops)] = _find_bounds(moves, loops)
+    return known[own, id(loops)]
+
+
+def _find_bounds(moves: Mapping[str, int], loops: Loops) -> Interval:
     total: Expr = int_const(0)
     for loop in loops:
         total = total + moves.get(loop.var, 0) * Index(loop.var)

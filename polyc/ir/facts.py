@@ -84,24 +84,22 @@ def assume_value(value: Expr, known: Known) -> Expr:
     return rewrite(value, rule)
 
 
-def assume(body: Body, known: Known, keep: Callable[[Expr], bool] = lambda value: False) -> Body:
+def assume(body: Body, known: Known) -> Body:
     """The nodes without what is decided: tests, arms that are not taken, stores of what is there already, and what is left
-    empty by it.
-
-    `keep`: values in which nothing is decided."""
+    empty by it."""
     result: list[Node] = []
     for node in body:
         match node:
             case Store() | Update():
-                value = node.value if keep(node.value) else assume_value(node.value, known)
+                value = assume_value(node.value, known)
                 if not isinstance(node, Store) or value != Read(node.buffer, node.subscripts):
                     result.append(replace(node, value=value))
             case If():
                 condition = fold(node.condition, known)
                 if isinstance(condition, Const):
-                    result += assume(node.body if condition.value else node.orelse, known, keep)
+                    result += assume(node.body if condition.value else node.orelse, known)
                     continue
-                then, other = assume(node.body, known, keep), assume(node.orelse, known, keep)
+                then, other = assume(node.body, known), assume(node.orelse, known)
                 if then or other:
                     result.append(If(condition, then, other))
             case Guard() if node.condition is not None:
@@ -109,7 +107,7 @@ def assume(body: Body, known: Known, keep: Callable[[Expr], bool] = lambda value
                 if not isinstance(condition, Const) or condition.value:
                     result.append(replace(node, condition=None if isinstance(condition, Const) else condition))
             case Loop():
-                inside = assume(node.body, known, keep)
+                inside = assume(node.body, known)
                 if inside or node.initial:
                     result.append(replace(node, body=inside))
             case _:

@@ -4,8 +4,9 @@
     after   the same with ``registers = (C,)``: 6 rows of vectors, loaded before the loop and stored behind it
 
 A loop can hold a buffer where that cannot be seen: every use inside is an update of one and the same set of elements, and
-different copies and lanes update different elements, or share one on purpose.  It is asked where loops are marked, and once
-more before code is written, for what passes in between have made of them; what does not qualify stays in memory.
+different copies and lanes update different elements, or share one on purpose.  Loops are marked by
+a narrower test (`codegen.nests.scalars`); this one is asked before code is written, for what passes in between have made of
+them, and what does not qualify stays in memory.
 """
 
 from __future__ import annotations

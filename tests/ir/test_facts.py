@@ -87,7 +87,6 @@ def test_a_body_keeps_what_is_not_decided() -> None:
     assert node == Loop("j", int_const(0), N, 1, "serial", (store(Select(B, Read("X", (I,)), Const(0))),))
     assert checked == Guard(0, I, N, C)
     assert assume((inner, guard), hold([A], False)) == (Loop("j", int_const(0), N, 1, "serial", (store(Const(1)),)),)
-    assert assume((inner,), hold([A]), keep=lambda value: value == chosen)[0] == replace_body(inner, store(chosen))
 
 
 def replace_body(loop: Loop, *body: Node) -> Loop:

@@ -94,7 +94,7 @@ def _find_strips(loop: Loop, buffers: Mapping[str, Buffer]) -> _Strips | None:
     test: If | None = None
     *asked, node = body
     if isinstance(node, If):
-        if mentions(node.condition, loop.var if once is None else once.var, loop.var):
+        if not node.body or mentions(node.condition, loop.var if once is None else once.var, loop.var):
             return None
         test = replace(node, orelse=(*asked, *node.orelse))
         asked, node = [*asked, *node.body[:-1]], node.body[-1]

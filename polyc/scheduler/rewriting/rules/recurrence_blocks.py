@@ -20,7 +20,7 @@ MINIMUM_RESULTS = 64
 LONG_SOLVE = 1024
 """Steps of a triangle and one vector from which blocks pay: a fork and join for each of them."""
 LONG_BLOCK = 128
-"""Steps of these blocks: what a block adds is then worth sharing out among threads (`parallel.WORK_PER_STEP`)."""
+"""Steps of these blocks: what a block adds is then worth sharing out among threads (`machine.Threads.work_per_step`)."""
 
 
 @dataclass(frozen=True, slots=True)
