@@ -3,7 +3,7 @@
 Before: ``while i < n - n % 32 { parts of z; … } while i < n - n % 16 { parts of z; … } rest: x / z``. LLVM moves the parts
 in front of each loop, but not in front of them all.
 After: ``parts of z; while i < n - n % 32 { … } …``, and what follows divides by them as well: the beginning of a row up to a
-cache line, then lines of it.  (Softmax of any sizes, rows of 300 floats, AMD, Zen 4: the parts take 45 cycles of 400.)
+cache line, then lines of it.  In rows of a few hundred elements the parts are a tenth of the time.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ A dimension of one element merges with any neighbour, and an index that walks su
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence, Set
-from functools import reduce
+from functools import partial, reduce
 from math import prod
 
 from polyc.code_limits import LONG_ROW
@@ -104,7 +104,7 @@ def _drop_unit_dimensions(program: Program, ranges: Ranges, strides: ByteStrides
         gone: dict[str, Expr] = dict.fromkeys(set(old.left_indices).difference(s.left_indices), int_const(0))
         if gone:
             is_whole = is_box(own[s.name].domain, own[s.name].indices, s.indices)
-            s = map_statement(s, lambda e, gone=gone: substitute(e, gone))  # type: ignore[misc]
+            s = map_statement(s, partial(substitute, indices=gone))
             s, own[s.name] = without_indices(s, own[s.name], gone)
             statements[n] = replace(s, where=()) if is_whole else s
     return replace(new, statements=tuple(statements)), replace(ranges, statements=own), groups
