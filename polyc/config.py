@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import fields
 from functools import cache
 from pathlib import Path
@@ -42,7 +42,9 @@ class Options:
             known = ", ".join(f.name for f in fields(self))
             raise TypeError(f"unknown option {sorted(unknown)[0]!r}; options are: {known}")
         disable = changes.pop("disable", self.disable)
-        given = {disable} if isinstance(disable, str) else set(disable)  # type: ignore[call-overload]
+        given = (disable,) if isinstance(disable, str) else disable
+        if not isinstance(given, Iterable):
+            raise TypeError(f"option disable is the name of a pass, or several, not {disable!r}")
         names = {RENAMED.get(name, name) for name in given}
         for switch in sorted(SWITCHES.keys() & changes.keys()):
             passes, is_on = SWITCHES[switch], changes.pop(switch)

@@ -192,3 +192,9 @@ def test_passes_are_listed(source: str) -> None:
     assert {r["level"] for r in rows} == {"program", "plan", "loops"}
     text = invoke("passes", "--level", "loops").stdout
     assert "stream-stores" in text and "single-pass-moments" not in text
+
+
+@pytest.mark.parametrize("value", [5, None])
+def test_what_is_disabled_is_a_name_or_several(value: object) -> None:
+    with pytest.raises(TypeError, match=f"option disable is the name of a pass, or several, not {value}"):
+        Options().replace(disable=value)
