@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
 from pathlib import Path
 from typing import Any
@@ -111,34 +112,20 @@ def main(
         sys.exit(1)
 
 
+COMMANDS = {
+    "ablate": "benchmarks.ablate",
+    "bound": "benchmarks.bound",
+    "cold": "benchmarks.cold_loads",
+    "company": "benchmarks.company",
+    "dynamic": "benchmarks.dynamic",
+    "einsum": "benchmarks.einsum",
+    "models": "benchmarks.models.bench",
+    "process": "benchmarks.new_process",
+}
+"""Measurements with options of their own, by the first word of the command line."""
+
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["models"]:
-        from benchmarks.models.bench import main as main_models
-
-        main_models(sys.argv[2:])
-    elif sys.argv[1:2] == ["dynamic"]:
-        from benchmarks.dynamic import main as main_dynamic
-
-        main_dynamic(sys.argv[2:])
-    elif sys.argv[1:2] == ["einsum"]:
-        from benchmarks.einsum import main as main_einsum
-
-        main_einsum(sys.argv[2:])
-    elif sys.argv[1:2] == ["bound"]:
-        from benchmarks.bound import main as main_bound
-
-        main_bound(sys.argv[2:])
-    elif sys.argv[1:2] == ["cold"]:
-        from benchmarks.cold_loads import main as main_cold
-
-        main_cold(sys.argv[2:])
-    elif sys.argv[1:2] == ["ablate"]:
-        from benchmarks.ablate import main as main_ablate
-
-        main_ablate(sys.argv[2:])
-    elif sys.argv[1:2] == ["company"]:
-        from benchmarks.company import main as main_company
-
-        main_company(sys.argv[2:])
+    if sys.argv[1:2] and sys.argv[1] in COMMANDS:
+        importlib.import_module(COMMANDS[sys.argv[1]]).main(sys.argv[2:])
     else:
         main()
