@@ -34,7 +34,7 @@ from polyc.ir.expr import (
     substitute,
     walk,
 )
-from polyc.ir.loops import Guard, If, Loop, Node, Store, Update
+from polyc.ir.loops import Guard, If, Loop, Node, Store, Update, tile_size
 from polyc.ir.simplify import Term, difference, form_expr, linear_form, simplify
 from polyc.ir.types import BOOL
 from polyc.ir.walk import Body, Fact, Scope
@@ -125,30 +125,22 @@ def assume(body: Body, known: Known) -> Body:
 # -- tiles that are full
 
 
-def tile_size(loop: Loop) -> int | None:
-    """Iterations of the whole tile, for a loop over one."""
-    return loop.tile if loop.tile is not None else loop.max_trip if loop.is_expanded else None
-
-
 def tile_tests(loop: Loop) -> list[Call]:
     """The tests under which no bound cuts the tile of a loop: one for each bound that is not constant."""
     size = tile_size(loop)
-    if size is None:
-        return []
-    first = [le(a, 0) for a in operands_of(loop.lower, "max") if not isinstance(a, Const)]
-    return first + [ge(a, size) for a in operands_of(loop.upper, "min") if not isinstance(a, Const)]
+    lower, upper = operands_of(loop.lower, "max"), operands_of(loop.upper, "min")
+    tests = [] if size is None else [*(le(a, 0) for a in lower), *(ge(a, size) for a in upper)]
+    return [t for t in tests if not isinstance(t.args[0], Const)]
 
 
 def fill_tile(loop: Loop, known: Known) -> Loop:
     """The loop without the bounds that are known not to cut its tile."""
     size = tile_size(loop)
-    if size is None or (isinstance(loop.lower, Const) and isinstance(loop.upper, Const)):
+    if size is None or not any(map(known, tile_tests(loop))):
         return loop
-    lower, upper = operands_of(loop.lower, "max"), operands_of(loop.upper, "min")
-    first, last = [a for a in lower if not known(le(a, 0))], [a for a in upper if not known(ge(a, size))]
-    if len(first) < len(lower):
-        loop = replace(loop, lower=simplify(maximum(int_const(0), *first)))
-    return replace(loop, upper=simplify(minimum(int_const(size), *last))) if len(last) < len(upper) else loop
+    first = (a for a in operands_of(loop.lower, "max") if not known(le(a, 0)))
+    last = (a for a in operands_of(loop.upper, "min") if not known(ge(a, size)))
+    return replace(loop, lower=simplify(maximum(int_const(0), *first)), upper=simplify(minimum(int_const(size), *last)))
 
 
 # -- where tests hold
@@ -197,7 +189,7 @@ def span_of(test: Expr, var: str) -> Span | None:
     return Span(-rest, None) if step > 0 else Span(None, rest + 1)
 
 
-def hardest(test: Expr, ranges: Mapping[str, tuple[Expr, Expr]]) -> Expr | None:
+def hardest(test: Expr, ranges: dict[str, tuple[Expr, Expr]]) -> Expr | None:
     """The test at the point of a nest where it is hardest; None if it does not move inside, or not monotonously.
 
     `ranges`: first and last value of the loops of the nest, outermost first."""

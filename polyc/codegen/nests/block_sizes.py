@@ -91,11 +91,11 @@ def _fit(found: _Blocks, buffers: Mapping[str, Buffer], target: Machine) -> Loop
     written = {a.buffer for a in accesses if a.is_write}
     if any(buffers[name].may_alias or buffers[name].space != "argument" for name in written):
         return None
-    # Between two tiles that change places, the loops between may be at any iterations.
-    if carries_dependence(tiles, list(accesses_in(body, Scope(found.between))), buffers):
-        return None
     column = _bytes_of_column(found, [a for a in accesses if a.buffer not in written], buffers)
     if column is None or isinstance(column, Const):
+        return None
+    # Between two tiles that change places, the loops between may be at any iterations.
+    if carries_dependence(tiles, list(accesses_in(body, Scope(found.between))), buffers):
         return None
     size, length = _block_size(found, column, target), Index(f"{blocks.var}.size")
     first = x * length

@@ -109,15 +109,14 @@ def _interior_tests(nests: Body) -> dict[Expr, list[Expr]]:
     found: dict[Expr, list[Expr]] = {}
     undecided: set[Expr] = set()
     for node, scope in nodes_in(nests):
-        is_domain = isinstance(node, If)
         tests = list(_tests_of(node))
-        if is_domain and (node.orelse or scope.loops[-1].kind != "vector" or len(scope.loops[-1].body) < 2):
+        if isinstance(node, If) and (node.orelse or scope.loops[-1].kind != "vector" or len(scope.loops[-1].body) < 2):
             undecided.update(tests)
         elif tests:
             last = {n.var: int_const(n.max_trip or 0) if n.is_expanded else n.upper for n in scope.loops}
             ranges = {n.var: (n.lower, simplify(last[n.var] - 1)) for n in scope.loops}
             for test in tests:
-                is_fixed = is_domain and not mentions(test, *ranges) and not reads(test)
+                is_fixed = isinstance(node, If) and not mentions(test, *ranges) and not reads(test)
                 outer = test if is_fixed else hardest(test, ranges)
                 if outer is None or outer == Const(False, BOOL):
                     undecided.add(test)

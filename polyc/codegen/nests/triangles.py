@@ -14,8 +14,8 @@ from collections.abc import Iterator, Sequence
 from polyc.codegen.nests.scalars import is_initial
 from polyc.ir.access import moves, reads_in, writes_in, written_in
 from polyc.ir.expr import Const, Expr, all_hold, index_names, int_const, mentions
-from polyc.ir.facts import Span, fill_tile, hardest, hold, interior, is_empty, span_of, tile_size, tile_tests
-from polyc.ir.loops import If, Loop, Node, Update
+from polyc.ir.facts import Span, fill_tile, hardest, hold, interior, is_empty, span_of, tile_tests
+from polyc.ir.loops import If, Loop, LoopKind, Node, Update, tile_size
 from polyc.ir.simplify import simplify
 from polyc.ir.types import BOOL
 from polyc.ir.walk import Body, make_nest, map_bodies, perfect_nest
@@ -108,7 +108,8 @@ def _write(found: _Sum, initial: Body) -> Iterator[Node]:
 
 def _expand(loop: Loop) -> Loop:
     """A loop over a whole tile as copies or vectors."""
-    size, kind = tile_size(loop), "vector" if loop.kind == "vector" else "unroll"
+    size = tile_size(loop)
+    kind: LoopKind = "vector" if loop.kind == "vector" else "unroll"
     return loop if size is None else replace(loop, kind=kind, max_trip=size, tile=None, interleave=1)
 
 
