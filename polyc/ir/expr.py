@@ -62,9 +62,9 @@ class Operand:
 
 
 class Tree(Operand, Hashed):
-    """A node over others: it remembers its hash, and its `reads`."""
+    """A node over others: it remembers its hash, its `reads`, and what `simplify` found of it."""
 
-    __slots__ = ("_reads",)
+    __slots__ = ("_form", "_reads", "_simple", "_text")
     _reads: tuple[Read, ...]
 
 

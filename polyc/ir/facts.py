@@ -22,16 +22,20 @@ from polyc.ir.expr import (
     Read,
     Select,
     Size,
+    ge,
+    int_const,
+    le,
     maximum,
     mentions,
     minimum,
     operands_of,
     reads,
     rewrite,
+    substitute,
     walk,
 )
-from polyc.ir.loops import Guard, If, Loop, Node, Store, Update
-from polyc.ir.simplify import difference, linear_form, simplify
+from polyc.ir.loops import Guard, If, Loop, Node, Store, Update, tile_size
+from polyc.ir.simplify import Term, difference, form_expr, linear_form, simplify
 from polyc.ir.types import BOOL
 from polyc.ir.walk import Body, Fact, Scope
 from polyc.records import dataclass, replace
@@ -85,8 +89,8 @@ def assume_value(value: Expr, known: Known) -> Expr:
 
 
 def assume(body: Body, known: Known) -> Body:
-    """The nodes without what is decided: tests, arms that are not taken, stores of what is there already, and what is left
-    empty by it."""
+    """The nodes without what is decided: tests, bounds of tiles (`tile_tests`), arms that are not taken, stores of what is
+    there already, and what is left empty by it."""
     result: list[Node] = []
     for node in body:
         match node:
@@ -109,10 +113,34 @@ def assume(body: Body, known: Known) -> Body:
             case Loop():
                 inside = assume(node.body, known)
                 if inside or node.initial:
-                    result.append(replace(node, body=inside))
+                    starts = tuple(
+                        replace(i, value=assume_value(i.value, known), nest=assume(i.nest, known)) for i in node.initial
+                    )
+                    result.append(replace(fill_tile(node, known), body=inside, initial=starts))
             case _:
                 result.append(node)
     return tuple(result)
+
+
+# -- tiles that are full
+
+
+def tile_tests(loop: Loop) -> list[Call]:
+    """The tests under which no bound cuts the tile of a loop: one for each bound that is not constant."""
+    size = tile_size(loop)
+    lower, upper = operands_of(loop.lower, "max"), operands_of(loop.upper, "min")
+    tests = [] if size is None else [*(le(a, 0) for a in lower), *(ge(a, size) for a in upper)]
+    return [t for t in tests if not isinstance(t.args[0], Const)]
+
+
+def fill_tile(loop: Loop, known: Known) -> Loop:
+    """The loop without the bounds that are known not to cut its tile."""
+    size = tile_size(loop)
+    if size is None or not any(map(known, tile_tests(loop))):
+        return loop
+    first = (a for a in operands_of(loop.lower, "max") if not known(le(a, 0)))
+    last = (a for a in operands_of(loop.upper, "min") if not known(ge(a, size)))
+    return replace(loop, lower=simplify(maximum(int_const(0), *first)), upper=simplify(minimum(int_const(size), *last)))
 
 
 # -- where tests hold
@@ -137,23 +165,43 @@ def slack_of(test: Expr) -> Expr | None:
     return slack - 1 if test.op in ("gt", "lt") else slack
 
 
-def span_of(test: Expr, var: str) -> Span | None:
-    """Where a comparison that is linear in the variable holds, an equation at a single value; None for any other test."""
+def _linear_slack(test: Expr, *variables: str) -> dict[Term, int] | None:
+    """The linear form of `slack_of`, where it is one in all of these variables."""
     slack = slack_of(test)
     form = None if slack is None else linear_form(slack)
-    if slack is None or form is None or any(not isinstance(t, (int, Index)) and mentions(t, var) for t in form):
-        return None
-    step = form.get(Index(var), 0)
+    is_linear = form is not None and all(isinstance(t, (int, Index)) or not mentions(t, *variables) for t in form)
+    return form if is_linear else None
+
+
+def span_of(test: Expr, var: str) -> Span | None:
+    """Where a comparison that is linear in the variable holds, an equation at a single value; None for any other test."""
+    form = _linear_slack(test, var)
+    step = form.pop(Index(var), 0) if form is not None else 0
     is_equation = isinstance(test, Call) and test.op == "eq"
-    if step == 0 or (is_equation and abs(step) != 1):
+    if form is None or step == 0 or (is_equation and abs(step) != 1):
         return None
-    rest: Expr = simplify(slack - step * Index(var))
+    rest = form_expr(form)
     if is_equation:
         place = simplify(-rest) if step > 0 else rest
         return Span(place, place + 1)
     if abs(step) != 1:
         rest = rest // abs(step)
     return Span(-rest, None) if step > 0 else Span(None, rest + 1)
+
+
+def hardest(test: Expr, ranges: dict[str, tuple[Expr, Expr]]) -> Expr | None:
+    """The test at the point of a nest where it is hardest; None if it does not move inside, or not monotonously.
+
+    `ranges`: first and last value of the loops of the nest, outermost first."""
+    if not isinstance(test, Call) or test.op == "eq" or not mentions(test, *ranges):
+        return None
+    result: Expr = test
+    for variable in reversed(ranges):  # innermost first: its bounds may bring in the variables around it
+        form = _linear_slack(result, *ranges)
+        if form is None:
+            return None
+        result = substitute(result, {variable: ranges[variable][form.get(Index(variable), 0) < 0]})
+    return simplify(result)
 
 
 def comparisons_in(condition: Expr) -> Iterator[Call]:
@@ -377,10 +425,13 @@ def _both(a: int | None, b: int | None, combine: Callable[[int, int], int]) -> i
 
 
 def tighten(expr: Expr, ranges: Mapping[str, Interval]) -> Expr:
-    """Index arithmetic without the minima, maxima and remainders that these ranges decide."""
+    """Index arithmetic without the variables, minima, maxima and remainders that these ranges decide."""
 
     def decide(e: Expr) -> Expr | None:
         match e:
+            case Index(name):
+                low, high = ranges.get(name, (None, None))
+                return int_const(low) if low is not None and low == high else None
             case Call("min" | "max" as op, (a, b)):
                 low, high = range_of(simplify(a - b), ranges)
                 if low == high == 0:

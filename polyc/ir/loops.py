@@ -166,6 +166,11 @@ def known_length(loop: Loop) -> int | None:
     return difference(loop.upper, loop.lower)
 
 
+def tile_size(loop: Loop) -> int | None:
+    """Iterations of the whole tile, for a loop over one."""
+    return loop.tile if loop.tile is not None else loop.max_trip if loop.is_expanded else None
+
+
 @dataclass(frozen=True, slots=True)
 class Fold:
     """Sizes that a call may replace: where all of `strides` (the stride of a dimension of size `first`, and that of the next

@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from math import gcd
+from typing import Literal
 
 from polyc.ir.expr import (
     Call,
@@ -27,6 +28,7 @@ from polyc.ir.expr import (
     Read,
     Select,
     Size,
+    Tree,
     children,
     evaluate,
     int_const,
@@ -47,8 +49,21 @@ _MAX_PRODUCT = 64
 
 def simplify(expr: Expr) -> Expr:
     """`expr` with every ``i64`` expression in it in canonical form, and comparisons of them folded where they are decided."""
-    if isinstance(expr, (Index, Size)):
-        return expr
+    if not isinstance(expr, Tree):
+        return _simplify(expr) if isinstance(expr, Const) else expr
+    known: Expr | Literal[0] | None = getattr(expr, "_simple", 0)
+    if known == 0:
+        known = _simplify(expr)
+        _remember_simple(expr, None if known is expr else known)
+        if isinstance(known, Tree):
+            _remember_simple(known, None)  # itself, without a circle
+    return known or expr
+
+
+_remember_simple, _remember_form, _remember_text = (Tree.__dict__[name].__set__ for name in ("_simple", "_form", "_text"))
+
+
+def _simplify(expr: Expr) -> Expr:
     if (form := linear_form(expr)) is not None:
         return form_expr(form)
     new = tuple(simplify(child) for child in children(expr))
@@ -114,11 +129,20 @@ def _is_i64_or_unknown(expr: Expr) -> bool | None:
 
 
 def _collect(expr: Expr) -> dict[Term, int]:
+    """The linear form, which is not to be changed: the expression keeps it."""
+    if isinstance(expr, Const):
+        return {1: int(expr.value)}
+    if isinstance(expr, (Index, Size)):
+        return {expr: 1}
+    form: dict[Term, int] | None = getattr(expr, "_form", None)
+    if form is None:
+        form = _collect_tree(expr)
+        _remember_form(expr, form)
+    return form
+
+
+def _collect_tree(expr: Expr) -> dict[Term, int]:
     match expr:
-        case Const():
-            return {1: int(expr.value)}
-        case Index() | Size():
-            return {expr: 1}
         case Call("add", (a, b)):
             return _add(_collect(a), _collect(b), 1)
         case Call("sub", (a, b)):
@@ -290,8 +314,11 @@ def _order(expr: Expr) -> tuple[int, str]:
             return 1, expr.name
         case Const():
             return 3, str(expr.value)
-        case _:
-            return 2, repr(expr)
+    text: str | None = getattr(expr, "_text", None)
+    if text is None:
+        text = repr(expr)
+        _remember_text(expr, text)
+    return 2, text
 
 
 def form_expr(form: dict[Term, int]) -> Expr:

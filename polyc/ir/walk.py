@@ -6,10 +6,11 @@ after   ``for i { if (i < n) { stream A[i] = 0 } }``
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from polyc.ir.expr import Expr
+from polyc.ir.expr import Expr, substitute
 from polyc.ir.loops import Guard, If, Loop, LoopNest, Node, Prefetch, Store, Update
+from polyc.ir.simplify import simplify, simplify_value
 from polyc.records import dataclass, replace
 
 Body = tuple[Node, ...]
@@ -68,7 +69,8 @@ def rewrite_nodes(body: Body, rule: Rule, scope: Scope = TOP) -> Body:
             if made is not node and _is_empty(made):
                 continue
         result += made if isinstance(made, tuple) else (made,)
-    return body if len(result) == len(body) and all(a is b for a, b in zip(result, body, strict=True)) else tuple(result)
+    new = tuple(result)
+    return body if _is_same(body, new) else new
 
 
 def _is_empty(node: Node) -> bool:
@@ -100,13 +102,19 @@ def replace_nodes(body: Body, new: Mapping[int, Node | Body]) -> Body:
 
 
 def map_bodies(node: Node, change: Callable[[Body], Body]) -> Node:
-    """`node` with each body in it changed: that of a loop, both of a branch."""
+    """`node` with each body in it changed: that of a loop, both of a branch; the very same node where nothing changes."""
     match node:
         case If():
-            return replace(node, body=change(node.body), orelse=change(node.orelse))
+            then, other = change(node.body), change(node.orelse)
+            return node if _is_same(node.body, then) and _is_same(node.orelse, other) else If(node.condition, then, other)
         case Loop():
-            return replace(node, body=change(node.body))
+            body = change(node.body)
+            return node if _is_same(node.body, body) else replace(node, body=body)
     return node
+
+
+def _is_same(old: Body, new: Body) -> bool:
+    return len(old) == len(new) and all(a is b for a, b in zip(old, new, strict=True))
 
 
 def nodes_in(body: Body, scope: Scope = TOP) -> Iterator[tuple[Node, Scope]]:
@@ -119,6 +127,35 @@ def nodes_in(body: Body, scope: Scope = TOP) -> Iterator[tuple[Node, Scope]]:
                 yield from nodes_in(node.orelse, scope.under(node.condition, False))
             case Loop():
                 yield from nodes_in(node.body, scope.inside(node))
+
+
+def perfect_nest(node: Node) -> tuple[tuple[Loop, ...], Body]:
+    """The loops of which each is all that the one around it holds, outermost first, and the body of the innermost."""
+    loops: list[Loop] = []
+    body: Body = (node,)
+    while len(body) == 1 and isinstance(inside := body[0], Loop):
+        loops.append(inside)
+        body = inside.body
+    return tuple(loops), body
+
+
+def make_nest(loops: Sequence[Loop], body: Body) -> Body:
+    """These loops, outermost first, around a body."""
+    for loop in reversed(loops):
+        body = (replace(loop, body=body),)
+    return body
+
+
+def loops_in(body: Body) -> Iterator[Loop]:
+    """The loops of a body and all loops inside of them, without those of initial values."""
+    for node in body:
+        match node:
+            case If():
+                yield from loops_in(node.body)
+                yield from loops_in(node.orelse)
+            case Loop():
+                yield node
+                yield from loops_in(node.body)
 
 
 def walk_nodes(body: Body) -> Iterator[Node]:
@@ -148,6 +185,15 @@ def node_expressions(node: Node) -> Iterator[Expr]:
             yield node.condition
         case Loop():
             yield from (node.lower, node.upper)
+
+
+def substitute_nodes(body: Body, values: Mapping[str, Expr]) -> Body:
+    """The nodes where variables have these values."""
+
+    def change(expr: Expr) -> Expr:
+        return substitute(expr, values)
+
+    return map_nodes(body, lambda e: simplify(change(e)), stored=lambda e: simplify_value(change(e)))
 
 
 def map_nodes(

@@ -23,7 +23,7 @@ from polyc.ir.expr import (
     minimum,
     substitute,
 )
-from polyc.ir.facts import assume, cut, fold, hold, interior, pieces, range_of, ranges_in, span_of
+from polyc.ir.facts import assume, cut, fold, hardest, hold, interior, pieces, range_of, ranges_in, span_of, tile_tests
 from polyc.ir.loops import Guard, If, Loop, Node, Store
 from polyc.ir.types import BOOL
 from polyc.ir.walk import Scope
@@ -157,3 +157,30 @@ def test_ranges_hold_every_value_of_a_nest() -> None:
         assert low is None or low <= min(found)
         assert high is None or high >= max(found)
     assert [range_of(e, ranges) for e in (2 * I - J, N - I, -N, I // N)] == [(-3, 6), (-3, None), (None, 0), (None, None)]
+
+
+def test_bounds_of_full_tiles_are_constant() -> None:
+    """Of a tile of eight that a diagonal and the end of a row cut, in each place: either test is known alone, or both are."""
+    loop = Loop("j", maximum(N - I, 0), minimum(Size("M") - I, 8), 1, "serial", (store(J),), tile=8)
+    begins, ends = tile_tests(loop)
+    for known in ([begins], [ends], [begins, ends]):
+        (full,) = assume((loop,), hold(known))
+        assert isinstance(full, Loop)
+        assert (full.lower == int_const(0)) == (begins in known) and (full.upper == int_const(8)) == (ends in known)
+        for i, n, m in product(range(9), range(9), range(-2, 20)):
+            sizes = {"i": i, "N": n, "M": m}
+            if all(evaluate(t, sizes) for t in known):
+                assert [evaluate(e, sizes) for e in (full.lower, full.upper)] == [
+                    evaluate(e, sizes) for e in (loop.lower, loop.upper)
+                ]
+
+
+def test_a_test_holds_everywhere_where_it_holds_at_its_hardest() -> None:
+    ranges: dict[str, tuple[Expr, Expr]] = {"i": (int_const(0), int_const(3)), "j": (I, I + 2)}
+    for test in (le(I + 2 * J, N), ge(J - I, N), lt(N, 3 * I - J)):
+        at_worst = hardest(test, ranges)
+        assert at_worst is not None
+        for n in range(-9, 20):
+            points = [{"N": n, "i": i, "j": j} for i in range(4) for j in range(i, i + 3)]
+            assert bool(evaluate(at_worst, {"N": n})) <= all(evaluate(test, p) for p in points)
+    assert hardest(le(I * J, N), ranges) is None and hardest(le(N, 3), ranges) is None

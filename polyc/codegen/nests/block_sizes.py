@@ -25,12 +25,11 @@ from polyc.ir.expr import (
     maximum,
     mentions,
     minimum,
-    substitute,
 )
 from polyc.ir.linear import index_coefficients
 from polyc.ir.loops import Buffer, Loop, LoopNest, Node
-from polyc.ir.simplify import simplify, simplify_value
-from polyc.ir.walk import Scope, map_nodes, rewrite_nest
+from polyc.ir.simplify import simplify
+from polyc.ir.walk import Scope, make_nest, perfect_nest, rewrite_nest, substitute_nodes
 from polyc.machine import Level, Machine, Share
 from polyc.records import dataclass, replace
 
@@ -66,19 +65,17 @@ def fit_blocks(nest: LoopNest, target: Machine) -> LoopNest:
 
 def _find_blocks(loop: Loop) -> _Blocks | None:
     """The tiles that a loop over blocks holds, and nothing else."""
-    between: list[Loop] = []
-    inside = loop.body
-    while len(inside) == 1 and isinstance(inside[0], Loop) and inside[0].kind == "serial" and not inside[0].registers:
-        (tiles,) = inside
-        assert isinstance(tiles, Loop)
-        rest = minimum(loop.upper - Index(loop.var), loop.step)
-        is_part = tiles.upper == simplify(rest) and loop.lower == tiles.lower == int_const(0)
-        if is_part and 1 < tiles.step < loop.step and loop.step % tiles.step == 0 and between and loop.stream is None:
-            return _Blocks(loop, tuple(between), tiles)
+    if loop.step == 1 or loop.stream is not None or loop.lower != int_const(0):
+        return None
+    (_, *inside), _ = perfect_nest(loop)
+    for n, tiles in enumerate(inside):
+        if tiles.kind != "serial" or tiles.registers:
+            return None
+        is_inside = n and 1 < tiles.step < loop.step and loop.step % tiles.step == 0 and tiles.lower == int_const(0)
+        if is_inside and tiles.upper == simplify(minimum(loop.upper - Index(loop.var), loop.step)):
+            return _Blocks(loop, tuple(inside[:n]), tiles)
         if mentions(tiles.lower, loop.var) or mentions(tiles.upper, loop.var):
             return None
-        between.append(tiles)
-        inside = tiles.body
     return None
 
 
@@ -87,31 +84,26 @@ def _fit(found: _Blocks, buffers: Mapping[str, Buffer], target: Machine) -> Loop
     blocks, tiles = found.blocks, found.tiles
     x, t = Index(blocks.var), Index(tiles.var)
 
-    def shift(expr: Expr) -> Expr:
-        return substitute(expr, {tiles.var: t - x})
-
-    body = map_nodes(tiles.body, lambda e: simplify(shift(e)), stored=lambda e: simplify_value(shift(e)))
+    body = substitute_nodes(tiles.body, {tiles.var: t - x})
     if any(mentions(e, blocks.var) for e in expressions_in(body)):
         return None
     accesses = list(accesses_in(body))
     written = {a.buffer for a in accesses if a.is_write}
     if any(buffers[name].may_alias or buffers[name].space != "argument" for name in written):
         return None
-    # Between two tiles that change places, the loops between may be at any iterations.
-    if carries_dependence(tiles, list(accesses_in(body, Scope(found.between))), buffers):
-        return None
     column = _bytes_of_column(found, [a for a in accesses if a.buffer not in written], buffers)
     if column is None or isinstance(column, Const):
+        return None
+    # Between two tiles that change places, the loops between may be at any iterations.
+    if carries_dependence(tiles, list(accesses_in(body, Scope(found.between))), buffers):
         return None
     size, length = _block_size(found, column, target), Index(f"{blocks.var}.size")
     first = x * length
     last = minimum(blocks.upper, first + length)
-    plan: Loop = replace(tiles, lower=first, upper=simplify(last), body=body)
-    for loop in reversed(found.between):
-        plan = replace(loop, body=(plan,))
     count = simplify(blocks.upper + length - 1) // length
-    plan = replace(blocks, upper=count, step=1, least_part=min(blocks.least_part, 1), body=(plan,))
-    return Loop(length.name, size, simplify(size + 1), 1, "serial", (plan,))
+    outer = replace(blocks, upper=count, step=1, least_part=min(blocks.least_part, 1))
+    nest = make_nest((outer, *found.between, replace(tiles, lower=first, upper=simplify(last))), body)
+    return Loop(length.name, size, simplify(size + 1), 1, "serial", nest)
 
 
 def _bytes_of_column(found: _Blocks, read: Sequence[Access], buffers: Mapping[str, Buffer]) -> Expr | None:

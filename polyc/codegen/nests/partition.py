@@ -70,13 +70,15 @@ def partition_loops(body: Body, target: Machine) -> Body:
         match node:
             case Store() if node.value == Read(node.buffer, node.subscripts):
                 return ()  # a border of a recurrence that keeps one step
-            case Loop() if node.kind in ("vector", "scan"):
+            case Loop() if node.kind in ("vector", "scan") and _has_tests(node):
                 made = _Partition(target, ranges_in(scope)).unswitch(node, MAX_UNSWITCHED)
                 return made if made != (node,) else None
             case Loop(kind="serial") if not node.registers:
                 inside = rewrite_nodes(node.body, visit, scope.inside(node))
+                if inside is node.body:
+                    return (node,)
                 match inside:
-                    case (If() as choice,) if inside != node.body and not mentions(choice.condition, node.var):
+                    case (If() as choice,) if not mentions(choice.condition, node.var):
                         return _versions(choice.condition, *(_with_body(node, arm) for arm in (choice.body, choice.orelse)))
                 return _with_body(node, inside)
         return None
@@ -192,6 +194,13 @@ class _Partition:
 
 
 # -- tests
+
+
+def _has_tests(loop: Loop) -> bool:
+    """Whether there is anything to partition a loop by."""
+    values = [node.value for node in straight_nodes(loop.body) if isinstance(node, (Store, Update))]
+    has_choices = any(isinstance(e, Select) for value in values for e in walk(value))
+    return has_choices or any(isinstance(node, If) for node in loop.body)
 
 
 def _domains(loop: Loop) -> Iterator[Expr]:

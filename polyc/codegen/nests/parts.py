@@ -14,7 +14,7 @@ Each element is computed by the same operations in the same order.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection
 from typing import Literal
 
 from polyc.code_limits import FEW_VECTORS, LANE_PARTS, ROW_PARTS
@@ -31,14 +31,16 @@ from polyc.ir.expr import (
     le,
     mentions,
     minimum,
+    operands_of,
     reads,
     rewrite,
     substitute,
 )
+from polyc.ir.facts import assume, hold
 from polyc.ir.linear import index_coefficients
 from polyc.ir.loops import Guard, If, Loop, Node, Prefetch, Update
 from polyc.ir.simplify import simplify, simplify_value
-from polyc.ir.walk import Body, map_bodies, map_nodes, nodes_in, walk_nodes
+from polyc.ir.walk import Body, loops_in, map_bodies, map_nodes, nodes_in, walk_nodes
 from polyc.records import dataclass, replace
 
 
@@ -77,7 +79,7 @@ def run_in_parts(nests: Body, kind: Literal["unroll", "vector"], tiling: Tiling)
         return None
     loops = [n for n in walk_nodes(nests) if isinstance(n, Loop)]
     row = Index(f"{min(n.var for n in loops if found.is_over(n))}r")
-    if row.name in {n.var for n in loops}:
+    if any(n.var == row.name for n in loops):
         return None
     body = _narrow(nests, found, row, tiling.registers)
     if kind == "vector":
@@ -96,30 +98,17 @@ def _take_few_lanes(nests: Body, tiling: Tiling) -> Body:
 
 def _take_all_lanes(nests: Body) -> Body:
     """`nests`, and without masks where all of their lanes are left."""
-    ends = list(dict.fromkeys(e for node in nests for e in _expanded_ends(node, "vector")))
+    ends = _expanded_ends(nests, "vector")
     if len(ends) != 1:
         return nests
     ((end, count, _),) = ends
-    return (If(ge(end, count), fill(nests, lambda loop: count if _open_end(loop) == (end, count) else None), nests),)
-
-
-def fill(body: Body, size_of: Callable[[Loop], int | None], with_initial: bool = True) -> Body:
-    """The nodes with other, constant ends of loops; `with_initial`: in nests of initial values, too."""
-
-    def visit(node: Node) -> Node:
-        node = map_bodies(node, lambda inside: tuple(map(visit, inside)))
-        if not isinstance(node, Loop):
-            return node
-        size = size_of(node)
-        starts = tuple(replace(i, nest=tuple(map(visit, i.nest))) for i in node.initial) if with_initial else node.initial
-        return replace(node, upper=node.upper if size is None else int_const(size), initial=starts)
-
-    return tuple(map(visit, body))
+    full = assume(nests, hold(ge(e, count) for e in operands_of(end, "min")))
+    return (If(ge(end, count), full, nests),)
 
 
 def _find_rows(nests: Body, kind: Literal["unroll", "vector"], tiling: Tiling) -> _Rows | None:
     """The rows or lanes of nests that may run a part at a time: each writes elements of its own, and reads no other's."""
-    ends = list(dict.fromkeys(e for node in nests for e in _expanded_ends(node, kind)))
+    ends = _expanded_ends(nests, kind)
     inside = list(walk_nodes(nests))
     loops = [n for n in inside if isinstance(n, Loop)]
     if len(ends) != 1 or not any(n.registers for n in loops):
@@ -134,9 +123,8 @@ def _find_rows(nests: Body, kind: Literal["unroll", "vector"], tiling: Tiling) -
         return None
     accesses = list(accesses_in(nests))
     written = {a.buffer for a in accesses if a.is_write}
-    if not written.isdisjoint(tiling.shared) or any(
-        not a.is_write and a.buffer in written - tiling.registers for a in accesses
-    ):
+    read = {a.buffer for a in accesses if not a.is_write} - tiling.registers
+    if not written.isdisjoint(tiling.shared | read):
         return None
     return found if all(_is_row_of_its_own(a, found) for a in accesses if a.is_write) else None
 
@@ -175,16 +163,15 @@ def _open_end(loop: Loop) -> tuple[Expr, int] | None:
     return None
 
 
-def _expanded_ends(node: Node, kind: str) -> Iterator[tuple[Expr, int, int]]:
+def _expanded_ends(nests: Body, kind: str) -> list[tuple[Expr, int, int]]:
     """Open ends of the outermost expanded loops of this kind, the most iterations, and their lanes."""
 
     def end_of(loop: Loop) -> tuple[Expr, int] | None:
         end = _open_end(loop) if loop.kind == kind else None
         return end if end is not None and end[1] == loop.max_trip else None
 
-    for n, scope in nodes_in((node,)):
-        if isinstance(n, Loop) and (end := end_of(n)) is not None and not any(map(end_of, scope.loops)):
-            yield (*end, n.lanes)
+    found = ((n, scope) for n, scope in nodes_in(nests) if isinstance(n, Loop) and not any(map(end_of, scope.loops)))
+    return list(dict.fromkeys((*end, n.lanes) for n, _ in found if (end := end_of(n)) is not None))
 
 
 def _narrow(nests: Body, found: _Rows, first: Expr, registers: Collection[str]) -> Body:
@@ -206,7 +193,7 @@ def _narrow(nests: Body, found: _Rows, first: Expr, registers: Collection[str]) 
     def visit(node: Node) -> Node:
         if not isinstance(node, Loop):
             return map_bodies(node, lambda body: tuple(map(visit, body)))
-        rows = {n.var for n, _ in nodes_in((node,)) if isinstance(n, Loop) and found.is_over(n)}
+        rows = {n.var for n in loops_in((node,)) if found.is_over(n)}
         starts = tuple(
             replace(i, value=shift(i.value, rows, simplify_value), nest=tuple(map(visit, i.nest))) for i in node.initial
         )

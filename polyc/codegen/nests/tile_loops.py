@@ -20,24 +20,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from polyc.codegen.nests.copies import copy_nest
-from polyc.ir.expr import (
-    Const,
-    Expr,
-    Index,
-    all_hold,
-    ceil_div,
-    int_const,
-    lt,
-    maximum,
-    mentions,
-    minimum,
-    operands_of,
-    substitute,
-)
+from polyc.ir.expr import Const, Expr, Index, all_hold, ceil_div, lt, maximum, mentions, minimum, operands_of
 from polyc.ir.facts import is_empty, pieces, ranges_in, span_of, tighten
 from polyc.ir.loops import Buffer, If, Loop, LoopNest, Node, Prefetch
-from polyc.ir.simplify import constant_of, simplify, simplify_value
-from polyc.ir.walk import TOP, Body, Scope, map_bodies, map_nodes, rewrite_inside, rewrite_nest, rewrite_nodes, walk_nodes
+from polyc.ir.simplify import constant_of, simplify
+from polyc.ir.walk import (
+    TOP,
+    Body,
+    Scope,
+    map_bodies,
+    rewrite_inside,
+    rewrite_nest,
+    rewrite_nodes,
+    substitute_nodes,
+    walk_nodes,
+)
 from polyc.records import replace
 
 # -- versions
@@ -66,30 +63,17 @@ def _are_copies(node: Node, buffers: Mapping[str, Buffer]) -> bool:
 def _version_tiles(node: Node, scope: Scope) -> Node | None:
     if not isinstance(node, Loop):
         return None
-    upper = tighten(node.upper, ranges_in(scope))
-    node = replace(node, upper=upper)
-    low, high = constant_of(node.lower), constant_of(upper)
+    ranges = ranges_in(scope)
+    node = replace(node, lower=tighten(node.lower, ranges), upper=tighten(node.upper, ranges))
+    low, high = constant_of(node.lower), constant_of(node.upper)
     if node.max_trip is not None and low == 0 and high is not None:
         node = replace(node, max_trip=min(node.max_trip, high))
-    if low is not None and high is not None and high > low and (high - low) % node.step:
+    if low is not None and high is not None and low + node.step < high and (high - low) % node.step:
         bounds = (e for n in walk_nodes(node.body) if isinstance(n, Loop) for e in (n.lower, n.upper))
         if any(mentions(e, node.var) for e in bounds):
-            last = low + (high - 1 - low) // node.step * node.step
-            rest = _with_bounds(node.body, node.var, last)
-            node = replace(node, body=rest if last == low else (If(lt(Index(node.var), last), node.body, rest),))
+            is_whole = lt(Index(node.var), high - (high - low) % node.step)
+            node = replace(node, body=(If(is_whole, node.body, node.body),))
     return rewrite_inside(node, _version_tiles, scope)
-
-
-def _with_bounds(body: Body, var: str, value: int) -> Body:
-    """The nodes with a value of a variable in the bounds of loops."""
-
-    def change(node: Node, scope: Scope) -> Node | None:
-        if not isinstance(node, Loop):
-            return None
-        lower, upper = (simplify(substitute(e, {var: int_const(value)})) for e in (node.lower, node.upper))
-        return rewrite_inside(replace(node, lower=lower, upper=upper), change, scope)
-
-    return rewrite_nodes(body, change)
 
 
 # -- loops
@@ -144,22 +128,13 @@ def _run_known(body: Body) -> Body:
         match node:
             case If(Const(value)):
                 result += _run_known(node.body if value else node.orelse)
-            case Loop(kind="serial", lower=Const() as lower, upper=Const() as upper) if 0 < int(upper.value) - int(
-                lower.value
-            ) <= node.step and not (node.registers or node.initial or node.stream):
-                result += _run_known(_substitute(node.body, node.var, lower))
+            case Loop(kind="serial", lower=Const() as first, upper=Const() as end) if (
+                0 < end.value - first.value <= node.step and not (node.registers or node.initial or node.stream)
+            ):
+                result += _run_known(substitute_nodes(node.body, {node.var: first}))
             case _:
                 result.append(map_bodies(node, _run_known))
     return tuple(result)
-
-
-def _substitute(body: Body, var: str, value: Const) -> Body:
-    """The nodes at one value of a variable."""
-
-    def change(expr: Expr) -> Expr:
-        return substitute(expr, {var: value})
-
-    return map_nodes(body, lambda e: simplify(change(e)), stored=lambda e: simplify_value(change(e)))
 
 
 def _under(body: Body, fixed: list[Expr]) -> tuple[Body, Body | None]:

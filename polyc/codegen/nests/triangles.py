@@ -12,13 +12,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from polyc.codegen.nests.scalars import is_initial
-from polyc.codegen.nests.tiles import hardest
 from polyc.ir.access import moves, reads_in, writes_in, written_in
-from polyc.ir.expr import Const, Expr, all_hold, ge, index_names, int_const, le, mentions, minimum, operands_of
-from polyc.ir.facts import Span, interior, is_empty, span_of
-from polyc.ir.loops import If, Loop, LoopKind, Node, Update
+from polyc.ir.expr import Const, Expr, all_hold, index_names, int_const, mentions
+from polyc.ir.facts import Span, fill_tile, hardest, hold, interior, is_empty, span_of, tile_tests
+from polyc.ir.loops import If, Loop, LoopKind, Node, Update, tile_size
 from polyc.ir.simplify import simplify
-from polyc.ir.walk import Body, map_bodies
+from polyc.ir.types import BOOL
+from polyc.ir.walk import Body, make_nest, map_bodies, perfect_nest
 from polyc.records import dataclass, replace
 
 
@@ -48,44 +48,39 @@ class _Sum:
     loops: tuple[Loop, ...]
     """The loop of the sum, and the ones inside, outermost first."""
     updates: Body
-    irregular: frozenset[Expr]
-    """Bounds inside that move with the sum or with other loops over the tile."""
+    tests: tuple[Expr, ...]
+    """That no bound that moves with the sum, or with other loops over the tile, cuts it."""
     fixed: tuple[Expr, ...]
     moving: tuple[Span, ...]
-    """Conditions under which the tile is whole: those of outer loops, and the iterations of the sum where others hold."""
+    """Conditions under which these hold: those of outer loops, and the iterations of the sum where others do."""
 
 
 def _find(loop: Loop, aliased: frozenset[str]) -> _Sum | None:
     if loop.kind != "serial" or loop.tile is not None:
         return None
-    loops = [loop]
-    while len(loops[-1].body) == 1 and isinstance(inside := loops[-1].body[0], Loop):
-        loops.append(inside)
-    updates, inner = loops[-1].body, loops[1:]
-    tiles = [n for n in inner if _size(n) is not None]
+    loops, updates = perfect_nest(loop)
+    inner = loops[1:]
+    tiles = [n for n in inner if tile_size(n) is not None]
     sums = {n.var for n in loops if n not in tiles}
     variables = {n.var for n in loops}
-    if not tiles or not _is_sum(updates, sums, aliased):
+    tests = [t for n in tiles for t in tile_tests(n) if t.op == "le" or mentions(t, *variables)]
+    if not tests or not _is_sum(updates, sums, aliased):
         return None
     if any(n.kind == "parallel" or index_names(n.lower, n.upper) & (variables - {loop.var}) for n in inner if n not in tiles):
         return None
-    ranges: dict[str, tuple[Expr, Expr]] = {n.var: (int_const(0), int_const((_size(n) or 1) - 1)) for n in tiles}
-    bounds: list[tuple[Expr, Expr]] = []
-    for n in tiles:
-        bounds += [(a, le(a, 0)) for a in operands_of(n.lower, "max") if n.tile is not None and not isinstance(a, Const)]
-        bounds += [(a, ge(a, _size(n) or 1)) for a in operands_of(n.upper, "min") if mentions(a, *variables)]
-    tests: dict[Expr, None] = {}
-    for bound, test in bounds:
-        at_worst = hardest(test, ranges) if mentions(bound, *ranges) else test
-        if at_worst is None or mentions(at_worst, *sums - {loop.var}):
+    ranges: dict[str, tuple[Expr, Expr]] = {n.var: (int_const(0), int_const((tile_size(n) or 1) - 1)) for n in tiles}
+    conditions: dict[Expr, None] = {}
+    for test in tests:
+        at_worst = hardest(test, ranges) if mentions(test, *ranges) else simplify(test)
+        if at_worst is None or at_worst == Const(False, BOOL) or mentions(at_worst, *sums - {loop.var}):
             return None
-        tests[simplify(at_worst)] = None
-    left = [t for t in tests if not (isinstance(t, Const) and t.value)]
-    moving = [t for t in left if mentions(t, loop.var)]
+        if not isinstance(at_worst, Const):
+            conditions[at_worst] = None
+    moving = [t for t in conditions if mentions(t, loop.var)]
     spans = tuple(s for t in moving if (s := span_of(t, loop.var)) is not None)
-    if not bounds or any(isinstance(t, Const) for t in left) or len(spans) < len(moving) or (moving and loop.step != 1):
+    if len(spans) < len(moving) or (moving and loop.step != 1):
         return None
-    return _Sum(tuple(loops), updates, frozenset(a for a, _ in bounds), tuple(t for t in left if t not in moving), spans)
+    return _Sum(loops, updates, tuple(tests), tuple(t for t in conditions if t not in moving), spans)
 
 
 def _is_sum(body: Body, sums: set[str], aliased: frozenset[str]) -> bool:
@@ -98,49 +93,30 @@ def _is_sum(body: Body, sums: set[str], aliased: frozenset[str]) -> bool:
 
 def _write(found: _Sum, initial: Body) -> Iterator[Node]:
     loop = found.loops[0]
-    whole, rest = [_make_whole(n, found) for n in found.loops], _take_rows_out(found.loops)
+    whole, rest = [_expand(fill_tile(n, hold(found.tests))) for n in found.loops], _take_rows_out(found.loops)
     begin, end = interior(loop, found.moving)
     parts: list[Node] = []
     for lower, upper, loops in ((loop.lower, begin, rest), (begin, end, whole), (end, loop.upper, rest)):
         if not is_empty(lower, upper):
             over = [replace(n, lower=lower, upper=upper) if n.var == loop.var else n for n in loops]
-            parts.append(_nest(over, found.updates))
+            parts += make_nest(over, found.updates)
     if not found.fixed:
         yield from (*initial, *parts)
         return
-    yield If(all_hold(found.fixed), (*initial, *parts), (*initial, _nest(rest, found.updates)))
+    yield If(all_hold(found.fixed), (*initial, *parts), (*initial, *make_nest(rest, found.updates)))
 
 
-def _nest(loops: Sequence[Loop], body: Body) -> Loop:
-    for loop in reversed(loops):
-        body = (replace(loop, body=body),)
-    (outer,) = body
-    assert isinstance(outer, Loop)
-    return outer
-
-
-def _make_whole(loop: Loop, found: _Sum) -> Loop:
-    """A loop where all of the tile runs."""
-    size = _size(loop)
-    if size is None or loop is found.loops[0]:
-        return loop
-    bounds = [a for a in operands_of(loop.upper, "min") if a not in found.irregular and not isinstance(a, Const)]
-    upper: Expr = int_const(size)
-    for bound in bounds:
-        upper = minimum(bound, upper)
+def _expand(loop: Loop) -> Loop:
+    """A loop over a whole tile as copies or vectors."""
+    size = tile_size(loop)
     kind: LoopKind = "vector" if loop.kind == "vector" else "unroll"
-    return replace(loop, kind=kind, lower=int_const(0), upper=simplify(upper), max_trip=size, tile=None, interleave=1)
+    return loop if size is None else replace(loop, kind=kind, max_trip=size, tile=None, interleave=1)
 
 
 def _take_rows_out(loops: Sequence[Loop]) -> list[Loop]:
     """The loops with the rows whose bounds, or whose vectors, differ outside of the sum, one after the other."""
-    rows = [n for n in loops[1:] if _size(n) is not None and n.kind != "vector"]
-    tiles = {n.var for n in loops[1:] if _size(n) is not None}
+    rows = [n for n in loops[1:] if tile_size(n) is not None and n.kind != "vector"]
+    tiles = {n.var for n in loops[1:] if tile_size(n) is not None}
     if any(index_names(n.lower, n.upper) & (tiles | {loops[0].var}) for n in rows):
         return list(loops)
     return [*(replace(n, kind="serial", max_trip=None, tile=None) for n in rows), *(n for n in loops if n not in rows)]
-
-
-def _size(loop: Loop) -> int | None:
-    """Iterations of the whole tile, for a loop over one."""
-    return loop.tile if loop.tile is not None else loop.max_trip if loop.kind in ("unroll", "vector") else None
