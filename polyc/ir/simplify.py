@@ -13,9 +13,11 @@ Values are those of unbounded integers: subscripts, extents and bounds never ove
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
+from functools import reduce
 from math import gcd
+from operator import mul
 from typing import Literal
 
 from polyc.ir.expr import (
@@ -87,6 +89,10 @@ def simplify_value(expr: Expr) -> Expr:
 def constant_of(expr: Expr) -> int | None:
     """The number that a whole constant is; None for anything else."""
     return int(expr.value) if isinstance(expr, Const) else None
+
+
+def product_of(factors: Iterable[Expr], constant: int = 1) -> Expr:
+    return simplify(reduce(mul, factors, int_const(constant)))
 
 
 def difference(a: Expr, b: Expr) -> int | None:

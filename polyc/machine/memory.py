@@ -121,7 +121,7 @@ class Prefetchers:
     near_distance: int = 4 << 10
     """The same of blocks without gaps, to either cache."""
     row_distance: int = 32 << 10
-    """Bytes of whole rows ahead of a loop that reads each of them several times."""
+    """Bytes of whole rows ahead of a loop that reads each of them several times, or of blocks that go through a buffer."""
     least_row: int = 512
     """Bytes of a row below which hardware is beyond its end before it is read."""
     least_panel: int = 4096

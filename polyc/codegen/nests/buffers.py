@@ -8,7 +8,7 @@ from math import prod
 from polyc.ir.expr import Const, Expr, Select, Size, evaluate, ge, int_const
 from polyc.ir.loops import Buffer
 from polyc.ir.signature import Signature
-from polyc.ir.simplify import simplify
+from polyc.ir.simplify import product_of, simplify
 from polyc.machine.memory import LINE, PAGE
 from polyc.poly.ranges import estimate_extent
 from polyc.poly.scop import Scop
@@ -18,7 +18,7 @@ APART, NEAR = PAGE * 5 // 8, PAGE // 8
 """How far apart in a page steps begin: those of several tensors, one behind the other, are apart, too.  And bytes that a vector
 loop reads ahead of what it writes, up to which reads wait for writes that they do not overlap (docs/decisions/0870)."""
 
-LONG_ROW = LINE
+PADDED_ROW = LINE
 """Elements from which rows of what steps pass on are padded."""
 
 
@@ -47,7 +47,7 @@ def make_buffers(
             strides = tuple(Size(f"{array.name}.stride{d}") for d in range(len(array.shape)))
         shape = array.shape
         if name in groups:
-            shape = tuple(product_of([shape[d] for d in g]) for g in groups[name])
+            shape = tuple(product_of(shape[d] for d in g) for g in groups[name])
             strides = tuple(strides[g[-1]] for g in groups[name])
         dtype = scop.tensors[name].dtype if name in scop.tensors else array.dtype
         buffers.append(Buffer(name, dtype, shape, strides, "argument", position, shared.get(name, ())))
@@ -76,7 +76,7 @@ def pad_rows(shape: tuple[Expr, ...], itemsize: int, typical: Mapping[str, int])
     where that leaves the length unknown, it is the call's that counts."""
     *outer, last = shape
     length = estimate_extent(last, typical)
-    if all(e == int_const(1) for e in outer) or (length is not None and length < LONG_ROW):
+    if all(e == int_const(1) for e in outer) or (length is not None and length < PADDED_ROW):
         return row_major_strides(shape, itemsize)
     if isinstance(last, Const):
         n_bytes = -(-int(last.value) * itemsize // LINE) * LINE
@@ -86,7 +86,7 @@ def pad_rows(shape: tuple[Expr, ...], itemsize: int, typical: Mapping[str, int])
         pairs = n_bytes_up // (2 * LINE)
         row = simplify(pairs * (2 * LINE) + LINE)
         if length is None:
-            is_long = ge(last, LONG_ROW)
+            is_long = ge(last, PADDED_ROW)
             row = Select(is_long, row, simplify(last * itemsize))
     return (*row_major_strides(tuple(outer), row), int_const(itemsize))
 
@@ -103,13 +103,6 @@ def keep_apart(distance: Expr, shape: tuple[Expr, ...], element: Expr, typical: 
             return distance
     pages = (distance + (PAGE - APART - 1)) // PAGE
     return simplify(pages * PAGE + APART)
-
-
-def product_of(extents: list[Expr]) -> Expr:
-    result: Expr = int_const(1)
-    for e in extents:
-        result = simplify(result * e)
-    return result
 
 
 def row_major_strides(shape: tuple[Expr, ...], element: int | Expr) -> tuple[Expr, ...]:

@@ -16,7 +16,7 @@ from polyc.ir.access import expressions_in, with_values
 from polyc.ir.expr import Const, Expr, Index, Pad, Read, int_const, mentions, reads, rewrite, walk
 from polyc.ir.linear import index_coefficients
 from polyc.ir.loops import Buffer, Loop, Store, known_length
-from polyc.ir.simplify import simplify
+from polyc.ir.simplify import constant_of, simplify
 from polyc.ir.walk import Body, map_nodes, nodes_in, replace_nodes
 from polyc.records import replace
 
@@ -83,31 +83,22 @@ def _joint_dimensions(loops: list[Loop], store: Store, position: int, buffers: M
 
 def _joint_dimension(access: Read, outer: str, inner: str, extent: int, buffers: Mapping[str, Buffer]) -> set[Dimension] | None:
     """The dimensions of one access that must be merged (none, or one pair) for ``outer * extent + inner`` to be in it."""
-    found: list[tuple[int, int, int]] = []
-    for d, subscript in enumerate(access.subscripts):
-        coefficients = index_coefficients(subscript)
-        if coefficients is None:
-            if mentions(subscript, outer) or mentions(subscript, inner):
-                return None
-            continue
-        if outer in coefficients or inner in coefficients:
-            found.append((d, coefficients.get(outer, 0), coefficients.get(inner, 0)))
-    if not found or (len(found) == 1 and found[0][1] == extent * found[0][2]):
+    found = [(d, index_coefficients(s)) for d, s in enumerate(access.subscripts) if mentions(s, outer, inner)]
+    moves = [(c.get(outer, 0), c.get(inner, 0)) for _, c in found if c is not None]
+    if len(moves) < len(found):
+        return None
+    if not moves or (len(moves) == 1 and moves[0][0] == extent * moves[0][1]):
         return set()
-    if (
-        len(found) != 2
-        or found[1][0] != found[0][0] + 1
-        or found[0][1:] != (1, 0)
-        or access.subscripts[found[1][0]] != Index(inner)
-    ):
-        return None
     first, buffer = found[0][0], buffers.get(access.tensor)
-    if buffer is None:
+    if moves != [(1, 0), (0, 1)] or access.subscripts[first + 1] != Index(inner) or buffer is None:
         return None
-    wide, narrow, shape = buffer.strides[first], buffer.strides[first + 1], buffer.shape[first + 1]
-    if shape != int_const(extent) or not isinstance(wide, Const) or not isinstance(narrow, Const):
-        return None
-    return {(access.tensor, first)} if wide.value == narrow.value * extent else None
+    return {(access.tensor, first)} if buffer.shape[first + 1] == int_const(extent) and is_dense(buffer, first) else None
+
+
+def is_dense(buffer: Buffer, d: int) -> bool:
+    """Whether dimension `d` surely goes on where the next one ends."""
+    wide, narrow, extent = (constant_of(e) for e in (buffer.strides[d], buffer.strides[d + 1], buffer.shape[d + 1]))
+    return wide is not None and narrow is not None and extent is not None and wide == narrow * extent
 
 
 # -- rewriting

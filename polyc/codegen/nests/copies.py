@@ -10,7 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 
 from polyc.ir.access import stride_of, with_values
-from polyc.ir.expr import Const, Expr, Index, Read, int_const, operands_of, reads
+from polyc.ir.dependence import iterations_apart
+from polyc.ir.expr import Const, Expr, Index, Read, int_const, reads
 from polyc.ir.linear import index_coefficients
 from polyc.ir.loops import Buffer, Loop, Node, Store
 from polyc.ir.simplify import simplify
@@ -41,39 +42,16 @@ def _is_free(store: Store, buffers: Mapping[str, Buffer]) -> bool:
     return not any(store.buffer in buffers[name].may_alias for name in used)
 
 
-def keeps_apart(loops: list[Loop], store: Store) -> bool:
-    """Whether different iterations of `loops` surely write different elements.
-
-    A subscript tells the variables in it if each moves it by more than all finer ones together, as a tile and a point do."""
-    steps = {loop.var: (loop.step, _span(loop)) for loop in loops}
-    known: set[str] = set()
+def keeps_apart(loops: Iterable[Loop], store: Store) -> bool:
+    """Whether different iterations of `loops` surely write different elements."""
     moving = [index_coefficients(s) or {} for s in store.subscripts]
-    while True:
-        found = {v for c in moving for v in _told_apart({v: a for v, a in c.items() if v in steps and v not in known}, steps)}
-        if not found:
-            return len(known) == len(loops)
-        known |= found
-
-
-def _told_apart(coefficients: Mapping[str, int], steps: Mapping[str, tuple[int, int | None]]) -> Mapping[str, int]:
-    """`coefficients` if the value of the sum tells all the variables in it, else nothing."""
-    reach: int | None = 0
-    for v in sorted(coefficients, key=lambda v: abs(coefficients[v]) * steps[v][0]):
-        step, span = steps[v]
-        if reach is None or abs(coefficients[v]) * step <= reach:
-            return {}
-        reach = None if span is None else reach + abs(coefficients[v]) * span
-    return coefficients
-
-
-def _span(loop: Loop) -> int | None:
-    """No less than the distance from the first to the last value of a loop; None if no constant is in sight."""
-    upper = loop.upper
-    known = [int(e.value) for e in operands_of(upper, "min") if isinstance(e, Const)]
-    known += [loop.max_trip] if loop.max_trip is not None and loop.lower == int_const(0) else []
-    if not known or not isinstance(loop.lower, Const):
-        return None
-    return max(0, min(known) - 1 - int(loop.lower.value)) // loop.step * loop.step
+    outer_first = sorted(loops, key=lambda n: -n.step * max((abs(c.get(n.var, 0)) for c in moving), default=0))
+    for k, loop in enumerate(outer_first):
+        inner = outer_first[k + 1 :]
+        apart = iterations_apart(store.subscripts, store.subscripts, loop.var, inner, inner)
+        if apart is None or not all(n is not None and abs(n) < loop.step for n in apart):
+            return False
+    return True
 
 
 def rebuild(loops: list[Loop], store: Store) -> Loop:

@@ -112,7 +112,7 @@ def _rows_of(node: Node, asked: Body) -> Loop | None:
     rows = node
     if node.kind == "vector":
         trip, lanes = known_length(node), node.lanes
-        if not trip or trip % lanes or node.lower != int_const(0) or not _is_copied(node):
+        if not trip or trip % lanes or node.lower != int_const(0):
             return None
         start = f"{node.var}_0"
         rows = Loop(start, int_const(0), int_const(trip), lanes, "serial", (shift_rows(node, Index(start), lanes),))
@@ -127,14 +127,6 @@ def _rows_of(node: Node, asked: Body) -> Loop | None:
         case _:
             asked = (If(eq(Index(rows.var), 0), asked),)
     return replace(rows, body=(*asked, *rows.body))
-
-
-def _is_copied(vector: Loop) -> bool:
-    """Whether one store, or copies of one, are all that a vector loop does."""
-    match vector.body:
-        case (Store(),) | (Loop(kind="unroll", body=(Store(),)),):
-            return True
-    return False
 
 
 def _share(rows: Loop, count: int) -> tuple[Expr, Expr]:

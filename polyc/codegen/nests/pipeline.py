@@ -55,12 +55,9 @@ LoopPass = Pass[LoopNest, LoopContext]
 Run = Callable[[LoopNest, LoopContext], LoopNest]
 
 
-def _rebuild(nest: LoopNest, body: Body, buffers: Buffers, offsets: tuple[str, ...] = ()) -> LoopNest:
-    """`nest` with another body and other buffers; `offsets` are known beside those that it has."""
-    body, offsets = tuple(body), tuple(dict.fromkeys((*nest.offsets, *offsets)))
-    if (body, buffers, offsets) == (nest.body, nest.buffers, nest.offsets):
-        return nest
-    return replace(nest, body=body, buffers=buffers, offsets=offsets)
+def _rebuild(nest: LoopNest, body: Body, buffers: Buffers) -> LoopNest:
+    """`nest` with another body and other buffers."""
+    return nest if (body, buffers) == (nest.body, nest.buffers) else replace(nest, body=body, buffers=buffers)
 
 
 def _aliased(nest: LoopNest) -> frozenset[str]:
@@ -69,10 +66,6 @@ def _aliased(nest: LoopNest) -> frozenset[str]:
 
 def _on_buffers(transform: Callable[[Body, Buffers], tuple[Body, Buffers]]) -> Run:
     return lambda nest, ctx: _rebuild(nest, *transform(nest.body, nest.buffers))
-
-
-def _on_buffers_and_offsets(transform: Callable[[Body, Buffers, Machine], tuple[Body, Buffers, tuple[str, ...]]]) -> Run:
-    return lambda nest, ctx: _rebuild(nest, *transform(nest.body, nest.buffers, ctx.target))
 
 
 def _on_nest(transform: Callable[[LoopNest, Machine], LoopNest]) -> Run:
@@ -145,7 +138,7 @@ _PASSES: tuple[LoopPass, ...] = (
     Pass("coalesce-copies", _on_buffers(coalesce_copies), "loop coalescing: copies without gaps in memory become one loop"),
     Pass(
         "stage-copies",
-        _on_buffers_and_offsets(stage_copies),
+        _on_nest(stage_copies),
         "blocks of transposing copies are packed, and streamed by whole lines wherever rows begin",
     ),
     Pass("transpose-channels", _on_buffers(transpose_channels), "few interleaved channels are transposed in two steps"),

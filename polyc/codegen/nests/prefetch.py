@@ -5,19 +5,19 @@
             which is ``Ahead(B[k, 0], (k,), distance=16, size=256, level=2)`` in front of the body of `k`
 
 Policies find accesses that hardware prefetchers do not follow, or memory that is idle, and say what is read there later
-(`prefetch_accesses`, `prefetch_next`, `prefetch_blocks`).  A prefetch means nothing and its address need not exist, so that it
-may stand anywhere; only what its subscripts read is kept inside of its array here.  (T. C. Mowry, M. S. Lam, A. Gupta, Design
-and evaluation of a compiler algorithm for prefetching, ASPLOS 1992.)
+(`prefetch_accesses`, `prefetch_next`, `prefetch_blocks`, `staging`).  Where these are the rows of a block (`AheadRows`), each
+of several places requests a part of them.  A prefetch means nothing and its address need not exist, so that it may stand
+anywhere; only what its subscripts read is kept inside of its array here.  (T. C. Mowry, M. S. Lam, A. Gupta, Design and
+evaluation of a compiler algorithm for prefetching, ASPLOS 1992.)
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from functools import reduce
-from operator import mul
 from typing import Literal
 
+from polyc.codegen.nests.copies import digits
 from polyc.ir.access import with_values, written_in
 from polyc.ir.expr import (
     Call,
@@ -42,7 +42,7 @@ from polyc.ir.expr import (
 )
 from polyc.ir.linear import index_coefficients
 from polyc.ir.loops import Buffer, If, Loop, LoopNest, Prefetch, Store, Update, known_length
-from polyc.ir.simplify import constant_of, simplify
+from polyc.ir.simplify import constant_of, product_of, simplify
 from polyc.ir.walk import Body, Scope, nodes_in
 from polyc.machine import Machine
 from polyc.records import dataclass, replace
@@ -62,6 +62,15 @@ class Ahead:
     level: CacheLevel = 1
     when: tuple[Expr, ...] = ()
     beyond: int | Expr = 0
+
+
+@dataclass(frozen=True, slots=True)
+class AheadRows:
+    """`n_rows` rows like `first`; `rows`: by how many of them each variable moves of those that tell which one it is."""
+
+    first: Ahead
+    rows: Mapping[str, int]
+    n_rows: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,25 +97,14 @@ def read_arrays(nest: LoopNest) -> dict[str, Buffer]:
 
 
 def is_large(buffer: Buffer, target: Machine) -> bool:
-    size = bytes_of(buffer)
+    size = constant_of(product_of(buffer.shape, buffer.dtype.itemsize))
     return size is None or size > target.l2
-
-
-def bytes_of(buffer: Buffer) -> int | None:
-    """Bytes of the buffer's elements, where they are known."""
-    extents = [int(e.value) for e in buffer.shape if isinstance(e, Const)]
-    return math.prod(extents) * buffer.dtype.itemsize if len(extents) == len(buffer.shape) else None
 
 
 def is_far(buffer: Buffer, target: Machine) -> Expr | None:
     """The test whether a call's array lies beyond the second-level cache; None where its size is known."""
-    if bytes_of(buffer) is not None:
-        return None
-    return gt(product(buffer.shape), target.l2 // buffer.dtype.itemsize)
-
-
-def product(extents: Iterable[Expr], factor: int = 1) -> Expr:
-    return simplify(reduce(mul, extents, int_const(factor)))
+    count = product_of(buffer.shape)
+    return gt(count, target.l2 // buffer.dtype.itemsize) if constant_of(count) is None else None
 
 
 # -- requests
@@ -121,6 +119,35 @@ def request(ahead: Ahead, arrays: Arrays) -> Prefetch | If:
     node = Prefetch(place.tensor, place.subscripts, ahead.size, ahead.level)
     tests = [*_have_elements(place, arrays), *ahead.when]
     return If(all_hold(tests), (node,)) if tests else node
+
+
+def request_part(ahead: AheadRows, part: tuple[Expr, int], name: str, arrays: Arrays) -> Body:
+    """The requests that part number k of n makes, which `part` says: for whole rows in a loop called `name`, or where there are
+    more parts than rows, for a piece of one."""
+    (number, n_parts), first = part, ahead.first
+    itemsize = arrays.buffers[first.read.tensor].dtype.itemsize
+    n_pieces = max(1, min(n_parts // ahead.n_rows, first.size // arrays.target.cache_line))
+    n, piece = ahead.n_rows * n_pieces, math.ceil(first.size / itemsize / n_pieces)
+    share, size = math.ceil(n / n_parts), first.size if n_pieces == 1 else piece * itemsize
+    place = number * share + Index(name) if share > 1 else number * n // n_parts
+    there = with_values(first.read, digits(simplify(place // n_pieces), ahead.rows))
+    beyond = simplify(first.beyond + place % n_pieces * piece)
+    one = request(replace(first, read=there, size=size, when=(), beyond=beyond), arrays)
+    if share == 1 and not first.when:
+        return (one,)
+    count = int_const(share) if not first.when else Select(all_hold(first.when), int_const(share), int_const(0))
+    return (Loop(name, int_const(0), count, 1, "serial", (one,)),)
+
+
+def new_reads(found: Iterable[Read], around: tuple[Loop, ...]) -> list[Read]:
+    """Of a window that moves on along one of the loops `around` the reads that none is of the iteration before; else all."""
+    known = dict.fromkeys(with_values(read, {}) for read in found)
+    for loop in reversed(around):
+        moved = {loop.var: Index(loop.var) + loop.step}
+        new = [read for read in known if with_values(read, moved) not in known]
+        if 0 < len(new) < len(known):
+            return new
+    return list(known)
 
 
 def step_ahead(loops: tuple[Loop, ...], distance: int | Expr) -> dict[str, Expr]:

@@ -14,9 +14,9 @@ from collections.abc import Iterator
 from itertools import product
 
 from polyc.code_limits import MAX_ITEMS, MAX_STRIDE
-from polyc.codegen.nests.prefetch import Ahead, Arrays, arrays_of, is_far, reads_of_stores, request, run_bytes
+from polyc.codegen.nests.prefetch import Ahead, Arrays, arrays_of, is_far, new_reads, reads_of_stores, request, run_bytes
 from polyc.ir.access import stride_of, with_values
-from polyc.ir.expr import Const, Expr, Read, Select, ge, index_names, int_const, mentions, reads, substitute, walk
+from polyc.ir.expr import Const, Read, Select, ge, index_names, int_const, mentions, reads, walk
 from polyc.ir.linear import index_coefficients
 from polyc.ir.loops import Buffer, Loop, LoopNest, Node, Update, known_length
 from polyc.ir.simplify import constant_of, simplify
@@ -91,11 +91,11 @@ def _is_named_by(read: Read, variable: str, inner: set[str], arrays: Arrays) -> 
 
 
 def _windows(loop: Loop, scope: Scope, arrays: Arrays) -> Iterator[Ahead]:
-    """What short sums in registers read under masks, or in steps of a few elements: for each array, of the rows that an
-    iteration is the first to read.
+    """What short sums in registers read under masks, or in steps of a few elements: of each array the rows that an iteration is
+    the first to read.
 
     Addresses are counted on along memory, beyond the end of a row into the next one."""
-    furthest: dict[str, tuple[int, list[Ahead]]] = {}
+    known, found = arrays.target.prefetchers, dict[tuple[str, int], list[tuple[int, Read]]]()
     for read, node, inside in reads_of_stores(() if loop.registers else loop.body):
         buffer, inner = arrays.large.get(read.tensor), inside.loops
         if buffer is None or not inner or not inner[0].registers or inner[-1].kind != "vector":
@@ -112,42 +112,20 @@ def _windows(loop: Loop, scope: Scope, arrays: Arrays) -> Iterator[Ahead]:
         size, stride = run_bytes(buffer, read, (vector,)), constant_of(buffer.strides[-1])
         if not (is_masked or is_stepping) or math.prod(trips) > MAX_ITEMS or size is None or not stride:
             continue
-        known = arrays.target.prefetchers
         skip, n_lines = (known.far_distance, STEP_LINES) if is_stepping else (known.distance, known.lines)
-        last: dict[str, Expr] = {n.var: simplify(n.upper - n.step) for n in sums}
-        last[vector.var] = vector.lower
-        backs = [range(_count_new(scope.loops, n, read)) for n in sums]
-        found = []
-        for back in product(*backs):
-            there = {n.var: simplify(last[n.var] - b * n.step) for n, b in zip(sums, back, strict=True)}
-            size = min(size, n_lines * arrays.target.cache_line)
-            found.append(Ahead(with_values(read, last | there), (), 0, size, beyond=skip // stride))
-        if len(found) > MOST_PIECES or index_names(*(s for a in found for s in a.read.subscripts)) & {n.var for n in inner}:
-            continue
-        weight = _weigh(read, last)
-        if read.tensor not in furthest or weight > furthest[read.tensor][0]:
-            furthest[read.tensor] = weight, found[::-1]
-    yield from (ahead for _, group in furthest.values() for ahead in group)
-
-
-def _count_new(around: tuple[Loop, ...], term: Loop, read: Read) -> int:
-    """How many of the last iterations of `term` read rows that no earlier iteration of the loops `around` has read."""
-    trip = term.max_trip or known_length(term) or 1
-    for subscript in read.subscripts[:-1]:
-        coefficients = index_coefficients(subscript) or {}
-        if coefficients.get(term.var):
-            moved = [abs(coefficients[n.var]) * n.step for n in around if coefficients.get(n.var)]
-            return min(trip, -(-min(moved) // abs(coefficients[term.var] * term.step))) if moved else trip
-    return 1
-
-
-def _weigh(read: Read, last: dict[str, Expr]) -> int:
-    """The constants of the subscripts at the last terms, rows first: which of several reads of an array is furthest on."""
-    total = 0
-    for s in read.subscripts:
-        names = {name: int_const(0) for name in index_names(s)} | last
-        total = total * 1024 + (constant_of(simplify(substitute(s, names))) or 0)
-    return total
+        # All terms along rows, of those in a row the last one.
+        along = [any(mentions(s, n.var) for s in read.subscripts[:-1]) for n in sums]
+        backs = product(*(range(t if a else 1, 0, -1) for t, a in zip(trips, along, strict=True)))
+        window = found.setdefault((read.tensor, skip // stride), [])
+        for back in backs:
+            there = {n.var: simplify(n.upper - b * n.step) for n, b in zip(sums, back, strict=True)}
+            row = with_values(read, {vector.var: vector.lower, **there})
+            if index_names(*row.subscripts).isdisjoint(n.var for n in inner):
+                window.append((min(size, n_lines * arrays.target.cache_line), row))
+    for (_, skip), window in found.items():
+        new, size = new_reads((row for _, row in window), scope.loops), max((size for size, _ in window), default=0)
+        if len(new) <= MOST_PIECES:
+            yield from (Ahead(read, (), 0, size, beyond=skip) for read in new)
 
 
 # -- rows that the steps of a sum read

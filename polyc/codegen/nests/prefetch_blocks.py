@@ -15,9 +15,9 @@ import math
 from collections.abc import Iterator
 
 from polyc.codegen.nests.copies import lies_across
-from polyc.codegen.nests.prefetch import Ahead, Arrays, CacheLevel, arrays_of, is_far, request
+from polyc.codegen.nests.prefetch import Ahead, AheadRows, Arrays, CacheLevel, arrays_of, is_far, request, request_part
 from polyc.ir.access import stride_of, with_values
-from polyc.ir.expr import Expr, Index, Read, Select, int_const, reads
+from polyc.ir.expr import Expr, Index, Read, int_const, reads
 from polyc.ir.loops import If, Loop, LoopNest, Node, Prefetch, Store, known_length
 from polyc.ir.simplify import simplify
 from polyc.ir.walk import Body, Scope, map_bodies, rewrite_inside, walk_nodes
@@ -32,24 +32,14 @@ NEXT_STRIPS = 2
 def prefetch_blocks(nest: LoopNest, target: Machine) -> LoopNest:
     """The nest with requests for the next block of what transposing copies read from beyond the second-level cache."""
     arrays = arrays_of(nest, target)
-    body = _visit_body(nest.body, (), arrays) if arrays.large else nest.body
+    body = _visit(nest.body, (), arrays) if arrays.large else nest.body
     return nest if body == nest.body else replace(nest, body=body)
 
 
-def _visit(node: Node, around: tuple[Loop, ...], arrays: Arrays) -> Node:
-    """`around`: the loops around whose order of iterations is known, outermost first."""
-    match node:
-        case Loop(kind="serial" | "parallel") if not node.registers:
-            made = _in_strips(node, around, arrays) if around else None
-            chain = (*around, node) if node.kind == "serial" else (node,)
-            return made or replace(node, body=_visit_body(node.body, chain, arrays))
-        case If():
-            return map_bodies(node, lambda body: _visit_body(body, around, arrays))
-    return node
+def _visit(body: Body, around: tuple[Loop, ...], arrays: Arrays) -> Body:
+    """`body` with requests, but for what writes staged blocks requests: once is enough.
 
-
-def _visit_body(body: Body, around: tuple[Loop, ...], arrays: Arrays) -> Body:
-    """`body`, where what writes staged blocks requests the next one (`staged_rows`): once is enough."""
+    `around`: the loops around whose order of iterations is known, outermost first."""
     if around and (whole := _in_order(body, around, arrays)) is not None:
         return (whole,)
     requested = [{p.buffer for p in walk_nodes((n,)) if isinstance(p, Prefetch)} for n in body]
@@ -57,7 +47,15 @@ def _visit_body(body: Body, around: tuple[Loop, ...], arrays: Arrays) -> Body:
     for k, node in enumerate(body):
         others = set().union(*requested[:k], *requested[k + 1 :])
         left = replace(arrays, large={name: b for name, b in arrays.large.items() if name not in others})
-        made.append(_visit(node, around, left))
+        match node:
+            case Loop(kind="serial" | "parallel") if not node.registers:
+                inside = (*around, node) if node.kind == "serial" else (node,)
+                strips = _in_strips(node, around, left) if around else None
+                made.append(strips or replace(node, body=_visit(node.body, inside, left)))
+            case If():
+                made.append(map_bodies(node, lambda inner, left=left: _visit(inner, around, left)))  # type: ignore[misc]
+            case _:
+                made.append(node)
     return tuple(made)
 
 
@@ -114,120 +112,87 @@ def _in_strips(loop: Loop, around: tuple[Loop, ...], arrays: Arrays) -> Loop | N
     """`loop`, over the columns of a block, with each of its vectors requesting a part of the next block; None where it is no
     such loop.
 
-    Blocks at an edge, of which some rows lie outside, do so in front of each strip: those that follow would all be waited for.
-    """
-    if (read := _transposed(loop, arrays)) is None:
+    Blocks at an edge, of which some rows lie outside, request as many rows as the tiles around have, in front of each strip:
+    those that follow would all be waited for."""
+    if (read := _transposed(loop, arrays)) is None or (columns := known_length(loop) or 0) <= 0:
         return None
-    if len(loop.body) > 1 or known_length(vectors_in(loop.body[0])[0]) is None:
-        asking = _at_edge(loop, read, around, arrays)
-        return None if asking is None else replace(loop, body=(asking, *loop.body))
-    width = loop.step
-    loop = _join_to_lines(loop, read, arrays)
-    made = [_in_groups(loop, v, width, read, around, arrays) for v in vectors_in(loop.body[0])]
-    bodies = [m for m in made if m is not None]
-    if len(bodies) < len(made):
+    vectors = [v for node in loop.body for v in vectors_in(node)]
+    source, lengths = arrays.large[read.tensor], {known_length(v) for v in vectors}
+    if len(loop.body) > 1 or None in lengths:
+        across = stride_of(read, source, vectors[0].var)
+        tiles = [n.step for n in around if n.step > 1 and stride_of(read, source, n.var) == across]
+        if None not in lengths or loop.lower != int_const(0) or len(tiles) != 1:
+            return None
+        part = Index(loop.var) // loop.step, math.ceil(columns / loop.step)
+        asking = _part_of_block(loop, vectors[0].var, tiles[0], part, read, around, arrays)
+        return replace(loop, body=(*asking, *loop.body)) if asking else None
+    width, loop = loop.step, _join_to_lines(loop, read, arrays)
+    made = [_in_groups(loop, v, width, read, around, arrays) for v in vectors]
+    if not all(made):
         return None
     test = loop.body[0]
-    return replace(loop, body=(replace(test, body=bodies[0], orelse=bodies[1]),) if isinstance(test, If) else bodies[0])
-
-
-def _at_edge(loop: Loop, read: Read, around: tuple[Loop, ...], arrays: Arrays) -> Loop | None:
-    """The request of a strip for its part of the next block, which has as many rows as the tiles around."""
-    vector, *_ = vectors = [v for node in loop.body for v in vectors_in(node)]
-    source, columns = arrays.large[read.tensor], known_length(loop)
-    across = stride_of(read, source, vector.var)
-    tiles = [n for n in around if n.step > 1 and stride_of(read, source, n.var) == across]
-    if all(known_length(v) is not None for v in vectors) or loop.lower != int_const(0) or columns is None or len(tiles) != 1:
-        return None
-    part_of = Index(loop.var) // loop.step, math.ceil(columns / loop.step)
-    return _part_of_block(loop, vector.var, tiles[0].step, part_of, read, around, arrays)
+    return replace(loop, body=(replace(test, body=made[0], orelse=made[1]),) if isinstance(test, If) else made[0])
 
 
 def _join_to_lines(loop: Loop, read: Read, arrays: Arrays) -> Loop:
     """`loop` with steps of a line of what is read, where its strips are parts of lines, they are streamed and rows meet in few
     sets of a cache: a line is then used up while it is near, for as many rows as fill lines of the result."""
     buffer = arrays.large[read.tensor]
-    line = LINE // buffer.dtype.itemsize
-    columns, vectors = known_length(loop), vectors_in(loop.body[0])
-    rows, across = known_length(vectors[0]), stride_of(read, buffer, vectors[0].var)
-    if (
-        not rows
-        or not columns
-        or across is None
-        or not arrays.target.conflicts(rows, across)
-        or not any(map(_is_streamed, vectors))
-    ):
-        return loop
-    is_whole = loop.step < line and line % loop.step == 0 and columns % line == 0
-    return replace(loop, step=line) if is_whole and all(rows % max(line, v.lanes) == 0 for v in vectors) else loop
+    line, vectors = LINE // buffer.dtype.itemsize, vectors_in(loop.body[0])
+    rows, across = known_length(vectors[0]) or 0, stride_of(read, buffer, vectors[0].var)
+    is_part = loop.step < line and line % loop.step == (known_length(loop) or 0) % line == 0
+    is_whole = is_part and all(rows % max(line, v.lanes) == 0 for v in vectors) and any(map(_is_streamed, vectors))
+    do_meet = is_whole and rows > 0 and across is not None and arrays.target.conflicts(rows, across)
+    return replace(loop, step=line) if do_meet else loop
 
 
-def _in_groups(loop: Loop, vector: Loop, width: int, read: Read, around: tuple[Loop, ...], arrays: Arrays) -> Body | None:
-    """The body of `loop` with `vector` in it, which takes `width` columns of `read`, by groups of rows with requests."""
-    columns, rows = known_length(loop), known_length(vector)
-    if columns is None or columns <= 0 or rows is None or rows <= 0:
-        return None
+def _in_groups(loop: Loop, vector: Loop, width: int, read: Read, around: tuple[Loop, ...], arrays: Arrays) -> Body:
+    """The body of `loop` with `vector` in it, which takes `width` columns of `read`, by groups of rows with requests; empty
+    where there are none."""
+    columns, rows = known_length(loop) or 0, known_length(vector) or 0
+    if rows <= 0:
+        return ()
     start = Index(f"{vector.var}_0")
     is_by_lines = width < loop.step and rows % vector.lanes == 0 and rows > vector.lanes
     group = vector.lanes if width == loop.step or is_by_lines else max(vector.lanes, loop.step)
     n_groups = rows // group if is_by_lines or vector.max_trip is not None else 0
-    strip: Expr = (Index(loop.var) - loop.lower) // loop.step
-    part = strip * n_groups + start // group if n_groups > 1 else strip
     from_rows = with_values(read, {vector.var: vector.lower + Index(vector.var)})
-    if is_by_lines:
-        asking: Loop | None = _lines_of_rows(loop, vector, group, from_rows, around, arrays)
+    if is_by_lines:  # what the group reads a few strips later, where strips are a line wide
+        distance = max(1, round(arrays.target.prefetchers.far_distance / (rows * LINE)))
+        first = with_values(from_rows, {vector.var: start + Index(vector.var)})
+        lines = AheadRows(Ahead(first, (*around, loop), distance, 1, 2), {vector.var: 1}, group)
+        asking = request_part(lines, (int_const(0), 1), f"{loop.var}_ahead", arrays)
     else:
+        strip: Expr = (Index(loop.var) - loop.lower) // loop.step
+        part = strip * n_groups + start // group if n_groups > 1 else strip
         n_parts = math.ceil(columns / loop.step) * max(1, n_groups)
         asking = _part_of_block(loop, vector.var, rows, (part, n_parts), from_rows, around, arrays)
-    if asking is None or n_groups <= 1:
-        return None if asking is None else (asking, _in_columns(vector, loop, width))
-    inside = (asking, _in_columns(shift_rows(vector, start, group), loop, width))
+    if not asking or n_groups <= 1:
+        return (*asking, _in_columns(vector, loop, width)) if asking else ()
+    inside = (*asking, _in_columns(shift_rows(vector, start, group), loop, width))
     end = n_groups * group
     groups = Loop(start.name, int_const(0), int_const(end), group, "serial", inside)
     return (groups, shift_rows(vector, int_const(end), rows - end)) if rows > end else (groups,)
 
 
-def _lines_of_rows(loop: Loop, vector: Loop, group: int, read: Read, around: tuple[Loop, ...], arrays: Arrays) -> Loop:
-    """What requests the lines that a `group` of rows reads a few strips of `loop` later, where strips are a line wide."""
-    row = Index(f"{loop.var}_ahead")
-    distance = max(1, round(arrays.target.prefetchers.far_distance / ((known_length(vector) or group) * LINE)))
-    there = with_values(read, {vector.var: Index(f"{vector.var}_0") + row})
-    line = request(Ahead(there, (*around, loop), distance, 1, 2), arrays)
-    return Loop(row.name, int_const(0), int_const(group), 1, "unroll", (line,), max_trip=group)
-
-
 def _part_of_block(
-    loop: Loop, across: str, rows: int, part_of: tuple[Expr, int], read: Read, around: tuple[Loop, ...], arrays: Arrays
-) -> Loop | None:
+    loop: Loop, across: str, rows: int, part: tuple[Expr, int], read: Read, around: tuple[Loop, ...], arrays: Arrays
+) -> Body:
     """What requests a part of the next block of `read`, of the columns of `loop` and of `rows` along the variable `across`.
 
-    None where a block is too large, or hardware follows its rows, which go on in the next one.
-    `part_of`: which part, and how many there are."""
-    buffer, target, columns = arrays.large[read.tensor], arrays.target, known_length(loop)
-    if columns is None or columns <= 0:
-        return None
-    itemsize, size = buffer.dtype.itemsize, columns * buffer.dtype.itemsize
+    Nothing where a block is too large, or hardware follows its rows, which go on in the next one."""
+    buffer, target = arrays.large[read.tensor], arrays.target
+    size = (known_length(loop) or 0) * buffer.dtype.itemsize
     # Rows that lie powers of two apart meet in few sets of the first-level cache, which besides waits for few lines at once.
     level: CacheLevel = 1 if rows == 1 or stride_of(read, buffer, across) == size else 2
     goes_on = stride_of(read, buffer, around[-1].var) == size // around[-1].step
-    if rows * size > (target.l1 if level == 1 else target.room(Level.L2, Share.QUARTER)) or (
-        goes_on and target.is_followed(rows)
-    ):
-        return None
-    number, n_parts = part_of
-    n_pieces = max(1, min(n_parts // rows, size // target.cache_line))
-    share, row = math.ceil(rows * n_pieces / n_parts), Index(f"{loop.var}_ahead")
-    part: Expr = number * share + row
-    column, piece = loop.lower, math.ceil(size / n_pieces / target.cache_line) * target.cache_line
-    if n_pieces > 1:
-        part, column = part // n_pieces, column + part % n_pieces * (piece // itemsize)
+    is_small = rows * size <= (target.l1 if level == 1 else target.room(Level.L2, Share.QUARTER))
+    if not is_small or (goes_on and target.is_followed(rows)):
+        return ()
     distance = max(1, round(target.prefetchers.block_distance / (rows * size)))
-    there = with_values(read, {across: part, loop.var: column})
-    piece_ahead = request(Ahead(there, around, distance, min(size, piece), level), arrays)
-    n_rows: Expr = int_const(share)
-    if (test := is_far(buffer, target)) is not None:
-        n_rows = Select(test, n_rows, int_const(0))
-    return Loop(row.name, int_const(0), n_rows, 1, "serial", (piece_ahead,))
+    tests = tuple(test for test in (is_far(buffer, target),) if test is not None)
+    first = Ahead(with_values(read, {loop.var: loop.lower}), around, distance, size, level, tests)
+    return request_part(AheadRows(first, {across: 1}, rows), part, f"{loop.var}_ahead", arrays)
 
 
 # -- blocks of whole rows in the order of memory
@@ -271,17 +236,16 @@ def _in_order(body: Body, around: tuple[Loop, ...], arrays: Arrays) -> Loop | No
     near = max(target.prefetchers.near_distance, group * size)
     at_row = with_values(begin, {strips.var: strips.lower})
 
-    def behind(read: Read, first: Expr, distance: int, size: int, level: CacheLevel) -> Node:
-        return request(Ahead(read, (), 0, size, level, beyond=first + distance), arrays)
+    def behind(first: Expr, distance: int, size: int, level: CacheLevel) -> Node:
+        return request(Ahead(at_row, (), 0, size, level, beyond=first + distance), arrays)
 
-    asked = [behind(at_row, first, (near + target.prefetchers.near_distance) // itemsize, part, 2)]
+    asked: list[Node] = [behind(first, (near + target.prefetchers.near_distance) // itemsize, part, 2)]
     if target.fits(group * size, Level.L1, Share.QUARTER):
-        asked.append(behind(at_row, first, near // itemsize, part, 1))
+        asked.append(behind(first, near // itemsize, part, 1))
     elif strips.step * itemsize == LINE and not target.conflicts(group, size):
-        row = Index(f"{strips.var}_ahead")
-        there = with_values(begin, {start.name: start + row})
-        line = behind(there, int_const(0), (NEXT_STRIPS + 1) * strips.step - 1, itemsize, 1)
-        asked.append(Loop(row.name, int_const(0), int_const(group), 1, "unroll", (line,), max_trip=group))
+        rows_of = with_values(read, {vector.var: vector.lower + start + Index(vector.var)})
+        lines = Ahead(rows_of, (), 0, itemsize, 1, beyond=(NEXT_STRIPS + 1) * strips.step - 1)
+        asked += request_part(AheadRows(lines, {vector.var: 1}, group), (int_const(0), 1), f"{strips.var}_ahead", arrays)
     taken: list[Node] = [replace(strips, body=(*asked, shift_rows(strips.body[0], start, group)))]
     taken += [] if rest is None else [shift_rows(rest, start, group)]
     return Loop(start.name, int_const(0), int_const(rows), group, "serial", tuple(taken))

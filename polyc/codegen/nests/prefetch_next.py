@@ -19,7 +19,7 @@ from polyc.codegen.nests.prefetch import (
     Arrays,
     arrays_of,
     is_far,
-    product,
+    new_reads,
     reads_of_stores,
     request,
     step_ahead,
@@ -44,7 +44,7 @@ from polyc.ir.expr import (
     walk,
 )
 from polyc.ir.loops import If, Loop, LoopNest, Node, Prefetch, Store, Update, known_length
-from polyc.ir.simplify import constant_of, simplify
+from polyc.ir.simplify import constant_of, product_of, simplify
 from polyc.ir.types import BOOL
 from polyc.ir.walk import (
     Fact,
@@ -168,7 +168,7 @@ def _whole_and_last(loop: Loop, passes: list[_Part], arrays: Arrays) -> tuple[_P
 
 def _row_bytes(p: _Part, arrays: Arrays) -> Expr:
     """Bytes of the row that a pass reads."""
-    return product((n.upper - n.lower for n in p.inner), arrays.buffers[p.read.tensor].dtype.itemsize)
+    return product_of((n.upper - n.lower for n in p.inner), arrays.buffers[p.read.tensor].dtype.itemsize)
 
 
 def _writes(node: Node, vector: Loop, arrays: Arrays) -> bool:
@@ -189,7 +189,7 @@ def _ways(whole: _Part, last: _Part, loop: Loop, scope: Scope, arrays: Arrays) -
     short ones come to the first one as well, one row ahead, where the pass takes long or streams.  A pass of little arithmetic
     is soon over: it requests short rows of arrays that the last-level cache holds."""
     target, buffer, along = arrays.target, arrays.buffers[last.read.tensor], scope.loops_in_order
-    length, total = _row_bytes(whole, arrays), product(buffer.shape, buffer.dtype.itemsize)
+    length, total = _row_bytes(whole, arrays), product_of(buffer.shape, buffer.dtype.itemsize)
     calls = {e.op for n in last.vector.body for own in node_expressions(n) for e in walk(own) if isinstance(e, Call)}
     is_long, row = not calls.isdisjoint(FUNCTION_COSTS), constant_of(length)
     near_row, ahead = target.room(Level.L1, Share.EIGHTH), target.prefetchers.row_distance
@@ -338,8 +338,13 @@ def _window(tiles: Loop, copied: list[_Part], scope: Scope, arrays: Arrays) -> N
     source = arrays.large[found[0].read.tensor]
     begins = {rows.lower, tiles.lower, *(c.vector.lower for c in found)}
     is_even = begins == {int_const(0)} and {c.vector.upper for c in found} == {vector.upper}
-    new = _new_reads([c.read for c in found], scope.loops)
-    if not new or not is_even or mentions(vector.upper, rows.var) or any(c.read.tensor != source.name for c in found):
+    new = new_reads([c.read for c in found], scope.loops)
+    if (
+        len(new) == len({c.read for c in found})
+        or not is_even
+        or mentions(vector.upper, rows.var)
+        or any(c.read.tensor != source.name for c in found)
+    ):
         return None
     moving = max((n for n, loop in enumerate(scope.loops) if known_length(loop) != 1), default=0)
     later = step_ahead(scope.loops[moving : moving + 1], 1)
@@ -358,14 +363,3 @@ def _window(tiles: Loop, copied: list[_Part], scope: Scope, arrays: Arrays) -> N
     tests = [le(together, target.room(Level.L2, Share.QUARTER)), is_far(source, target)]
     asking = If(all_hold([t for t in tests if t is not None]), (share,))
     return replace(tiles, body=(asking, *tiles.body))
-
-
-def _new_reads(found: list[Read], around: tuple[Loop, ...]) -> list[Read]:
-    """Of a window that moves on along some loop the reads that none is of the iteration before; nothing of other reads."""
-    known = {with_values(read, {}) for read in found}
-    for loop in reversed(around):
-        moved = {loop.var: Index(loop.var) + loop.step}
-        new = [read for read in known if with_values(read, moved) not in known]
-        if 0 < len(new) < len(known):
-            return sorted(new, key=repr)
-    return []

@@ -10,13 +10,13 @@ stays in the buffer for the block that goes on with the row, or is written in th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 from polyc.codegen.nests.alignment import past_line
 from polyc.codegen.nests.copies import Block, rebuild, sum_of, trip_count
 from polyc.ir.access import with_values
 from polyc.ir.expr import Const, Expr, Index, Read, eq, int_const, le, lt
-from polyc.ir.loops import Buffer, If, Loop, Node, Prefetch, Store
+from polyc.ir.loops import Buffer, If, Loop, Node, Store
 from polyc.ir.simplify import simplify
 from polyc.ir.walk import Body
 from polyc.machine.memory import LINE, PAGE
@@ -26,7 +26,10 @@ ROW = "row"
 """The variable of loops over the rows of a block."""
 
 EXPANDED = 16
-"""Vectors of a row that are expanded."""
+"""Vectors, or lines, of a row that are expanded."""
+
+Ask = Callable[[Expr, int, int], list[Body]]
+"""The requests that part number k of n makes of what the next block reads, shared out in front of so many lines."""
 
 
 def make_buffer(name: str, buffer: Buffer, n_rows: int, length: int) -> Buffer:
@@ -35,20 +38,6 @@ def make_buffer(name: str, buffer: Buffer, n_rows: int, length: int) -> Buffer:
     row = -(-length * size // LINE) * LINE
     row += LINE if row % (PAGE // 2) == 0 else 0
     return Buffer(name, buffer.dtype, (int_const(n_rows), int_const(length)), (int_const(row), int_const(size)), "thread")
-
-
-def chunk_of(n_lines: int) -> int:
-    """Lines of a row that are written one after the other, no more than can be expanded, of which whole numbers are a row."""
-    return max(n for n in range(1, max(1, min(n_lines, EXPANDED)) + 1) if n_lines % n == 0)
-
-
-@dataclass(frozen=True, slots=True)
-class Requests:
-    """Prefetches of what the next block reads, by the number of a part: that of a row, all in front of its lines, or, of
-    `chunk` lines of a row, their number counted through the rows of a block."""
-
-    part: Callable[[Expr], tuple[Prefetch, ...]]
-    chunk: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +50,6 @@ class _Rows:
     line: int
     front: int
     """Elements of a row of the buffer in front of those of the block: what the one before has left."""
-    buffers: Mapping[str, Buffer]
     off: Expr
     groups: tuple[Loop, ...] = ()
     """Loops over groups of rows, of which each is put together and written at once."""
@@ -94,47 +82,24 @@ class _Rows:
         """`length` elements, less than a line, in the ordinary way."""
         return self.move(self.write(start, False), length)
 
-    def lines(self, start: Expr, count: int, asked: Requests | None = None) -> Body:
-        """`count` lines, streamed, with requests for lines of the next block between them."""
-        if count <= 0:
-            return ()
-        length = int_const(count * self.line)
-        chunk = 0 if asked is None else asked.chunk
-        if asked is not None and count <= chunk:
-            return self.chunk_of_lines(start, count, asked.part(Index(ROW)))
-        if asked is not None and chunk:
-            group, size, n_chunks = f"{self.element}_0", chunk * self.line, self.block.run // self.line // chunk
-            number = simplify(Index(ROW) * n_chunks + Index(group) // size)
-            body = self.chunk_of_lines(simplify(start + Index(group)), chunk, asked.part(number))
-            end = count // chunk * size
-            chunks = Loop(group, int_const(0), int_const(end), size, "serial", body)
-            return (chunks, *self.lines(simplify(start + end), count % chunk))
-        return (self.move(self.write(start, True), length, count * self.line <= EXPANDED * self.block.vector.lanes),)
+    def lines(self, start: Expr, count: int, ask: Ask | None = None) -> Body:
+        """`count` lines, streamed; where there is an `ask`, each behind requests for as much of the next block."""
+        if ask is None or count <= 0:
+            is_short = count * self.line <= EXPANDED * self.block.vector.lanes
+            return (self.move(self.write(start, True), int_const(count * self.line), is_short),) if count > 0 else ()
 
-    def chunk_of_lines(self, start: Expr, count: int, asked: tuple[Prefetch, ...]) -> Body:
-        """`count` lines, and a part of the requests in front of each."""
-        made: list[Node] = []
-        for n, requests in enumerate(_share_out(asked, count, self.buffers)):
-            made += [*requests, self.move(self.write(simplify(start + n * self.line), True), int_const(self.line))]
-        return tuple(made)
+        def one(n: Expr, asked: Body) -> Body:
+            return (*asked, self.move(self.write(simplify(start + n * self.line), True), int_const(self.line)))
+
+        if count > EXPANDED:
+            n, n_lines = Index(f"{self.element}_0"), self.block.run // self.line
+            (asked,) = ask(simplify(Index(ROW) * n_lines + n), self.block.n_rows * n_lines, 1)
+            return (Loop(n.name, int_const(0), int_const(count), 1, "serial", one(n, asked)),)
+        lines = ask(Index(ROW), self.block.n_rows, count)
+        return tuple(node for n, asked in enumerate(lines) for node in one(int_const(n), asked))
 
 
-def _share_out(asked: tuple[Prefetch, ...], n: int, buffers: Mapping[str, Buffer]) -> list[list[Prefetch]]:
-    """The lines of `asked` in `n` parts one after the other; twice where that is a line for each part.
-
-    Some requests are lost: `abcde → caebd` took 3.2 to 3.5 ms instead of 4.0 to 4.3, where a copy took 2.4 (AMD, Zen 4).  Where
-    they are more than the lines that are written, as in `dbeac`, twice as many took a tenth longer."""
-    lines: list[Prefetch] = []
-    for prefetch in asked:
-        *outer, last = prefetch.subscripts
-        for begin in range(0, prefetch.size, LINE):
-            place = simplify(last + begin // buffers[prefetch.buffer].dtype.itemsize)
-            lines.append(replace(prefetch, subscripts=(*outer, place), size=min(LINE, prefetch.size - begin)))
-    times = 2 if len(lines) == n else 1
-    return [lines[len(lines) * k // n : len(lines) * (k + 1) // n] * times for k in range(n)]
-
-
-def _rows_of(block: Block, buffers: Mapping[str, Buffer], stage: str, is_whole: bool) -> tuple[Loop, _Rows]:
+def _rows_of(block: Block, stage: str, is_whole: bool) -> tuple[Loop, _Rows]:
     """The nest that puts a block together in the buffer, and what writes its rows; `is_whole`: whether these begin and end with
     the block."""
     line = LINE // block.result.dtype.itemsize
@@ -142,7 +107,7 @@ def _rows_of(block: Block, buffers: Mapping[str, Buffer], stage: str, is_whole: 
     put = replace(block.store, buffer=stage, subscripts=(sum_of(block.rows), simplify(sum_of(block.places) + front)))
     begin = replace(block.store, subscripts=block.place_of(Index(ROW), int_const(0)))
     off = simplify(past_line(begin, block.result, {}))
-    rows = _Rows(block, stage, f"{block.vector.var}_run", line, front, buffers, off, count=block.n_rows)
+    rows = _Rows(block, stage, f"{block.vector.var}_run", line, front, off, count=block.n_rows)
     along = next((n for n in block.loops if (block.places if is_whole else block.rows).get(n.var) == 1), None)
     trip, size = 0 if along is None else trip_count(along), block.vector.lanes if is_whole else line
     if along is None or trip % size or trip == size:
@@ -161,20 +126,12 @@ def _rows_of(block: Block, buffers: Mapping[str, Buffer], stage: str, is_whole: 
     return rebuild(inner, put), replace(rows, groups=groups, first=first, count=size)
 
 
-def write_rows(
-    block: Block,
-    buffers: Mapping[str, Buffer],
-    stage: str,
-    asked: Requests,
-    is_first: Expr | bool,
-    is_last: Expr | bool,
-    n_together: int = 1,
-) -> Body:
-    """The block by way of the buffer `stage`.
+def write_rows(block: Block, stage: str, ask: Ask, is_first: Expr | bool, is_last: Expr | bool, n_together: int = 1) -> Body:
+    """The block by way of the buffer `stage`, with requests for the next one while this one is written.
 
     `is_first`, `is_last`: whether rows begin, and end, with this block.  Of `n_together` rows that follow each other in memory,
     and are whole lines then, each ends with the line in which the next one begins."""
-    put, rows = _rows_of(block, buffers, stage, is_first is True and is_last is True)
+    put, rows = _rows_of(block, stage, is_first is True and is_last is True)
     line, off, number = rows.line, rows.off, Index(ROW) % n_together
     n_lines, over = divmod(block.run, line)
     missing, joined = simplify(line - off), simplify(off + over)
@@ -188,12 +145,10 @@ def write_rows(
         lend = rows.copy(line + block.run, Index(ROW) - 1, line)
         head = If(lt(0, number), (lend,), (head,))
         tail = If(lt(number, n_together - 1), (If(lt(0, off), rows.lines(end, 1)),), (tail,))
-    front: Body = () if asked.chunk else asked.part(Index(ROW))
-    asked_first = asked if is_first is True or n_lines <= asked.chunk + 1 else None  # the first of many blocks is short of code
-    begun = If(eq(off, 0), rows.lines(int_const(0), n_lines, asked), (head, *rows.lines(missing, n_lines - 1, asked_first)))
-    carried = rows.lines(simplify(-off), n_lines, asked)
+    begun = If(eq(off, 0), rows.lines(int_const(0), n_lines, ask), (head, *rows.lines(missing, n_lines - 1, ask)))
+    carried = rows.lines(simplify(-off), n_lines, ask) or ask(Index(ROW), block.n_rows, 1)[0]
     behind: Body = (*more, tail if is_last is True else rows.copy(0, Index(ROW), block.run))
-    body = _branch(is_first, (rows.each(*front, begun, *behind),), (rows.each(*front, *carried, *behind),))
+    body = _branch(is_first, (rows.each(begun, *behind),), (rows.each(*carried, *behind),))
     body = (put, *body, *(_branch(is_last, (rows.each(tail),)) if is_last is not True else ()))
     for loop in reversed(rows.groups):
         body = (replace(loop, body=body),)

@@ -18,14 +18,15 @@ if vectors are whole lines or become such: in halves of lines by turns, 16×24×
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import pairwise
 
 from polyc.code_limits import MAX_STRIDE
-from polyc.codegen.nests.coalesce import merge_dimensions
+from polyc.codegen.nests.coalesce import is_dense, merge_dimensions
 from polyc.codegen.nests.copies import (
     Block,
     copy_nest,
-    digits,
     find_block,
     find_run,
     lies_across,
@@ -33,12 +34,12 @@ from polyc.codegen.nests.copies import (
     strides_of,
     trip_count,
 )
-from polyc.codegen.nests.prefetch import is_large, step_ahead
-from polyc.codegen.nests.staged_rows import Requests, chunk_of, make_buffer, write_rows
+from polyc.codegen.nests.prefetch import Ahead, AheadRows, Arrays, arrays_of, request_part
+from polyc.codegen.nests.staged_rows import ROW, Ask, make_buffer, write_rows
 from polyc.codegen.nests.streams import find_written_once
 from polyc.ir.access import stride_of, with_values
 from polyc.ir.expr import Call, Const, Expr, Index, Read, Size, eq, int_const, lt, mentions, reads
-from polyc.ir.loops import Buffer, If, Loop, Node, Prefetch, Store, known_length
+from polyc.ir.loops import Buffer, If, Loop, LoopNest, Node, Prefetch, Store, known_length
 from polyc.ir.simplify import simplify
 from polyc.ir.walk import Body, Scope, rewrite_nodes
 from polyc.machine import Level, Machine, Share
@@ -52,12 +53,7 @@ ENOUGH = 16384
 """Bytes of such a run from which on longer ones gain nothing."""
 
 MOST_REQUESTS = 4
-"""Requests at a time."""
-
-AHEAD_BYTES = 32768
-"""How much of what is read is asked for ahead: one block of this size, several of smaller ones (32×64×56×56 to channels last
-on AMD, Zen 4: one block of 16 KiB ahead 1.55 ms, two 1.37, three 1.54, a copy 1.17).  It comes to the second-level cache, also
-where it is one run (`abcde → caebd` in f64: 9.4 ms by way of the first one, 5.1)."""
+"""Rows that one part of a block requests; nothing is requested where it would be more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,51 +70,44 @@ class _Staged:
     rest: Block | None = None
 
 
-def stage_copies(body: Body, buffers: tuple[Buffer, ...], target: Machine) -> tuple[Body, tuple[Buffer, ...], tuple[str, ...]]:
-    """The nest with blocks of long results put together first, its buffers, and the results whose offsets that needs."""
-    used: list[str] = []
-    for name in find_written_once(body, buffers, target):
-        staged = _stage_result(name, body, buffers, target)
-        if staged is not None:
-            body, buffers = staged
-            used.append(name)
-    return body, buffers, tuple(used)
+def stage_copies(nest: LoopNest, target: Machine) -> LoopNest:
+    """The nest with blocks of long results put together first."""
+    for name in find_written_once(nest.body, nest.buffers, target):
+        nest = _stage_result(name, nest, target) or nest
+    return nest
 
 
-def _stage_result(
-    name: str, body: Body, buffers: tuple[Buffer, ...], target: Machine
-) -> tuple[Body, tuple[Buffer, ...]] | None:
-    by_name = {b.name: b for b in buffers}
-    result, stage = by_name[name], f"{name}.lines"
-    found: list[_Staged] = []
+def _stage_result(name: str, nest: LoopNest, target: Machine) -> LoopNest | None:
+    arrays, stage = arrays_of(nest, target), f"{name}.lines"
+    result, found = arrays.buffers[name], list[_Staged]()
 
     def put_together(node: Node, scope: Scope) -> Node | Body | None:
         if not isinstance(node, Loop):
             return None
-        staged = _find_chain(node, scope, name, by_name, target)
-        nest = copy_nest(node, by_name)
-        if staged is None and nest is not None and nest[1].buffer == name:
-            if any(_find_chain(n, scope, name, by_name, target) for n in nest[0]):
+        staged, copy = _find_chain(node, scope, name, arrays), copy_nest(node, arrays.buffers)
+        if staged is None and copy is not None and copy[1].buffer == name:
+            if any(_find_chain(n, scope, name, arrays) for n in copy[0]):
                 return None  # inside of this loop
-            staged = _find_alone(*nest, scope, by_name, target)
+            staged = _find_alone(*copy, scope, arrays)
         if staged is None:
-            return node if nest is not None else None
+            return node if copy is not None else None
         found.append(staged)
-        return _stage(staged, by_name, stage, target)
+        return _stage(staged, stage, arrays)
 
-    staged_body = rewrite_nodes(body, put_together)
+    body = rewrite_nodes(nest.body, put_together)
     first = min((_first_dimension(s) for s in found), default=0)
-    if not found or not all(_is_dense(result, d) for d in range(first, len(result.shape) - 1)):
+    if not found or not all(is_dense(result, d) for d in range(first, len(result.shape) - 1)):
         return None
     n_rows, run = max(s.block.n_rows for s in found), max(s.block.run for s in found)
     buffer = make_buffer(stage, result, n_rows, run + 2 * (LINE // result.dtype.itemsize))
-    return merge_dimensions(staged_body, (*buffers, buffer), name, first)
+    body, buffers = merge_dimensions(body, (*nest.buffers, buffer), name, first)
+    return replace(nest, body=body, buffers=buffers, offsets=tuple(dict.fromkeys((*nest.offsets, name))))
 
 
 # -- which blocks
 
 
-def _find_chain(loop: Loop, scope: Scope, name: str, buffers: Mapping[str, Buffer], target: Machine) -> _Staged | None:
+def _find_chain(loop: Loop, scope: Scope, name: str, arrays: Arrays) -> _Staged | None:
     """The blocks of a loop if they go on with each other's rows, and are whole lines."""
     length = known_length(loop)
     if loop.kind != "serial" or not isinstance(loop.lower, Const) or not length or length < 0 or len(loop.body) != 1:
@@ -128,8 +117,8 @@ def _find_chain(loop: Loop, scope: Scope, name: str, buffers: Mapping[str, Buffe
     match node:
         case If(Call("lt", (Index(variable), limit)), (part,), (shorter,)) if variable == loop.var and limit == int_const(last):
             node, other = part, shorter
-    whole = _find_turned(node, name, buffers)
-    if whole is None or length <= loop.step or whole.row_bytes % LINE or whole.n_bytes > target.l1:
+    whole = _find_turned(node, name, arrays.buffers)
+    if whole is None or length <= loop.step or whole.row_bytes % LINE or whole.n_bytes > arrays.target.l1:
         return None
     stride = stride_of(Read(name, whole.store.subscripts), whole.result, loop.var)
     if stride is None or stride * loop.step != whole.row_bytes:
@@ -137,7 +126,7 @@ def _find_chain(loop: Loop, scope: Scope, name: str, buffers: Mapping[str, Buffe
     around = scope.inside(loop).loops_in_order
     if other is None:
         return None if length % loop.step else _Staged(loop, whole, around, (), loop)
-    rest = _find_turned(other, name, buffers)
+    rest = _find_turned(other, name, arrays.buffers)
     is_like = (
         rest is not None and rest.run <= whole.run and (rest.n_rows, _distances(rest)) == (whole.n_rows, _distances(whole))
     )
@@ -178,10 +167,9 @@ def _find_crossing(loops: list[Loop], store: Store, buffers: Mapping[str, Buffer
     return next(found, None)
 
 
-def _find_alone(
-    loops: list[Loop], store: Store, scope: Scope, buffers: Mapping[str, Buffer], target: Machine
-) -> _Staged | None:
+def _find_alone(loops: list[Loop], store: Store, scope: Scope, arrays: Arrays) -> _Staged | None:
     """The innermost loops of a copy that write long runs, not in the order of memory; None where there are none."""
+    buffers, target = arrays.buffers, arrays.target
     start = _find_crossing(loops, store, buffers)
     block = None if start is None else find_block(loops[start:], store, buffers)
     if start is None or block is None:
@@ -202,39 +190,73 @@ def _find_alone(
 # -- making
 
 
-def _stage(staged: _Staged, buffers: Mapping[str, Buffer], stage: str, target: Machine) -> Body:
+def _stage(staged: _Staged, stage: str, arrays: Arrays) -> Body:
     """The nest by way of the buffer `stage`; with rows of whole lines perhaps only if the array begins at none."""
     block, chain, rest = staged.block, staged.chain, staged.rest
-    n_lines = block.row_bytes // LINE
-    chunk = chunk_of(n_lines) if chain is not None else 1
-    n_parts, most = block.n_rows * (n_lines // chunk), max(chunk, MOST_REQUESTS)
-
-    def ask(part: Expr) -> tuple[Prefetch, ...]:
-        asked = _ask_ahead(block, staged.around, part, n_parts, buffers, target, most)
-        return tuple(line for p in asked for line in (_ends_of_lines(p, buffers) if _is_gone_on(p, staged, buffers) else (p,)))
-
-    def ask_for_row(row: Expr) -> tuple[Prefetch, ...]:
-        return _ask_ahead(block, staged.around, row, block.n_rows, buffers, target)
-
-    asked = Requests(ask, chunk)
+    ask = _ask_ahead(block, staged.around, arrays)
     if chain is None:
-        body = write_rows(block, buffers, stage, asked, True, True)
+        body = write_rows(block, stage, ask, True, True)
         for loop in reversed(staged.outside):
             body = (replace(loop, body=body),)
     else:
         assert isinstance(chain.lower, Const)
         last = int(chain.lower.value) + ((known_length(chain) or 0) - 1) // chain.step * chain.step
         is_first, is_last = (eq(Index(chain.var), n) for n in (int(chain.lower.value), last))
-        n_together = _successors(staged)
-        body = write_rows(block, buffers, stage, asked, is_first, is_last if rest is None else False, n_together)
+        body = write_rows(block, stage, ask, is_first, is_last if rest is None else False, _successors(staged))
         if rest is not None:
-            ending = write_rows(rest, buffers, stage, Requests(ask_for_row), False, True)
-            body = (If(lt(Index(chain.var), last), body, ending),)
+            body = (If(lt(Index(chain.var), last), body, write_rows(rest, stage, ask, False, True)),)
         body = (replace(chain, body=body),)
     is_whole_lines = all(isinstance(s, Const) and int(s.value) % LINE == 0 for s in block.result.strides[:-1])
-    if is_whole_lines and _is_in_order(block) and _do_rows_meet(block, buffers, target):
+    if is_whole_lines and _is_in_order(block) and _do_rows_meet(block, arrays):
         return (If(begins_at_line(block.result.name), (staged.node,), body),)
     return body
+
+
+def _ask_ahead(block: Block, around: tuple[Loop, ...], arrays: Arrays) -> Ask:
+    """What requests parts of what the block will read in a later iteration of `around`, in front of lines that are written.
+
+    Each line is requested twice, since some requests are lost; where there are more than are written once, by its last element:
+    where a piece begins off a line, the first one came with what is in front of it."""
+    ahead, cache_line = next(_next_blocks(block, around, arrays), None), arrays.target.cache_line
+
+    def ask(number: Expr, n_parts: int, n_written: int) -> list[Body]:
+        share = 0 if ahead is None else math.ceil(ahead.n_rows / n_parts)
+        if ahead is None or share > MOST_REQUESTS:
+            return [()] * n_written
+        itemsize = arrays.buffers[ahead.first.read.tensor].dtype.itemsize
+        pieces = [p for k in range(share) for p in request_part(ahead, (number * share + k, n_parts * share), ROW, arrays)]
+        lines: list[Body] = []
+        n_lines = sum(max(1, p.size // cache_line) for p in pieces if isinstance(p, Prefetch))
+        for piece in pieces:
+            assert isinstance(piece, Prefetch)
+            (*outer, last), size = piece.subscripts, piece.size
+            for begin in range(0, max(1, size // cache_line) * cache_line, cache_line):
+                length = cache_line if size - begin >= 2 * cache_line else size - begin
+                if n_lines > n_written:
+                    begin, length = begin + length - itemsize, itemsize
+                line = replace(piece, subscripts=(*outer, simplify(last + begin // itemsize)), size=length)
+                lines.append((line,) if n_lines > n_written else (line, line))
+        ends = [n_lines * n // n_written for n in range(n_written + 1)]
+        return [tuple(p for line in lines[a:b] for p in line) for a, b in pairwise(ends)]
+
+    return ask
+
+
+def _next_blocks(block: Block, around: tuple[Loop, ...], arrays: Arrays) -> Iterator[AheadRows]:
+    """The rows of arrays that lie across the result, in a later iteration of `around`."""
+    along = [v for v, stride in block.strides.items() if stride == block.result.dtype.itemsize]
+    for read in dict.fromkeys(reads(block.store.value) if around else ()):
+        source = arrays.large.get(read.tensor)
+        strides = {} if source is None else strides_of(read, source, block.loops)
+        if source is None or any(s is None or s < 0 for s in strides.values()):
+            continue
+        size = source.dtype.itemsize
+        run, places = find_run(block.loops, strides, size)
+        if places and not all(strides[v] in (0, size) for v in along):
+            n_rows, rows = number_iterations(n for n in block.loops if n.var not in places and strides[n.var])
+            begin = with_values(read, {n.var: int_const(0) for n in block.loops if n.var not in rows})
+            distance = max(1, arrays.target.prefetchers.row_distance // (run * n_rows * size))
+            yield AheadRows(Ahead(begin, around, distance, run * size, 2), rows, n_rows)
 
 
 def begins_at_line(name: str) -> Expr:
@@ -249,12 +271,12 @@ def _is_in_order(block: Block) -> bool:
     return block.vector.lanes * size >= LINE or trip_count(block.vector) * size > LINE
 
 
-def _do_rows_meet(block: Block, buffers: Mapping[str, Buffer], target: Machine) -> bool:
+def _do_rows_meet(block: Block, arrays: Arrays) -> bool:
     """Whether rows of what is read are gone from a cache before the next vectors of a block come to them: what is asked for
     early is lost then, too."""
     vector = block.vector
-    apart = [stride_of(read, buffers[read.tensor], vector.var) for read in reads(block.store.value)]
-    return any(m is None or target.conflicts(trip_count(vector), m, soon_used=True) for m in apart)
+    apart = [stride_of(read, arrays.buffers[read.tensor], vector.var) for read in reads(block.store.value)]
+    return any(m is None or arrays.target.conflicts(trip_count(vector), m, soon_used=True) for m in apart)
 
 
 def _successors(staged: _Staged) -> int:
@@ -273,75 +295,3 @@ def _first_dimension(staged: _Staged) -> int:
     moving: Iterable[str] = (*([] if staged.chain is None else [staged.chain.var]), *block.places, *together)
     dimensions = [d for d, s in enumerate(block.store.subscripts) if mentions(s, *moving)]
     return min(dimensions, default=len(block.result.shape) - 1)
-
-
-def _is_dense(buffer: Buffer, d: int) -> bool:
-    """Whether dimension `d` goes on where the next one ends."""
-    wide, narrow, extent = buffer.strides[d], buffer.strides[d + 1], buffer.shape[d + 1]
-    if not (isinstance(wide, Const) and isinstance(narrow, Const) and isinstance(extent, Const)):
-        return False
-    return int(wide.value) == int(narrow.value) * int(extent.value)
-
-
-# -- what the next block reads
-
-
-def _ask_ahead(
-    block: Block,
-    around: tuple[Loop, ...],
-    part: Expr,
-    n_parts: int,
-    buffers: Mapping[str, Buffer],
-    target: Machine,
-    most: int = MOST_REQUESTS,
-) -> tuple[Prefetch, ...]:
-    """Prefetches of part number `part` of `n_parts` of what the next block reads: its loops in the next iteration of `around`.
-    Nothing where a part is more than `most` of them."""
-    result_size, write_strides = block.result.dtype.itemsize, block.strides
-    along = [v for v, stride in write_strides.items() if stride == result_size]
-    for read in dict.fromkeys(reads(block.store.value) if around else ()):
-        source = buffers[read.tensor]
-        size = source.dtype.itemsize
-        strides = strides_of(read, source, block.loops)
-        if source.space != "argument" or not is_large(source, target) or any(s is None or s < 0 for s in strides.values()):
-            continue
-        run, places = find_run(block.loops, strides, size)
-        if not places or all(strides[v] in (0, size) for v in along):
-            continue
-        n_rows, rows = number_iterations(n for n in block.loops if n.var not in places and strides[n.var])
-        per_row = max(1, min(run * size // LINE, n_parts // n_rows))
-        piece, n_pieces = -(-run // per_row), n_rows * per_row
-        share = -(-n_pieces // n_parts)
-        if share > most:
-            continue
-        n_ahead = max(1, AHEAD_BYTES // (run * n_rows * size))
-        later = {**step_ahead(around, n_ahead), **{n.var: int_const(0) for n in block.loops}}
-        found: list[Prefetch] = []
-        for k in range(share):
-            number = part * share + k
-            if n_pieces != n_parts * share:
-                number = number * n_pieces // (n_parts * share)
-            there = with_values(read, later | digits(simplify(number // per_row), rows))
-            *outer, last = there.subscripts
-            found.append(Prefetch(read.tensor, (*outer, simplify(last + number % per_row * piece)), piece * size, 2))
-        return tuple(found)
-    return ()
-
-
-def _is_gone_on(asked: Prefetch, staged: _Staged, buffers: Mapping[str, Buffer]) -> bool:
-    """Whether the blocks of the next rows read on where a piece that is asked for ends."""
-    read = next((r for r in reads(staged.block.store.value) if r.tensor == asked.buffer), None)
-    if read is None or staged.chain is None or len(staged.around) < 2:
-        return False
-    outer = staged.around[-2]
-    stride = stride_of(read, buffers[asked.buffer], outer.var)
-    return stride is not None and stride * outer.step == asked.size
-
-
-def _ends_of_lines(asked: Prefetch, buffers: Mapping[str, Buffer]) -> Sequence[Prefetch]:
-    """As many bytes as a line has by the line of their last element each: where `asked` begins off a line, the first of its
-    lines came with the piece in front of it (`dbeac` on AMD, Zen 4: 0.98 of the time, 0.93 where pieces begin at lines)."""
-    *outer, last = asked.subscripts
-    size = buffers[asked.buffer].dtype.itemsize
-    ends = (min(begin + LINE, asked.size) // size - 1 for begin in range(0, asked.size, LINE))
-    return [replace(asked, subscripts=(*outer, simplify(last + end)), size=size) for end in ends]

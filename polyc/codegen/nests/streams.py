@@ -18,7 +18,6 @@ from functools import lru_cache, reduce
 from operator import add
 
 from polyc.codegen.nests.alignment import is_whole_lines, offset_of, to_line
-from polyc.codegen.nests.prefetch import product
 from polyc.ir.access import reads_in, stride_of, writes_in, written_in
 from polyc.ir.expr import (
     Const,
@@ -35,7 +34,7 @@ from polyc.ir.expr import (
 )
 from polyc.ir.linear import index_coefficients
 from polyc.ir.loops import Buffer, If, Loop, LoopNest, Node, Store, Update, known_length
-from polyc.ir.simplify import simplify
+from polyc.ir.simplify import product_of, simplify
 from polyc.ir.walk import Body, Scope, replace_nodes, rewrite_nodes
 from polyc.machine import Machine
 from polyc.machine.memory import LINE
@@ -112,7 +111,7 @@ def _find_long(body: Body, buffers: tuple[Buffer, ...], target: Machine) -> dict
     arguments = {b.name: b for b in buffers if b.space == "argument"}
     # Of a table that data says where to read, nobody knows how much is read.
     read = dict.fromkeys(r.tensor for r in reads_in(body) if r.tensor in arguments and not any(map(reads, r.subscripts)))
-    rest = simplify(reduce(add, (product(arguments[n].shape, arguments[n].dtype.itemsize) for n in read), int_const(0)))
+    rest = simplify(reduce(add, (product_of(arguments[n].shape, arguments[n].dtype.itemsize) for n in read), int_const(0)))
     found: dict[str, _Long] = {}
     for b, size in sizes:
         is_long = any_holds((ge(size, alone), all_hold((ge(size, least), ge(size + rest, together)))))
@@ -129,7 +128,7 @@ def _long_arrays(buffers: tuple[Buffer, ...], limits: tuple[int, int, int] | Non
     """Arrays of the caller that are streamed at some sizes if enough is read beside them, and their bytes."""
     # Where others may lie in the same memory, or elements across lines, none is.
     wanted = [b for b in buffers if b.space == "argument" and not (b.may_alias or b.dtype.unit or limits is None)]
-    sizes = [(b, product(b.shape, b.dtype.itemsize)) for b in wanted]
+    sizes = [(b, product_of(b.shape, b.dtype.itemsize)) for b in wanted]
     return [(b, e) for b, e in sizes if limits and (not isinstance(e, Const) or int(e.value) >= min(limits[:2]))]
 
 

@@ -31,7 +31,7 @@ from polyc.poly.ranges import GuardedSubscript, Interval, Ranges
 from polyc.records import replace
 from polyc.scheduler.rewriting.builder import ProgramBuilder
 
-LONG_ROW = 8 * CHUNK
+CHUNKED_ROW = 8 * CHUNK
 """Points from which a row is cut."""
 
 
@@ -135,7 +135,7 @@ class _Writer:
             self.words.append(f"one after the other over {index}")
             return self._chain(values, index, kept, lower, extent)
         n = int(extent.value)
-        if n < LONG_ROW:
+        if n < CHUNKED_ROW:
             self.words.append(f"a tree over {n} points of {index}")
             return self._tree(self._at(values, index, lower), index, kept, n, _runs_along(values, index))
         chunk = f"{index}.chunk"
