@@ -222,7 +222,7 @@ def _number_row(subscript: Expr, dimension: int, access: Access, found: _Blocks)
         numbers = {name: Index(_ROW) - Index(found.loop.var) for name in rows}
         subscript = simplify(substitute(subscript, numbers))
         return None if mentions(subscript, found.loop.var, *(n.var for n in found.rows.values())) else subscript
-    if (access.buffer, dimension) in found.places and subscript in map(Index, rows):
+    if (access.buffer, dimension) in found.places and any(subscript == Index(name) for name in rows):
         return Index(_PLACE)
     return None if rows and mentions(subscript, *rows) else subscript
 
