@@ -8,7 +8,7 @@ import pytest
 import polyc
 from polyc.code_limits import MAX_OPERATIONS
 from polyc.codegen.nests.buffers import row_major_strides
-from polyc.codegen.nests.loops import _LoopRange, fold_index
+from polyc.codegen.nests.loops import Values, fold_index
 from polyc.codegen.nests.size import check_code_size
 from polyc.config import Options
 from polyc.diagnostics import CompileBudgetError
@@ -33,13 +33,13 @@ def times(a: Expr, b: int) -> Expr:
 # --- folding ---------------------------------------------------------------------------------------------------------
 
 RANGES = {
-    "a": _LoopRange(0, 8, None, 0),
-    "b": _LoopRange(0, 1, 8, 0),
-    "c": _LoopRange(3, 8, 40, 3),
-    "d": _LoopRange(None, 8, None, None),
-    "e": _LoopRange(None, 1, 8, 0),  # from the border of a triangle on
-    "f": _LoopRange(0, 4, 8, 0),  # tiles of four in one of eight
-    "g": _LoopRange(0, 1, 4, 0),
+    "a": Values((0, None), 8),
+    "b": Values((0, 7)),
+    "c": Values((3, 35)),
+    "d": Values((None, None)),
+    "e": Values((0, 7)),  # from the border of a triangle on
+    "f": Values((0, 4), 4),  # tiles of four in one of eight
+    "g": Values((0, 3)),
 }
 
 
@@ -82,7 +82,7 @@ def test_one_cell_is_always_cell_zero():
 
 
 def test_a_longer_loop_keeps_its_remainder():
-    long = {"b": _LoopRange(0, 1, 9, 0), "d": _LoopRange(-4, 1, 8, -4), "e": _LoopRange(0, 1, None, 0)}
+    long = {"b": Values((0, 8)), "d": Values((-4, 7)), "e": Values((0, None))}
     for name in long:
         assert fold_index(Index(name), 8, long) == Call("mod", (Index(name), int_const(8)))
 

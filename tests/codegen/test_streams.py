@@ -197,7 +197,7 @@ def test_several_results_of_one_loop_are_streamed_wherever_they_begin(options: d
     assert streams_of(SEVERAL, x) >= 3
 
 
-def test_results_that_begin_lines_apart_follow_each_other_along_a_row(small_cache):
+def test_results_that_begin_lines_apart_are_the_same(small_cache):
     x, _ = inputs()
     lowered = polyc.compile(SEVERAL, target="x86-64-v4").lower(x)
     for offsets in ((0, 0, 0), (4, 20, 8)):

@@ -74,8 +74,6 @@ def read_cases(text: str) -> tuple[str, list[Case]]:
 
 def run_pass(name: str, nest: LoopNest, case: Case) -> LoopNest:
     ctx = LoopContext(case.machine(), case.option("reassociate") != "no")
-    if (rows := case.option("streamed")) is not None:
-        ctx.streamed_rows = frozenset(rows.split(","))
     return STEPS[name].run(nest, ctx)
 
 

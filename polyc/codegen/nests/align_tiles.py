@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from polyc.codegen.nests.alignment import is_whole_lines, overlap, past_line
 from polyc.codegen.nests.copies import copy_nest, keeps_apart, rebuild
 from polyc.codegen.nests.prefetch import read_arrays
-from polyc.codegen.nests.streams import find_streamed, find_written_once
+from polyc.codegen.nests.streams import find_long
 from polyc.ir.access import expressions_in, reads_in, stride_of, written_in
 from polyc.ir.expr import (
     Const,
@@ -48,14 +48,15 @@ LEAST_STRIPS, MANY_STRIPS = 8, 32
 def align_tiles(nest: LoopNest, target: Machine) -> LoopNest:
     """The nest with tiles that begin at the lines of the long results that they write."""
     buffers = {b.name: b for b in nest.buffers}
-    streamed, once = find_streamed(nest.body, nest.buffers, target), find_written_once(nest.body, nest.buffers, target)
+    long = {n: w for n, w in find_long(nest.body, nest.buffers, target).items() if not w.tests}
+    once = [n for n, w in long.items() if w.is_written_once]
     used: list[str] = []
 
     def move(node: Node, scope: Scope) -> Node | None:
         copy = copy_nest(node, buffers)
         if copy is not None:
             loops, store = copy
-            moved = _overlap_tiles(loops, store, buffers[store.buffer]) if store.buffer in streamed else None
+            moved = _overlap_tiles(loops, store, buffers[store.buffer]) if store.buffer in long else None
         elif isinstance(node, Loop) and node.is_apart and (row := _row_store(node, once, buffers)) is not None:
             store, moved = row, _overlap_counted(node, row, buffers[row.buffer])
         else:
@@ -63,7 +64,7 @@ def align_tiles(nest: LoopNest, target: Machine) -> LoopNest:
         used.extend([] if moved is None else [store.buffer])
         return moved or (None if copy is None else node)
 
-    return _moved(nest, move, used) if streamed else nest
+    return _moved(nest, move, used) if long else nest
 
 
 def align_strips(nest: LoopNest, target: Machine) -> LoopNest:

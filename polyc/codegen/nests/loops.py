@@ -3,14 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from itertools import product
-from math import lcm
+from math import gcd
 from typing import Literal
 
-from polyc.code_limits import MAX_TRIED
 from polyc.codegen.nests.buffers import make_buffers
 from polyc.codegen.nests.collapse import collapse_parallel
-from polyc.ir.expr import Call, Const, Expr, Index, Read, all_hold, evaluate, int_const, lt, mentions, rewrite, substitute, walk
+from polyc.ir.expr import (
+    Call,
+    Const,
+    Expr,
+    Index,
+    Read,
+    all_hold,
+    int_const,
+    lt,
+    mentions,
+    operands_of,
+    rewrite,
+    substitute,
+    walk,
+)
+from polyc.ir.facts import Interval, range_of
 from polyc.ir.linear import index_coefficients
 from polyc.ir.loops import Guard, If, Loop, LoopNest, Node, Store, Update
 from polyc.ir.signature import Signature
@@ -29,36 +42,15 @@ MAX_EXPANSION = 9
 MAX_EXPANDED_STORES = 24
 """Statements, each for a vector, that stand in such a loop when it is expanded: many of them gain nothing by it."""
 
-_PERIODIC = ("add", "sub", "mul", "neg", "mod")
+_LINEAR = ("add", "sub", "mul", "neg", "mod")
 
 
 @dataclass(frozen=True, slots=True)
-class _LoopRange:
-    """What is known of an enclosing loop variable: constant lower bound (or None), step, constant upper bound (or None)."""
+class Values:
+    """What is known of an enclosing loop variable: its least and greatest value, and a number of which all are multiples."""
 
-    lower: int | None
-    step: int
-    upper: int | None
-    least: int | None
-    """A constant that it never falls below."""
-    start: tuple[int, ...] = ()
-    """Where the lower bound is a sum of multiples of integers: the multipliers, and the constant."""
-
-    @property
-    def largest(self) -> int | None:
-        """A constant that it never exceeds."""
-        if self.upper is None:
-            return None
-        lower = 0 if self.lower is None and self.begins_at_multiples(self.step, 1) else self.lower
-        return self.upper - 1 if lower is None else lower + (self.upper - 1 - lower) // self.step * self.step
-
-    def begins_at_multiples(self, modulus: int, factor: int) -> bool:
-        """Whether `factor` times any value is a multiple of `modulus`."""
-        if factor * self.step % modulus != 0:
-            return False
-        if self.lower is not None:
-            return factor * self.lower % modulus == 0
-        return bool(self.start) and all(factor * c % modulus == 0 for c in self.start)
+    interval: Interval
+    multiple: int = 1
 
 
 def translate_schedule(
@@ -100,7 +92,7 @@ class _Translator:
         for s in scop.statements:
             self.guards += [g.message for g in s.guards]
 
-    def translate(self, node: AstNode, ranges: dict[str, _LoopRange], marks: dict[str, Mark]) -> list[Node]:
+    def translate(self, node: AstNode, ranges: dict[str, Values], marks: dict[str, Mark]) -> list[Node]:
         kind: object = node.get_type()
         if kind == isl.ast_node_type.mark:
             parsed = parse_mark(node.mark_get_id().get_name())
@@ -121,7 +113,7 @@ class _Translator:
             return self._instance(node, ranges)
         raise AssertionError(f"AST node {kind}")
 
-    def _loop(self, node: AstNode, ranges: dict[str, _LoopRange], marks: dict[str, Mark]) -> list[Node]:
+    def _loop(self, node: AstNode, ranges: dict[str, Values], marks: dict[str, Mark]) -> list[Node]:
         var = node.for_get_iterator().get_id().get_name()
         variables = set(ranges)
         lower = simplify(expr_of_ast(node.for_get_init(), variables))
@@ -130,20 +122,20 @@ class _Translator:
             upper = simplify(lower + 1)
         else:
             upper = _exclusive_bound(expr_of_ast(node.for_get_cond(), variables | {var}))
-        known = _LoopRange(constant_of(lower), step, _bound(upper, "min"), _bound(lower, "max"), _multipliers(lower, step))
+        known = _values_of(lower, upper, step)
         body = tuple(self.translate(node.for_get_body(), {**ranges, var: known}, {k: v for k, v in marks.items() if k != var}))
         mark = marks.get(var)
         guards, body = _hoist_guards(body, var, lower, upper)
-        return [*guards, self._mark_loop(Loop(var, lower, upper, step, "serial", body), mark, known)]
+        return [*guards, self._mark_loop(Loop(var, lower, upper, step, "serial", body), mark)]
 
-    def _mark_loop(self, loop: Loop, mark: Mark | None, known: _LoopRange) -> Loop:
-        step = loop.step
+    def _mark_loop(self, loop: Loop, mark: Mark | None) -> Loop:
+        step, first, end = loop.step, constant_of(loop.lower), _end(loop.upper)
         if mark is None:
             return loop
-        trip = known.upper if known.lower == 0 and step == 1 else None
-        if known.lower is None and step == 1 and mark.kind in ("unroll", "vector"):
+        trip = end if first == 0 and step == 1 else None
+        if first is None and step == 1 and mark.kind in ("unroll", "vector"):
             limit = 32 if mark.kind == "unroll" else MAX_EXPANSION * mark.lanes
-            loop = replace(loop, tile=known.upper if known.upper is not None and known.upper <= limit else None)
+            loop = replace(loop, tile=end if end is not None and end <= limit else None)
         match mark.kind:
             case "parallel":
                 return collapse_parallel(replace(loop, kind="parallel", least_part=mark.least_part, is_uneven=mark.is_uneven))
@@ -169,7 +161,7 @@ class _Translator:
                     max_trip=trip if short else None,
                 )
 
-    def _instance(self, node: AstNode, ranges: dict[str, _LoopRange]) -> list[Node]:
+    def _instance(self, node: AstNode, ranges: dict[str, Values]) -> list[Node]:
         call = node.user_get_expr()
         name = call.get_op_arg(0).get_id().get_name()
         args = [expr_of_ast(call.get_op_arg(i), set(ranges)) for i in range(1, call.get_op_n_arg())]
@@ -186,7 +178,7 @@ class _Translator:
             return [*nodes, Store(buffer, subscripts, value, name)]
         return [*nodes, Update(buffer, subscripts, s.op, value, name)]
 
-    def _guard_nodes(self, s: ScopStatement, values: dict[str, Expr], ranges: dict[str, _LoopRange]) -> list[Node]:
+    def _guard_nodes(self, s: ScopStatement, values: dict[str, Expr], ranges: dict[str, Values]) -> list[Node]:
         first = 0
         for other in self.scop.statements:
             if other.name == s.name:
@@ -202,7 +194,7 @@ class _Translator:
             for n, g in enumerate(s.guards)
         ]
 
-    def _expression(self, expr: Expr | None, values: dict[str, Expr], ranges: dict[str, _LoopRange]) -> Expr:
+    def _expression(self, expr: Expr | None, values: dict[str, Expr], ranges: dict[str, Values]) -> Expr:
         assert expr is not None
 
         def rule(node: Expr) -> Expr | None:
@@ -213,7 +205,7 @@ class _Translator:
 
         return rewrite(substitute(expr, values), rule)
 
-    def _fold(self, tensor: str, subscripts: tuple[Expr, ...], ranges: dict[str, _LoopRange]) -> tuple[str, tuple[Expr, ...]]:
+    def _fold(self, tensor: str, subscripts: tuple[Expr, ...], ranges: dict[str, Values]) -> tuple[str, tuple[Expr, ...]]:
         folding = self.storage[tensor]
         if folding.panel is not None:
             return folding.buffer, _fold_panel([simplify(e) for e in subscripts], folding.panel, ranges)
@@ -276,44 +268,20 @@ def _is_same_cell(value: Expr, buffer: str, subscripts: tuple[Expr, ...]) -> boo
     return isinstance(value, Read) and value.tensor == buffer and value.subscripts == subscripts
 
 
-def fold_index(expr: Expr, modulus: int, ranges: Mapping[str, _LoopRange]) -> Expr:
+def fold_index(expr: Expr, modulus: int, ranges: Mapping[str, Values]) -> Expr:
     """``expr mod modulus``, without the division where tile loops only add multiples of `modulus`."""
     if modulus == 1:
         return int_const(0)
-    coefficients = index_coefficients(expr)
-    if coefficients is not None:
-        dropped: dict[str, Expr] = {}
-        rest: list[str] = []
-        for var, c in coefficients.items():
-            known = ranges.get(var)
-            if known and known.begins_at_multiples(modulus, c):
-                dropped[var] = int_const(0)
-            else:
-                rest.append(var)
-        reduced = simplify(substitute(expr, dropped))
-        if isinstance(reduced, Const):
-            return int_const(int(reduced.value) % modulus)
-        if _is_below({var: coefficients[var] for var in rest}, reduced, modulus, ranges):
-            return reduced
-        expr = reduced
-    return expr % modulus
+    moving = index_coefficients(expr) or {}
+    dropped = [v for v, c in moving.items() if v in ranges and c * ranges[v].multiple % modulus == 0]
+    expr = simplify(substitute(expr, dict.fromkeys(dropped, int_const(0)))) if moving else expr
+    low, high = range_of(expr, {name: known.interval for name, known in ranges.items()})
+    if isinstance(expr, Const):
+        return int_const(int(expr.value) % modulus)
+    return expr if low is not None and high is not None and 0 <= low <= high < modulus else expr % modulus
 
 
-def _is_below(coefficients: Mapping[str, int], expr: Expr, modulus: int, ranges: Mapping[str, _LoopRange]) -> bool:
-    """Whether a linear expression of these coefficients is at least 0 and less than `modulus` for all values of the loops."""
-    constant = simplify(substitute(expr, dict.fromkeys(coefficients, int_const(0))))
-    if not isinstance(constant, Const) or int(constant.value) < 0:
-        return False
-    total = int(constant.value)
-    for var, c in coefficients.items():
-        known = ranges.get(var)
-        if known is None or c < 0 or known.least is None or known.least < 0 or known.largest is None:
-            return False
-        total += c * max(0, known.largest)
-    return total < modulus
-
-
-def _fold_panel(subscripts: list[Expr], panel: Panel, ranges: Mapping[str, _LoopRange]) -> tuple[Expr, ...]:
+def _fold_panel(subscripts: list[Expr], panel: Panel, ranges: Mapping[str, Values]) -> tuple[Expr, ...]:
     """Subscripts of the cell of an element in panels: number of the panel, the other coordinates, place in the panel."""
     element = subscripts.pop(panel.dimension)
     place = fold_index(element, panel.size, ranges)
@@ -322,33 +290,33 @@ def _fold_panel(subscripts: list[Expr], panel: Panel, ranges: Mapping[str, _Loop
     return (simplify(start // panel.size), *subscripts, place)
 
 
-def _multipliers(lower: Expr, step: int) -> tuple[int, ...]:
-    coefficients = index_coefficients(lower)
-    if coefficients is None:
-        return (step,) if _is_multiple(lower, step) else ()
-    rest = simplify(substitute(lower, dict.fromkeys(coefficients, int_const(0))))
-    return (*coefficients.values(), int(rest.value)) if isinstance(rest, Const) else ()
+def _values_of(lower: Expr, upper: Expr, step: int) -> Values:
+    """What is known of the variable of a loop."""
+    first, end = constant_of(lower), _end(upper)
+    multiple = gcd(step, _multiple_of(lower, step))
+    start = 0 if first is None and multiple == step else first
+    last = end if end is None else end - 1 if start is None else start + (end - 1 - start) // step * step
+    return Values((max(_constants(lower, "max"), default=None), last), multiple)
 
 
-def _is_multiple(expr: Expr, step: int) -> bool:
-    """Whether an expression with remainders is a multiple of `step`: it repeats with its divisors, and one period is tried.
-
-    The greatest and the least of multiples are multiples."""
+def _multiple_of(expr: Expr, step: int) -> int:
+    """A number of which all values of an expression are multiples, `step` if that is one."""
+    coefficients = index_coefficients(expr)
+    if coefficients is not None:
+        rest = constant_of(simplify(substitute(expr, dict.fromkeys(coefficients, int_const(0)))))
+        return 1 if rest is None else gcd(*coefficients.values(), rest)
     if isinstance(expr, Call) and expr.op in ("min", "max"):
-        return all(_is_multiple(a, step) for a in expr.args)
-    nodes = list(walk(expr))
-    allowed = (Index, Const)
-    if step == 1 or any(not isinstance(n, allowed) and not (isinstance(n, Call) and n.op in _PERIODIC) for n in nodes):
-        return False
-    divisors = [n.args[1] for n in nodes if isinstance(n, Call) and n.op == "mod"]
-    if any(not isinstance(d, Const) or int(d.value) <= 0 for d in divisors):
-        return False
-    period = lcm(step, *(int(d.value) for d in divisors if isinstance(d, Const)))
-    names = sorted({n.name for n in nodes if isinstance(n, Index)})
-    if period ** len(names) > MAX_TRIED:
-        return False
-    places = product(range(period), repeat=len(names))
-    return all(evaluate(expr, dict(zip(names, values, strict=True))) % step == 0 for values in places)
+        return gcd(*(_multiple_of(a, step) for a in expr.args))
+    if not all(isinstance(e, (Index, Const)) or (isinstance(e, Call) and e.op in _LINEAR) for e in walk(expr)):
+        return 1
+
+    def congruent(e: Expr) -> Expr | None:  # modulo `step`
+        match e:
+            case Call("mod", (a, Const(n))) if n > 0 and n % step == 0:
+                return a
+        return None
+
+    return step if simplify(rewrite(expr, congruent) % step) == int_const(0) else 1
 
 
 def _exclusive_bound(condition: Expr) -> Expr:
@@ -366,11 +334,10 @@ def _plus_one(expr: Expr) -> Expr:
     return simplify(expr + 1)
 
 
-def _bound(expr: Expr, op: Literal["min", "max"]) -> int | None:
-    """A constant that `expr`, if it is such a minimum (maximum), never exceeds (falls below)."""
-    if isinstance(expr, Const):
-        return int(expr.value)
-    if isinstance(expr, Call) and expr.op == op:
-        known = [v for v in (_bound(a, op) for a in expr.args) if v is not None]
-        return (min if op == "min" else max)(known) if known else None
-    return None
+def _end(upper: Expr) -> int | None:
+    """A constant that an upper bound never exceeds."""
+    return min(_constants(upper, "min"), default=None)
+
+
+def _constants(expr: Expr, op: Literal["min", "max"]) -> list[int]:
+    return [int(e.value) for e in operands_of(expr, op) if isinstance(e, Const)]

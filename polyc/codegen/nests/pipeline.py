@@ -47,8 +47,6 @@ class LoopContext:
     target: Machine
     reassociate: bool
     """Whether terms may be added up in another order than the schedule's."""
-    streamed_rows: frozenset[str] = frozenset()
-    """Buffers whose rows will be written by non-temporal stores, found before copies are blocked."""
 
 
 LoopPass = Pass[LoopNest, LoopContext]
@@ -72,17 +70,13 @@ def _on_nest(transform: Callable[[LoopNest, Machine], LoopNest]) -> Run:
     return lambda nest, ctx: transform(nest, ctx.target)
 
 
-def _note_streamed_rows(nest: LoopNest, ctx: LoopContext) -> LoopNest:
-    ctx.streamed_rows = find_streamed_rows(nest.body, nest.buffers, ctx.target)
-    return nest
-
-
 def _partition_rows(nest: LoopNest, ctx: LoopContext) -> LoopNest:
     return _rebuild(nest, take_rows_from_afar(nest.body, nest.buffers, ctx.target, ctx.reassociate), nest.buffers)
 
 
 def _block_transposes(nest: LoopNest, ctx: LoopContext) -> LoopNest:
-    return _rebuild(nest, block_transposes(nest.body, nest.buffers, ctx.streamed_rows), nest.buffers)
+    streamed = find_streamed_rows(nest.body, nest.buffers, ctx.target)
+    return _rebuild(nest, block_transposes(nest.body, nest.buffers, streamed), nest.buffers)
 
 
 def _separate_tiles(nest: LoopNest, ctx: LoopContext) -> LoopNest:
@@ -125,9 +119,6 @@ _PASSES: tuple[LoopPass, ...] = (
         "scalar replacement: what a loop accumulates stays in registers",
     ),
     Pass("fuse-epilogue", _on_buffers(keep_epilogues), "what follows a reduction reads its registers instead of memory"),
-    Pass(
-        "find-streamed-rows", _note_streamed_rows, "analysis: which results are written by non-temporal stores", required=True
-    ),
     # Copies: where their tiles begin, then which loops they keep, then blocks.
     Pass("align-tiles", _on_nest(align_tiles), "tiles of streamed copies, and of rows from others, begin at cache lines"),
     Pass(
