@@ -63,7 +63,7 @@ SWITCHES: dict[str, tuple[str, ...]] = {
     "running_sums": ("running-sums",),
     "separate_products": ("separate-products",),
     "minimal_filtering": ("minimal-filtering",),
-    "block_recurrences": ("block-recurrences", "block-intervals"),
+    "block_recurrences": ("block-recurrences",),
     "order_contractions": ("order-contractions",),
     "separate_windows": ("separate-windows",),
     "gather_windows": ("gather-windows",),
@@ -84,6 +84,7 @@ RENAMED: dict[str, str] = {
     "unswitch-selects": "partition-loops",
     "split-interior": "partition-loops",
     "carry-lines": "stage-copies",
+    "block-intervals": "block-recurrences",
 }
 """Former names of passes, still accepted in `Options.disable`, by the pass that does the same now."""
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import polyc
-from polyc.scheduler.rewriting.rules.intervals import block_intervals
+from polyc.scheduler.rewriting.rules.recurrences import block_recurrences
 from tests.scheduler.support import infer, read, statements
 
 FEWEST = 256
@@ -150,7 +150,7 @@ CASES = {
 
 
 def is_tiled(source: str, n: int, **sizes: int) -> bool:
-    return bool(block_intervals(*infer(read(source), N=n, **sizes))[2])
+    return bool(block_recurrences(*infer(read(source), N=n, **sizes))[2])
 
 
 def check(case: Case, n: int, **options: object) -> None:
@@ -205,11 +205,11 @@ def test_tables_that_data_looks_up_are_guarded_still():
 
 def test_terms_are_parted_by_the_tiles_they_need():
     program, ranges = infer(read(CASES["matrix chain"].source), N=400)
-    new, _, remarks = block_intervals(program, ranges)
+    new, _, remarks = block_recurrences(program, ranges)
     heads = {text.split(":")[0] for text in statements(new)}
     assert {h for h in heads if "far" in h} == {"S0_far_apart(tile.apart, tile.place, i.in, j.in, k)"}
     assert {h.split("(")[0] for h in heads if "near" in h} == {"S0_near_own", "S0_near0_apart", "S0_near1_apart"}
-    assert [r.pass_name for r in remarks] == ["block-intervals"]
+    assert [r.pass_name for r in remarks] == ["block-recurrences"]
 
 
 STAY = {
@@ -233,6 +233,6 @@ def test_what_stays(name: str):
 
 
 def test_switches():
-    for options in ({"disable": ("block-recurrences", "block-intervals")}, {"reassociate": False}, {"tile": False}):
+    for options in ({"disable": "block-intervals"}, {"reassociate": False}, {"tile": False}):
         lowered = polyc.compile(PAIRS, **options).lower(*bases(300))
-        assert all(r.pass_name != "block-intervals" for r in lowered.remarks)
+        assert all(r.pass_name != "block-recurrences" for r in lowered.remarks)

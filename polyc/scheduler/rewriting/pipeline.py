@@ -39,7 +39,6 @@ from polyc.scheduler.rewriting.rules.borders import write_borders
 from polyc.scheduler.rewriting.rules.byte_words import pack_byte_words
 from polyc.scheduler.rewriting.rules.diagonals import walk_diagonals
 from polyc.scheduler.rewriting.rules.gathered_windows import gather_windows, separate_phases
-from polyc.scheduler.rewriting.rules.intervals import block_intervals
 from polyc.scheduler.rewriting.rules.minimal_filtering import filter_minimally, has_symbolic_filter
 from polyc.scheduler.rewriting.rules.moments import block_moments
 from polyc.scheduler.rewriting.rules.products import factor_sums, order_products, separate_products
@@ -216,8 +215,12 @@ _SUMS: tuple[Pass[State, ProgramContext], ...] = (
         _tiled_algebra,
         lambda ctx: (ctx.target, ctx.constants, ctx.form == FILTERED),
     ),
-    _rewriting("block-recurrences", block_recurrences, "factorisations and triangular solves by blocks", _tiled_algebra),
-    _rewriting("block-intervals", block_intervals, "recurrences over intervals by blocks", _tiled_algebra),
+    _rewriting(
+        "block-recurrences",
+        block_recurrences,
+        "factorisations, triangular solves and recurrences over intervals by blocks",
+        _tiled_algebra,
+    ),
 )
 
 _SUM_RULES = frozenset(p.name for p in _SUMS)

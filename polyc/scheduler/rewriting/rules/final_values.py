@@ -10,18 +10,21 @@ Gaussian elimination and its relatives are written this way ("right-looking").  
 
 from __future__ import annotations
 
+from typing import TypeVar
+
 from polyc.diagnostics import Remark
 from polyc.ir.expr import Call, Const, Expr, Index, Pad, Read, Select, identity_of, int_const, substitute, walk
 from polyc.ir.program import Program, Reduction, Statement
 from polyc.ir.read_sites import collect_reads
 from polyc.ir.simplify import simplify
-from polyc.poly import isl
 from polyc.poly.domains import points_up_to, project_domain, reads_within
 from polyc.poly.points import Points, points_of
 from polyc.poly.ranges import Interval, Ranges
 from polyc.records import dataclass, replace
 from polyc.scheduler.rewriting.builder import ProgramBuilder
 from polyc.scheduler.rewriting.reindexing import map_reads, simplify_subscripts
+
+_T = TypeVar("_T")
 
 
 def sum_final_values(program: Program, ranges: Ranges) -> tuple[Program, Ranges, list[Remark]]:
@@ -30,87 +33,68 @@ def sum_final_values(program: Program, ranges: Ranges) -> tuple[Program, Ranges,
     for tensor in program.tensors:
         if tensor.role != "temporary" or tensor.dtype.is_complex or tensor.dtype.is_storage or tensor.dtype.kind == "b":
             continue
-        for counted in ((program, ranges), _count_from_former(tensor.name, program, ranges)):
-            found = None if counted is None else _find(tensor.name, *counted)
-            if counted is not None and found is not None:
-                program, ranges = counted
-                break
-        if found is None:
-            continue
-        program, ranges = _write(found, program, ranges)
-        message = f"steps of {tensor.base} are a sum: only its final values are read"
-        remarks.append(Remark("passed", "final-values", message, found.update.name, found.update.span))
+        found = _find(tensor.name, program, ranges)
+        if found is not None and _reads_final_values(found, program, ranges):
+            program, ranges = _write(found, program, ranges)
+            message = f"steps of {tensor.base} are a sum: only its final values are read"
+            remarks.append(Remark("passed", "final-values", message, found.update.name, found.update.span))
     return program, ranges, remarks
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class _Steps:
     update: Statement
+    former: Read
+    """The element that it adds to."""
     dimension: int
-    """Of the tensor: the one that counts steps, which are the values of index `step`."""
-    step: str
+    """Of the tensor: the one that counts steps."""
     terms: Expr
-    """What a step adds."""
-    domain: isl.Set  # the `Points` of `update` where it adds something
-    starts: tuple[Statement, ...]
-
-
-def _count_from_former(tensor: str, program: Program, ranges: Ranges) -> tuple[Program, Ranges] | None:
-    """The program with steps that are counted from the one before: ``B[k] = f(B[k - 1])`` becomes ``B[k + 1] = f(B[k])``."""
-    for s in program.writers().get(tensor, []):
-        steps = [_moved(s, site.read) for site in collect_reads(s) if _is_former(site.read, s)]
-        own = ranges.statements[s.name]
-        if not steps or steps[0] is None or steps.count(steps[0]) != len(steps) or own.guards:
-            continue
-        (step,) = {steps[0]}
-        later: dict[str, Expr] = {step: Index(step) + 1}
-        interval, builder = own.indices[step], ProgramBuilder(program, ranges)
-        earlier = {step: Interval(simplify(interval.lower - 1), interval.extent)}
-        points = builder.points(s).move(s.indices, earlier, later)
-        subscripts = tuple(simplify(substitute(e, later)) for e in s.subscripts)
-        value = simplify_subscripts(substitute(s.value, later))
-        return builder.replace([s], [builder.change(s, points, subscripts=subscripts, value=value)])
-    return None
-
-
-def _moved(s: Statement, read: Read) -> str | None:
-    """The index that alone is the subscript in which a read of a former step differs from what is written."""
-    (moved,) = (a for a, b in zip(s.subscripts, read.subscripts, strict=True) if a != b)
-    return moved.name if isinstance(moved, Index) else None
+    """What a step adds, at `points`."""
+    points: Points
+    """The indices that are kept, and the step as the last one: where something is added to that step."""
+    starts: list[Statement]
 
 
 def _find(tensor: str, program: Program, ranges: Ranges) -> _Steps | None:
     writers = program.writers().get(tensor, [])
-    updates = [s for s in writers if any(r.read.tensor == tensor and _is_former(r.read, s) for r in collect_reads(s))]
-    if len(updates) != 1 or any(s.reduction is not None for s in writers):
+    if any(s.reduction is not None or ranges.statements[s.name].guards for s in writers):
+        return None
+    formers = {s.name: [r.read for r in collect_reads(s) if _is_former(r.read, s)] for s in writers}
+    updates, starts = [s for s in writers if formers[s.name]], [s for s in writers if not formers[s.name]]
+    if len(updates) != 1 or not starts:
         return None
     (update,) = updates
-    own = ranges.statements[update.name]
-    starts = tuple(s for s in writers if s is not update)
-    steps = [d for d, e in enumerate(update.subscripts) if not isinstance(e, Index)]
-    if len(steps) != 1 or not starts or own.guards or len(update.subscripts) != len(update.indices):
+    former = formers[update.name][0]
+    (d,) = (n for n, (a, b) in enumerate(zip(update.subscripts, former.subscripts, strict=True)) if a != b)
+    others = [e.name for n, e in enumerate(update.subscripts) if n != d and isinstance(e, Index)]
+    if len(others) + 1 != len(update.subscripts) or len(set(others)) + 1 != len(update.indices):
         return None
-    (d,) = steps
-    (step,) = set(update.indices) - {e.name for e in update.subscripts if isinstance(e, Index)} or {""}
+    (step,) = set(update.indices) - set(others)
     if any(s.subscripts[d] != starts[0].subscripts[d] or not isinstance(s.subscripts[d], Const) for s in starts):
         return None
-    if any(ranges.statements[s.name].guards or not _is_plain(s, d) for s in starts):
+    if not all(_is_plain(s, d) for s in starts):
         return None
     if any(isinstance(n, Pad) and n.read.tensor == tensor for s in program.statements for n in walk(s.value)):
         return None
-    points, value = points_of(update, own), update.value
-    former = Read(tensor, tuple(Index(step) if e == d else sub for e, sub in enumerate(update.subscripts)))
-    while isinstance(value, Select) and former in (value.then, value.other):
-        adds = value.other == former
+    offset = simplify(former.subscripts[d] - Index(step))
+    if not isinstance(offset, Const):
+        return None
+    # Steps are counted by what they add to, as ``B[k + 1] = f(B[k])`` does and ``B[k] = f(B[k - 1])`` does not.
+    place, points = {step: simplify(Index(step) - offset)}, points_of(update, ranges.statements[update.name])
+    own = points.indices[step]
+    points = points.move((*others, step), {step: Interval(simplify(own.lower + offset), own.extent)}, place)
+    moved = replace(former, subscripts=tuple(Index(step) if n == d else e for n, e in enumerate(former.subscripts)))
+    value = simplify_subscripts(substitute(update.value, place))
+    while isinstance(value, Select) and moved in (value.then, value.other):
+        adds = value.other == moved
         there = points.where(value.condition, adds)
         if there is None:
             return None
         points, value = there, value.then if adds else value.other
-    terms = _without(value, former)
-    if terms is None or any(node == former for node in walk(terms)):
+    terms = _without(value, moved)
+    if terms is None or any(node == moved for node in walk(terms)):
         return None
-    found = _Steps(update, d, step, terms, points.domain, starts)
-    return found if _reads_final_values(found, program, ranges) else None
+    return _Steps(update, former, d, terms, points, starts)
 
 
 def _is_former(read: Read, s: Statement) -> bool:
@@ -122,38 +106,35 @@ def _is_former(read: Read, s: Statement) -> bool:
 
 
 def _is_plain(s: Statement, dimension: int) -> bool:
-    rest = [e for d, e in enumerate(s.subscripts) if d != dimension]
+    rest = _without_dimension(s.subscripts, dimension)
     return all(isinstance(e, Index) for e in rest) and len(set(rest)) == len(rest) == len(s.indices)
 
 
 def _without(value: Expr, former: Read) -> Expr | None:
     """`value` less `former`, which is a term of it."""
     match value:
-        case Call(op="add", args=(a, b)):
-            if former in (a, b):
-                return b if a == former else a
-            for x, y in ((a, b), (b, a)):
+        case Call("add" | "sub" as op, (a, b)):
+            if a == former:
+                return b if op == "add" else -b
+            if b == former and op == "add":
+                return a
+            for x, y in ((a, b), (b, a)) if op == "add" else ((a, b),):
                 rest = _without(x, former)
                 if rest is not None:
-                    return rest + y
-        case Call(op="sub", args=(a, b)):
-            if a == former:
-                return -b
-            rest = _without(a, former)
-            return None if rest is None else rest - b
+                    return Call(op, (rest, y))
     return None
 
 
 def _reads_final_values(found: _Steps, program: Program, ranges: Ranges) -> bool:
     """Whether nothing but the next step reads an element that some later step adds to."""
-    s, d = found.update, found.dimension
-    order = [e.name if isinstance(e, Index) else found.step for e in s.subscripts]
-    added = project_domain(found.domain, s.indices, s.target, order)
-    final = points_up_to(added, d).complement()
+    *order, step = found.points.indices
+    order.insert(found.dimension, step)
+    added = project_domain(found.points.domain, tuple(found.points.indices), found.update.target, order)
+    final = points_up_to(added, found.dimension).complement()
     for reader in program.statements:
         own = ranges.statements[reader.name]
         for site in collect_reads(reader):
-            if site.read.tensor != s.target or (reader is s and _is_former(site.read, s)):
+            if site.read.tensor != found.update.target or (reader is found.update and site.read == found.former):
                 continue
             if site.place != "value" or own.guards or not reads_within(site, own.domain, reader.indices, final):
                 return False
@@ -163,8 +144,7 @@ def _reads_final_values(found: _Steps, program: Program, ranges: Ranges) -> bool
 def _write(found: _Steps, program: Program, ranges: Ranges) -> tuple[Program, Ranges]:
     s, d = found.update, found.dimension
     like, builder = program.tensor(s.target), ProgramBuilder(program, ranges)
-    others = tuple(e.name for e in s.subscripts if isinstance(e, Index))
-    box = [interval for n, interval in enumerate(ranges.tensors[s.target]) if n != d]
+    box = _without_dimension(ranges.tensors[s.target], d)
     sum_name, last = (builder.temporary(f"{s.target}.{suffix}", box, like) for suffix in ("sum", "last"))
 
     def at_last(read: Read) -> Read:
@@ -173,18 +153,18 @@ def _write(found: _Steps, program: Program, ranges: Ranges) -> tuple[Program, Ra
     for old in program.statements:
         value = map_reads(old.value if old is not s else found.terms, at_last)
         if old is s:
-            points = Points(builder.points(s).indices, found.domain).project((*others, found.step))
+            *left, _ = map(Index, found.points.indices)
             reduction = Reduction("add", identity_of("add", like.dtype))
-            changes = {"target": sum_name, "subscripts": tuple(map(Index, others)), "reduction": reduction}
-            builder.statements.append(builder.change(s, points, value=value, **changes))
+            changes = {"target": sum_name, "subscripts": tuple(left), "reduction": reduction}
+            builder.statements.append(builder.change(s, found.points, value=value, **changes))
         elif old in found.starts:
-            left = _without_dimension(old.subscripts, d)
-            value = value + Read(sum_name, left)
-            builder.statements.append(replace(old, target=last, subscripts=left, value=value, where=()))
+            element = _without_dimension(old.subscripts, d)
+            value = value + Read(sum_name, element)
+            builder.statements.append(replace(old, target=last, subscripts=element, value=value, where=()))
         else:
             builder.statements.append(replace(old, value=value))
     return builder.finish()
 
 
-def _without_dimension(subscripts: tuple[Expr, ...], d: int) -> tuple[Expr, ...]:
+def _without_dimension(subscripts: tuple[_T, ...], d: int) -> tuple[_T, ...]:
     return subscripts[:d] + subscripts[d + 1 :]

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from itertools import permutations
-from typing import Literal
+from collections.abc import Container, Iterable, Mapping, Sequence
+from itertools import permutations, product
 
-from polyc.ir.expr import Call, Const, Expr, Index, Pad, Read, ge, index_names, le, lt, reads, walk
+from polyc.ir.expr import Call, Expr, Index, Read, ge, gt, index_names, int_const, le, lt, reads, substitute
 from polyc.ir.program import Program, Statement
 from polyc.ir.simplify import simplify
-from polyc.poly.ranges import Ranges, estimate_extent
+from polyc.poly.points import Points
+from polyc.poly.ranges import Interval, Ranges, estimate_extent
 from polyc.records import dataclass
-from polyc.scheduler.rewriting.rules.recurrence_blocks import reading_points
+from polyc.scheduler.rewriting.rules.recurrence_blocks import Blocks, Part, Terms, reading_points
 
 SIZE = 64
 """Beginnings or ends of intervals in one block: with half as many, tiles of registers have few
@@ -19,62 +19,78 @@ terms, with twice as many too much is left to the recurrence within a tile."""
 FEWEST_BLOCKS = 4
 """Blocks below which most terms are of the tiles at the diagonal."""
 
-Region = Literal["before", "own", "apart"]
-"""Where an interval begins in a later block than it ends (it is empty), in the same one, and in an earlier one."""
+PLACE, APART = Index("tile.place"), Index("tile.apart")
+"""The indices of a tile: where along its diagonal it is, and how many blocks its ends are behind its beginnings.
+
+The place is ``end + apart``, so that neither later ends nor earlier beginnings are sums of the two: the scheduler then takes
+the loop over `APART`, below which tiles are independent, even where one of the others would do."""
+
+_PARTS = [
+    Part("before", (), (None, None)),  # where an interval begins in a later block than it ends: it is empty
+    Part("own", (PLACE,), (PLACE, PLACE), is_kept=True),
+    Part("apart", (APART, PLACE), (simplify(PLACE - 2 * APART), simplify(PLACE - APART)), is_kept=True),
+]
 
 
 @dataclass(frozen=True, slots=True)
-class Tiles:
-    """Tiles of intervals whose beginnings are in one block of `size` values counted from `origin`, and whose ends are in one.
+class Tiles(Blocks):
+    """Tiles of intervals whose beginnings are in one block, and whose ends are in one: `dims` are the dimension in which the
+    intervals of a tensor begin and that in which they end."""
 
-    `ends`: of each tensor of the recurrence, the dimension in which its intervals begin and that in which they end.  `apart`
-    and `place` are the indices of a tile: how many blocks its ends are behind its beginnings, and where along that diagonal
-    it is.  The place is ``end + apart``, so that neither later ends nor earlier beginnings are sums of the two: the scheduler
-    then takes the loop over `apart`, below which tiles are independent, even where one of the others would do."""
+    @property
+    def description(self) -> str:
+        return f"tiles of {self.size} by {self.size} intervals: what finished tiles add is summed apart"
 
-    size: int
-    origin: Expr
-    ends: Mapping[str, tuple[int, int]]
-    place: str
-    apart: str
+    def parts(self, tensor: str) -> list[Part]:
+        return _PARTS
 
-    def number(self, value: Expr) -> Expr:
+    def others(self, part: Part, cut: Sequence[Expr]) -> list[Expr]:
+        if part.name == "before":
+            begin, end = map(self._number, cut)
+            return [lt(end, begin)]
+        return [gt(APART, 0)] if part.name == "apart" else []
+
+    def intervals(self, part: Part, cut: Sequence[Interval]) -> dict[str, Interval]:
+        blocks = [(self._number(i.lower), self._number(simplify(i.lower + i.extent - 1))) for i in cut]
+        (first, last), (_, end) = blocks
+        furthest = simplify(end - first)
+        latest = end + furthest if part.name == "apart" else last
+        return {
+            PLACE.name: Interval(first, simplify(latest - first + 1)),
+            APART.name: Interval(int_const(1), furthest),
+        }
+
+    def _number(self, value: Expr) -> Expr:
         """The block of a beginning or an end."""
-        return simplify((value - self.origin) // self.size)
+        return simplify(self.step(value) // self.size)
 
-    def indices(self, region: Region) -> tuple[str, ...]:
-        """The indices of a tile."""
-        return {"before": (), "own": (self.place,), "apart": (self.apart, self.place)}[region]
+    def terms(self, s: Statement, part: Part, place: Mapping[str, Expr], points: Points) -> Iterable[Terms]:
+        """Each read that moves through tiles in one dimension is of the own tile, or is not."""
+        tests: list[Expr] = []
+        for read in dict.fromkeys(reads(s.value)) if part.name == "apart" else ():
+            if read.tensor in self.dims:
+                cut = [substitute(e, place) for e in self.cut(read.tensor, read.subscripts)]
+                open_tests = [t for t in self.conditions(part, cut) if not points.satisfy(t)]
+                tests += open_tests if len(open_tests) == 1 else ()
+        for choice in product((False, True), repeat=len(tests)):
+            own = "".join(str(n) for n, is_own in enumerate(choice) if is_own)
+            conditions = [t if is_own else Call("not", (t,)) for t, is_own in zip(tests, choice, strict=True)]
+            yield f"near{own}" if own or not tests else "far", {}, conditions
 
-    def tile(self, region: Region) -> tuple[Expr, Expr]:
-        """The block of the beginnings and that of the ends."""
-        place, apart = Index(self.place), Index(self.apart)
-        if region != "apart":
-            return place, place
-        end = place - apart
-        return end - apart, end
+    def near(self, read: Read, part: Part, summed: Container[str]) -> Iterable[Part]:
+        """The own tile, or one with both ends in a block.
 
-    def first(self, block: Expr) -> Expr:
-        """The first beginning or end of a block."""
-        return simplify(block * self.size + self.origin)
-
-    def is_inside(self, read: Read, tile: tuple[Expr, Expr]) -> tuple[Expr, Expr]:
-        """What holds where a read, of an interval that lies within one of a tile, is of the tile itself."""
-        begin, end = (read.subscripts[d] for d in self.ends[read.tensor])
-        return self.is_in_block(begin, tile[0])[1], self.is_in_block(end, tile[1])[0]
-
-    def is_in_block(self, value: Expr, block: Expr) -> tuple[Expr, Expr]:
-        """What holds where a beginning or an end is of a block."""
-        after = simplify(self.first(block) + self.size)
-        return ge(value, self.first(block)), lt(value, after)
+        What a reduction takes along the rows of such a tile stays: the whole has it in that order."""
+        dims = self.dims[read.tensor]
+        rows, columns = ({i for i in index_names(read.subscripts[d]) if i in summed} for d in (max(dims), min(dims)))
+        near = [part, *(Part("own", (b,), (b, b), True) for b in part.blocks if b is not None and part.name == "apart")]
+        return [p for p in near if p.name != "own" or columns or not rows]
 
 
 def find_tiles(members: list[Statement], program: Program, ranges: Ranges) -> Tiles | None:
     """Tiles for statements that need each other; None where they are not a recurrence over intervals, or a short one."""
     targets = {s.target for s in members}
-    if any(isinstance(n, Pad) and n.read.tensor in targets for s in members for n in walk(s.value)):
-        return None
-    if not all(_can_cut(s, program) for s in members):
+    if len(members) < 2 or any(program.tensor(t).dtype.is_storage for t in targets):
         return None
     for is_turned in (False, True):
         ends = _spread({s.target: found for s in members if (found := _find_ends(s, targets, is_turned))}, members)
@@ -85,17 +101,10 @@ def find_tiles(members: list[Statement], program: Program, ranges: Ranges) -> Ti
         extent = estimate_extent(interval.extent, ranges.typical)
         if extent is None or extent < FEWEST_BLOCKS * SIZE:
             return None
-        tiles = Tiles(SIZE, interval.lower, ends, "tile.place", "tile.apart")
+        tiles = Tiles(SIZE, interval.lower, False, ends)
         if all(_keeps_inside(s, tiles, ranges) for s in members):
             return tiles
     return None
-
-
-def _can_cut(s: Statement, program: Program) -> bool:
-    dtype = program.tensor(s.target).dtype
-    if not s.has_plain_left or dtype.is_storage or any(f"{i}.in" in s.indices for i in s.indices):
-        return False
-    return s.reduction is None or (s.reduction.monoid is None and isinstance(s.reduction.init, Const))
 
 
 def _find_ends(s: Statement, targets: set[str], is_turned: bool) -> tuple[int, int] | None:
@@ -130,15 +139,14 @@ def _spread(ends: dict[str, tuple[int, int]], members: list[Statement]) -> dict[
 def _place(subscript: Expr, s: Statement) -> int | None:
     """The dimension of the target of `s` with the one index that stands in a subscript."""
     names = index_names(subscript)
-    found = [d for d, e in enumerate(s.subscripts) if isinstance(e, Index) and {e.name} == names]
-    return found[0] if found else None
+    return next((d for d, e in enumerate(s.subscripts) if isinstance(e, Index) and {e.name} == names), None)
 
 
 def _keeps_inside(s: Statement, tiles: Tiles, ranges: Ranges) -> bool:
     """Whether every point needs intervals only that begin no earlier than its own and end no later."""
-    begin, end = (s.subscripts[d] for d in tiles.ends[s.target])
-    for read, points in reading_points(s, tiles.ends, ranges):
-        first, last = (read.subscripts[d] for d in tiles.ends[read.tensor])
+    begin, end = tiles.cut(s.target, s.subscripts)
+    for read, points in reading_points(s, tiles.dims, ranges):
+        first, last = tiles.cut(read.tensor, read.subscripts)
         if not points.satisfy(Call("and", (ge(first, begin), le(last, end)))):
             return False
     return True

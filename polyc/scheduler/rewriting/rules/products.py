@@ -173,7 +173,7 @@ def factor_sums(s: Statement, builder: ProgramBuilder) -> Change | None:
     """A sum of products of two operands, with what does not depend on the sum behind it."""
     if s.reduction is None or not _may_factor(s, builder.program, builder.ranges):
         return None
-    factors, divisors = _flatten(s.value)
+    factors, divisors = flatten_product(s.value)
     summed = [f for f in factors if mentions(f, *s.reduction_indices)]
     kept = [f for f in factors if not mentions(f, *s.reduction_indices)]
     if len(summed) != 2 or not all(isinstance(f.value if isinstance(f, Cast) else f, Read) for f in summed):
@@ -228,14 +228,14 @@ def _is_read_inside(s: Statement, own: StatementRanges, program: Program, ranges
     return True
 
 
-def _flatten(expr: Expr) -> tuple[list[Expr], list[Expr]]:
+def flatten_product(expr: Expr) -> tuple[list[Expr], list[Expr]]:
     """Factors and divisors of a product."""
     match expr:
         case Call("mul", (a, b)):
-            (left, over), (right, under) = _flatten(a), _flatten(b)
+            (left, over), (right, under) = flatten_product(a), flatten_product(b)
             return left + right, over + under
         case Call("truediv", (a, b)):
-            left, over = _flatten(a)
+            left, over = flatten_product(a)
             return left, [*over, b]
     return [expr], []
 

@@ -1,13 +1,18 @@
-"""Which recurrences can be cut into blocks of steps, and along which dimensions: shown on integer sets, for any block size."""
+"""Blocks of a recurrence's indices: the parts of its tensors, and recurrences that run in steps (`Steps`).
+
+Which recurrences can be cut, and along which dimensions, is shown on integer sets, for blocks of any size.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from typing import TypeVar
 
-from polyc.ir.expr import Call, Const, Expr, Index, Pad, Read, any_holds, ceil_div, ge, gt, int_const, le, lt, reads, walk
+from polyc.ir.expr import Call, Expr, Index, Read, any_holds, ceil_div, ge, gt, index_names, int_const, le, lt, reads
 from polyc.ir.program import Program, Statement
 from polyc.ir.read_sites import collect_reads
-from polyc.ir.simplify import simplify_int
+from polyc.ir.simplify import simplify
 from polyc.poly.points import Points, points_of
 from polyc.poly.ranges import Interval, Ranges, estimate_extent
 from polyc.records import dataclass
@@ -24,113 +29,177 @@ LONG_BLOCK = 128
 
 
 @dataclass(frozen=True, slots=True)
-class Cut:
-    """Blocks of `size` steps, counted from `origin` upwards or (`is_reversed`) downwards.
+class Part:
+    """Elements of a tensor, and the points that make them, in certain blocks of the dimensions that are cut."""
 
-    `dims`: of each tensor of the recurrence, the dimensions along which it is made: an element belongs to the block of the
-    first of its steps there."""
+    name: str
+    place: tuple[Expr, ...]
+    """The number of the block or tile, as subscripts of the tensors that hold this part alone."""
+    blocks: tuple[Expr | None, ...]
+    """The block in each dimension that is cut; None where subscripts stay as they are."""
+    is_kept: bool = False
+    """Whether its results are kept turned beside the whole tensor, whose own order has the vectors across."""
+
+
+Terms = tuple[str, dict[str, Expr], list[Expr]]
+"""Terms of a sum: those which need their own block (``near…``) or not (``far``), the values of the indices that are counted
+within the block, and what holds."""
+
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True)
+class Blocks(ABC):
+    """Blocks of `size` values, counted from `origin` upwards or (`is_reversed`) downwards.
+
+    `dims`: of each tensor of the recurrence, the dimensions that are cut."""
 
     size: int
     origin: Expr
     is_reversed: bool
     dims: Mapping[str, tuple[int, ...]]
-    extent: Expr
-    block: str
+
+    def cut(self, tensor: str, values: Sequence[_T]) -> list[_T]:
+        """Of what a tensor has in each dimension, subscripts or intervals, that in the dimensions that are cut."""
+        return [values[d] for d in self.dims[tensor]]
 
     def step(self, value: Expr) -> Expr:
         """The step of a subscript, from 0."""
-        return Call("sub", (self.origin, value) if self.is_reversed else (value, self.origin))
+        return self.origin - value if self.is_reversed else value - self.origin
 
-    def point(self, inner: str) -> Expr:
-        """The subscript of step number `inner` of the block."""
-        step = Index(self.block) * self.size + Index(inner)
-        return simplify_int(Call("sub" if self.is_reversed else "add", (self.origin, step)))
+    def inner(self, value: Expr, block: Expr) -> Expr:
+        """The place of a subscript within a block."""
+        return simplify(self.step(value) - block * self.size)
+
+    def point(self, block: Expr, inner: Expr) -> Expr:
+        """The subscript of that place in a block."""
+        step = block * self.size + inner
+        return simplify(self.origin - step if self.is_reversed else step + self.origin)
+
+    def conditions(self, part: Part, cut: Sequence[Expr]) -> list[Expr]:
+        """What holds of the subscripts in dimensions that are cut where an element belongs to a part."""
+        inner = [self.inner(value, block) for value, block in zip(cut, part.blocks, strict=True) if block is not None]
+        return [c for e in inner for c in (ge(e, 0), lt(e, self.size))] + self.others(part, cut)
+
+    def element(self, tensor: str, subscripts: Sequence[Expr], part: Part, kind: str) -> tuple[Expr, ...]:
+        """An element of a part in a tensor that holds this part alone.
+
+        ``kept`` ones are turned within a tile, and vectors run along what is not cut; ``far`` sums have the tensor's order."""
+        dims = self.dims[tensor]
+        inner = {d: self.inner(subscripts[d], b) for d, b in zip(dims, part.blocks, strict=True) if b is not None}
+        front, rest = subscripts[: min(dims)], range(min(dims), len(subscripts))
+        order = rest if kind == "far" else [*sorted(inner, reverse=kind == "kept"), *(d for d in rest if d not in inner)]
+        return (*front, *part.place, *(inner.get(d, subscripts[d]) for d in order))
 
     @property
-    def interval(self) -> Interval:
-        count = ceil_div(self.extent, self.size)
-        return Interval(int_const(0), simplify_int(count))
+    @abstractmethod
+    def description(self) -> str:
+        """What users are told."""
 
-    def is_earlier(self, value: Expr) -> Expr:
-        """A subscript lies in an earlier block."""
-        return lt(self.step(value), Index(self.block) * self.size)
+    @abstractmethod
+    def parts(self, tensor: str) -> list[Part]:
+        """All elements of a tensor, each in one part."""
 
-    def is_later(self, value: Expr) -> Expr:
+    @abstractmethod
+    def others(self, part: Part, cut: Sequence[Expr]) -> list[Expr]:
+        """What holds in a part beside that subscripts are in their blocks."""
+
+    @abstractmethod
+    def intervals(self, part: Part, cut: Sequence[Interval]) -> dict[str, Interval]:
+        """The values of the indices of blocks in a part of a tensor of these intervals."""
+
+    @abstractmethod
+    def terms(self, s: Statement, part: Part, place: Mapping[str, Expr], points: Points) -> Iterable[Terms]:
+        """The terms of a sum in a part, at these points, where indices have the values in `place`."""
+
+    @abstractmethod
+    def near(self, read: Read, part: Part, summed: Container[str]) -> Iterable[Part]:
+        """Parts to which what is read in a part may belong; `summed`: the indices that are reduced there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Steps(Blocks):
+    """Blocks of steps: `dims` are the dimensions along which a tensor is made, one or two, and an element belongs to the block
+    of the first of its steps there.  `block` is the index of all blocks."""
+
+    extent: Expr
+    block: str
+
+    @property
+    def description(self) -> str:
+        return f"blocks of {self.size} steps: what earlier blocks add is summed apart"
+
+    def parts(self, tensor: str) -> list[Part]:
+        dims, block = self.dims[tensor], Index(self.block)
+        whole = Part("block", (block,), (block,) * len(dims))
+        if len(dims) == 1:
+            return [whole]
+        behind, below = Part(f"after{dims[1]}", (block,), (block, None)), Part(f"after{dims[0]}", (block,), (None, block), True)
+        return [whole, behind, below]
+
+    def others(self, part: Part, cut: Sequence[Expr]) -> list[Expr]:
         end = (Index(self.block) + 1) * self.size
-        return ge(self.step(value), end)
+        return [ge(self.step(value), end) for value, block in zip(cut, part.blocks, strict=True) if block is None]
 
-    def is_inside(self, inner: str) -> list[Expr]:
-        return [ge(Index(inner), 0), lt(Index(inner), self.size)]
+    def intervals(self, part: Part, cut: Sequence[Interval]) -> dict[str, Interval]:
+        return {self.block: Interval(int_const(0), simplify(ceil_div(self.extent, self.size)))}
+
+    def terms(self, s: Statement, part: Part, place: Mapping[str, Expr], points: Points) -> Iterable[Terms]:
+        (k,) = s.reduction_indices
+        block, inner = Index(self.block), Index(f"{k}.in")
+        yield "near", {k: self.point(block, inner)}, [ge(inner, 0), lt(inner, self.size)]
+        yield "far", {}, [lt(self.step(Index(k)), block * self.size)]
+
+    def near(self, read: Read, part: Part, summed: Container[str]) -> Iterable[Part]:
+        return self.parts(read.tensor)
 
 
-def find_cut(members: list[Statement], program: Program, ranges: Ranges) -> Cut | None:
+def find_steps(members: list[Statement], program: Program, ranges: Ranges) -> Steps | None:
     """Blocks for statements that need each other; None where there is no sum to cut, or an order that blocks would not keep."""
-    targets = {s.target for s in members}
-    if any(not s.has_plain_left or ranges.statements[s.name].guards for s in members):
+    targets, sums = {s.target for s in members}, [s for s in members if s.reduction is not None]
+    if any(ranges.statements[s.name].guards for s in members) or not any(_is_contraction(s, targets, ranges) for s in sums):
         return None
-    if any(isinstance(n, Pad) and n.read.tensor in targets for s in members for n in walk(s.value)):
-        return None
-    sums = [s for s in members if s.reduction is not None]
-    if not sums or not any(_is_contraction(s, targets, ranges) for s in sums):
+    dtypes = [program.tensor(s.target).dtype for s in sums]
+    if any(t.is_complex or t.is_storage for t in dtypes) or any(len(s.reduction_indices) != 1 for s in sums):
         return None
     for is_reversed in (False, True):
-        dims: dict[str, tuple[int, ...]] | None = {}
-        for s in sums:
-            found = _leading_dims(s, is_reversed, program, ranges)
-            if not found:
-                dims = None
-                break
-            assert dims is not None
-            dims[s.target] = found
-        dims = dims and _spread(dims, members)
-        if dims is None or set(dims) != targets or max(map(len, dims.values())) > 2:
+        dims = {s.target: _leading_dims(s, is_reversed, ranges) for s in sums}
+        dims = _spread(dims, members) if all(dims.values()) else {}
+        if set(dims) != targets or max(map(len, dims.values())) > 2:
             continue
-        intervals = [ranges.tensors[t][d] for t, ds in dims.items() for d in ds]
-        first = intervals[0]
-        if any(i != first for i in intervals):
+        first, *more = (ranges.tensors[t][d] for t, ds in dims.items() for d in ds)
+        if any(i != first for i in more):
             continue
-        size = _block_size(first.extent, ranges)
+        steps = estimate_extent(first.extent, ranges.typical)
+        size = next((size for fewest, size in BLOCKS if steps is not None and steps >= fewest), None)
         if size is None or all(_is_band(s, size, dims[s.target], ranges) for s in sums):
             return None
         if all(len(s.left_indices) == 1 for s in sums):
             size = LONG_BLOCK
-        last = first.lower + first.extent - 1
-        origin = simplify_int(last) if is_reversed else first.lower
+        origin = simplify(first.lower + first.extent - 1) if is_reversed else first.lower
         block = f"{members[0].left_indices[dims[members[0].target][0]]}.block"
-        cut = Cut(size, origin, is_reversed, dims, first.extent, block)
-        if all(_keeps_order(s, cut, ranges) for s in members):
-            return cut
+        found = Steps(size, origin, is_reversed, dims, first.extent, block)
+        if all(_keeps_order(s, found, ranges) for s in members):
+            return found
     return None
 
 
 def _is_contraction(s: Statement, targets: set[str], ranges: Ranges) -> bool:
     """Whether what a step adds is spread over a plane of results: two operands, each with left indices of its own."""
-    moving = [r for r in dict.fromkeys(reads(s.value)) if set(_names(r)) & set(s.reduction_indices)]
-    own = [set(_names(r)) & set(s.left_indices) for r in moving]
+    moving = [r for r in dict.fromkeys(reads(s.value)) if index_names(r) & set(s.reduction_indices)]
+    own = [index_names(r) & set(s.left_indices) for r in moving]
     extents = ranges.statements[s.name].indices
-    if len(s.left_indices) == 1:  # a matrix and a vector: what a block adds is summed by all threads
-        (i,) = s.left_indices
-        steps = estimate_extent(extents[i].extent, ranges.typical) or 0
-        return len(moving) == 2 and steps >= LONG_SOLVE and any(r.tensor in targets for r in moving)
+    known = [estimate_extent(extents[i].extent, ranges.typical) for i in s.left_indices]
+    if not any(r.tensor in targets for r in moving):
+        return False
+    if len(known) == 1:  # a matrix and a vector: what a block adds is summed by all threads
+        return len(moving) == 2 and (known[0] or 0) >= LONG_SOLVE
     is_plane = any(a - b and b - a for a in own for b in own)
-    wide = sum(
-        (estimate_extent(extents[i].extent, ranges.typical) or MINIMUM_RESULTS) >= MINIMUM_RESULTS for i in s.left_indices
-    )
-    return is_plane and wide >= 2 and any(r.tensor in targets for r in moving)
+    return is_plane and sum(n is None or n >= MINIMUM_RESULTS for n in known) >= 2
 
 
-def _names(expr: Expr) -> list[str]:
-    return [n.name for n in walk(expr) if isinstance(n, Index)]
-
-
-def _leading_dims(s: Statement, is_reversed: bool, program: Program, ranges: Ranges) -> tuple[int, ...]:
-    """Dimensions of a sum's target whose index stays ahead of the index that is summed over; none where it cannot be cut."""
-    assert s.reduction is not None
-    tensor = program.tensor(s.target)
-    if len(s.reduction_indices) != 1 or s.reduction.monoid is not None or tensor.role != "temporary":
-        return ()
-    if not isinstance(s.reduction.init, Const) or tensor.dtype.is_complex or tensor.dtype.is_storage:
-        return ()
+def _leading_dims(s: Statement, is_reversed: bool, ranges: Ranges) -> tuple[int, ...]:
+    """Dimensions of a sum's target whose index stays ahead of the index that is summed over."""
     (k,) = s.reduction_indices
     points, op = points_of(s, ranges.statements[s.name]), "gt" if is_reversed else "lt"
     return tuple(d for d, e in enumerate(s.subscripts) if points.satisfy(Call(op, (Index(k), e))))
@@ -146,7 +215,6 @@ def _is_band(s: Statement, size: int, dims: tuple[int, ...], ranges: Ranges) -> 
 
 def _spread(dims: dict[str, tuple[int, ...]], members: list[Statement]) -> dict[str, tuple[int, ...]]:
     """The same for what is made of the sums: its dimensions stand where those of the sums do."""
-    dims = dict(dims)
     for _ in members:
         for s in members:
             if s.reduction is not None:
@@ -161,23 +229,13 @@ def _spread(dims: dict[str, tuple[int, ...]], members: list[Statement]) -> dict[
     return dims
 
 
-def _block_size(extent: Expr, ranges: Ranges) -> int | None:
-    steps = estimate_extent(extent, ranges.typical)
-    if steps is None:
-        return None
-    return next((size for fewest, size in BLOCKS if steps >= fewest), None)
-
-
-def _keeps_order(s: Statement, cut: Cut, ranges: Ranges) -> bool:
+def _keeps_order(s: Statement, blocks: Blocks, ranges: Ranges) -> bool:
     """Whether no point needs elements of a later step than its own, nor a term of a sum any beyond the term's step."""
-    own = [s.subscripts[d] for d in cut.dims[s.target]]
-    if s.reduction is not None:
-        own += [Index(i) for i in s.reduction_indices]
-    for read, points in reading_points(s, cut.dims, ranges):
-        steps = [cut.step(read.subscripts[d]) for d in cut.dims[read.tensor]]
-        for mine in own:
-            if not points.satisfy(any_holds(le(step, cut.step(mine)) for step in steps)):
-                return False
+    own = [*blocks.cut(s.target, s.subscripts), *map(Index, s.reduction_indices)]
+    for read, points in reading_points(s, blocks.dims, ranges):
+        steps = [blocks.step(e) for e in blocks.cut(read.tensor, read.subscripts)]
+        if not all(points.satisfy(any_holds(le(step, blocks.step(mine)) for step in steps)) for mine in own):
+            return False
     return True
 
 
