@@ -106,7 +106,7 @@ class _Fields:
             value = self._values[name]
             own = value if isinstance(value, Field) else dataclasses.field(default=value)
             own.name, own.type, own.kw_only = name, annotation, False
-            own._field_type = dataclasses._FIELD  # type: ignore[attr-defined]
+            own._field_type = dataclasses._FIELD  # type: ignore[attr-defined, union-attr]
             found[name] = own
         home.__dataclass_fields__ = found
         return found
@@ -152,7 +152,8 @@ def _fill(cls: Any, known: Known, self: Any, args: tuple[Any, ...], named: dict[
         if value is MISSING and f.init and name in named:
             value, n_named = named[name], n_named + 1
         if value is MISSING:
-            value = f.default_factory() if f.default_factory is not MISSING else f.default
+            make: Any = f.default_factory
+            value = f.default if make is MISSING else make()
             if value is MISSING and f.init:
                 return MISSING
         if value is not MISSING:
@@ -202,7 +203,13 @@ class _InitSignature:
 
 
 _SIGNATURE = _InitSignature()
-_PARAMETERS = dataclasses.dataclass(init=False, repr=False, eq=False)(type("Record", (), {})).__dataclass_params__  # type: ignore[attr-defined]
+
+
+class _Plain:
+    """It has no fields."""
+
+
+_PARAMETERS = dataclasses.dataclass(init=False, repr=False, eq=False)(_Plain).__dataclass_params__  # type: ignore[attr-defined]
 
 Written = tuple[list[str], dict[str, Any]]
 """The lines of a function, and what its names mean."""
