@@ -5,10 +5,10 @@ from __future__ import annotations
 import ctypes
 import os
 import re
+import sys
 from collections.abc import Callable, Iterable
 from dataclasses import fields
 from functools import cache
-from pathlib import Path
 
 from polyc.records import dataclass, replace
 
@@ -112,7 +112,7 @@ DEFAULT_CACHE_SIZE = 512 << 20
 """Bytes."""
 
 
-def cache_settings() -> tuple[Path, int] | None:
+def cache_settings() -> tuple[str, int] | None:
     """Directory and most bytes of the disk cache; None where it is switched off, or nobody knows a place for it."""
     if parse_flag(os.environ.get("POLYC_CACHE", "")) is False:
         return None
@@ -128,21 +128,24 @@ def cache_size() -> int:
     return DEFAULT_CACHE_SIZE if size is None else size
 
 
-def cache_directory() -> Path | None:
+def cache_directory() -> str | None:
     """Where the disk cache is, or would be; None where there is neither a home nor `POLYC_CACHE_DIR`."""
     named = os.environ.get("POLYC_CACHE_DIR", "")
     if named:
-        return Path(named).absolute()
+        return os.path.abspath(named)
     return _user_cache(os.environ.get("XDG_CACHE_HOME", ""), os.environ.get("HOME", ""))
 
 
 @cache
-def _user_cache(xdg: str, home: str) -> Path | None:
-    """`platformdirs`' answer; it depends on the two variables."""
-    from platformdirs import user_cache_path
+def _user_cache(xdg: str, home: str) -> str | None:
+    """`platformdirs`' answer, on Linux without it; it depends on the two variables."""
+    if sys.platform == "linux" and "ANDROID_ROOT" not in os.environ:
+        path = os.path.join(xdg if xdg.strip() else os.path.expanduser("~/.cache"), "polyc")
+    else:
+        from platformdirs import user_cache_dir
 
-    path = user_cache_path("polyc")
-    return path if path.is_absolute() else None
+        path = user_cache_dir("polyc")
+    return path if os.path.isabs(path) else None
 
 
 def parse_bytes(text: str) -> int | None:

@@ -6,12 +6,13 @@ import functools
 import os
 import sys
 from collections.abc import Iterator
-from pathlib import Path, PurePosixPath
 
-GROUPS = Path("/sys/fs/cgroup")
+Place = str | os.PathLike[str]
+
+GROUPS = "/sys/fs/cgroup"
 """Where control groups are mounted."""
 
-MEMBERSHIP = Path("/proc/self/cgroup")
+MEMBERSHIP = "/proc/self/cgroup"
 """Which of them this process is in."""
 
 
@@ -44,31 +45,36 @@ def _own_limits() -> Iterator[int]:
             yield soft
 
 
-def group_limits(groups: Path, membership: Path) -> Iterator[int]:
+def group_limits(groups: Place, membership: Place) -> Iterator[int]:
     """Limits of the control groups that a process is in, of versions 1 and 2, and of all groups around them."""
     try:
-        lines = membership.read_text().splitlines()
+        lines = _read(membership).splitlines()
     except OSError:
         return
     for line in lines:
         number, _, rest = line.partition(":")
         controllers, _, path = rest.partition(":")
         if number == "0" and not controllers:
-            places, file = [groups, groups / "unified"], "memory.max"
+            places, file = ["", "unified"], "memory.max"
         elif "memory" in controllers.split(","):
-            places, file = [groups / "memory"], "memory.limit_in_bytes"
+            places, file = ["memory"], "memory.limit_in_bytes"
         else:
             continue
         # In a container the path may be that of the host, while the group itself is the root of what is mounted.
-        inner = PurePosixPath(path.lstrip("/"))
+        parts = [part for part in path.split("/") if part]
         for place in places:
-            for group in (inner, *inner.parents):
-                yield from _read_limit(place / group / file)
+            for n in range(len(parts), -1, -1):
+                yield from _read_limit(os.path.join(groups, place, *parts[:n], file))
 
 
-def _read_limit(file: Path) -> Iterator[int]:
+def _read(file: Place) -> str:
+    with open(file, encoding="utf-8", errors="replace") as opened:
+        return opened.read()
+
+
+def _read_limit(file: str) -> Iterator[int]:
     try:
-        text = file.read_text().strip()
+        text = _read(file).strip()
     except OSError:
         return
     if text.isdigit() and 0 < int(text) < 1 << 62:  # "max", or the largest number of pages: none

@@ -13,7 +13,7 @@ from polyc.diagnostics import Source, Span
 from polyc.ir.expr import Call, Const, Expr, Index, Pad, Read, Select, Size, int_const
 from polyc.ir.loops import Loop, Store
 from polyc.ir.types import F32
-from polyc.records import Hashed, dataclass, replace
+from polyc.records import CALLS_BEFORE_COMPILING, Hashed, dataclass, replace
 
 TREE = Call("add", (Read("A", (Index("i"), Size("N"))), Select(Const(True), int_const(1), int_const(2))))
 COUNTED = []
@@ -74,6 +74,73 @@ def test_what_is_declared_without_equality_is_itself():
 
     one = Place(1)
     assert one == one != Place(1) and len({one, Place(1)}) == 2
+
+
+@dataclass(slots=True)
+class Account:
+    name: str
+    sums: list[int] = dataclasses.field(default_factory=list)
+    parent: Account | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Marked(Point):
+    mark: str = ""
+    x: str = "a"
+
+
+def test_records_that_change_are_those_of_dataclasses():
+    plain = dataclasses.make_dataclass("Account", [("name", str), ("sums", list), ("parent", object)], slots=True)
+    one, other = Account("a", [1], Account("b")), plain("a", [1], None)
+    assert one == Account("a", [1], Account("b")) != Account("a") and one != other and not hasattr(one, "__dict__")
+    one.name, one.parent = "c", one
+    assert (one.name, replace(one, name="d").name, copy.copy(one)) == ("c", "d", one) and pickle.loads(
+        pickle.dumps(one)
+    ).name == "c"
+    assert repr(one) == "Account(name='c', sums=[1], parent=...)"
+    with pytest.raises(TypeError, match="unhashable"):
+        hash(one)
+    with pytest.raises(AttributeError):
+        one.other = 1  # type: ignore[attr-defined]
+
+
+@dataclass(frozen=True, slots=True)
+class Sized:
+    x: int
+    twice: int = dataclasses.field(init=False, default=0)
+    seen: list[int] = dataclasses.field(init=False, default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.seen.append(self.x)
+
+
+def test_the_first_records_and_all_later_ones_are_made_alike():
+    """Those before the functions of the class are compiled, and those behind."""
+    for n in range(2 * CALLS_BEFORE_COMPILING):
+        for arguments, named in (((1, 2, 3), {}), ((), {}), ((1,), {"x": 1}), ((1,), {"twice": 1}), ((), {"z": 1})):
+            with pytest.raises(TypeError, match=r"Sized\.__init__"):
+                Sized(*arguments, **named)
+            with pytest.raises(TypeError):
+                replace(Point(1), **{"z": n})
+        one = Sized(n) if n % 2 else Sized(x=n)
+        assert (one.x, one.twice, one.seen) == (n, 0, [n])
+        assert replace(Marked(n, mark="m"), x=3, names=None) == Marked(3, 7, None, "m")
+        assert replace(Sized(n), x=n + 1).seen == [n + 1]
+
+
+def test_fields_of_a_base_come_first_in_their_order():
+    assert [f.name for f in dataclasses.fields(Marked)] == ["x", "y", "names", "mark"]
+    assert Marked.__match_args__ == ("x", "y", "names", "mark") and Marked() == Marked("a", 7, [], "")
+    assert dataclasses.is_dataclass(Marked) and dataclasses.asdict(Point(1)) == {"x": 1, "y": 7, "names": []}
+    assert not dataclasses.fields(Marked)[3].kw_only and Marked.__slots__ == ("mark",)
+
+
+def test_a_default_that_all_would_share_is_refused():
+    with pytest.raises(ValueError, match="default of names"):
+
+        @dataclass(frozen=True, slots=True)
+        class Shared:
+            names: list[str] = []  # noqa: RUF012
 
 
 def test_fields_cannot_be_changed():

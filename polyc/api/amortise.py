@@ -144,9 +144,7 @@ class EinsumCalls:
     def operator(self) -> Operator:
         """The operator, made when it is wanted first: NumPy needs none.  Malformed subscripts are errors here."""
         if self._operator is None:
-            operator = self._make_operator()
-            operator.remarks_source = self.remarks
-            self._operator = operator
+            self._operator = self._make_operator()
         return self._operator
 
     def __call__(self, arrays: tuple[Any, ...], out: Any) -> Any:

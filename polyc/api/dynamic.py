@@ -18,13 +18,14 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Literal
 
 from polyc.diagnostics import PolycError, Remark
 from polyc.ir.expr import Expr
 from polyc.ir.factors import program_factors
 from polyc.log import logger
+from polyc.records import dataclass
 from polyc.runtime.arguments import unknown_name
 from polyc.runtime.arrays import argument_error
 from polyc.runtime.sizes import size_names

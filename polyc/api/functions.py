@@ -8,7 +8,6 @@ import re
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import fields
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
 from polyc import driver, recall
@@ -28,8 +27,6 @@ from polyc.diagnostics import (
 )
 from polyc.ir.program import Program
 from polyc.ir.types import DType
-from polyc.machine import MODELS
-from polyc.passes import check_names
 from polyc.runtime.arguments import with_suggestion
 from polyc.runtime.arrays import argument_error
 from polyc.runtime.sizes import check_size
@@ -75,19 +72,27 @@ _OTHER_OPTIONS = {
 def check_options(options: Options) -> Options:
     """`options` where their values are known ones, else an `ArgumentError`."""
     if options.disable:
+        from polyc.passes import check_names
+
         check_names(options.disable, driver.pass_levels())
-    for name, known in (("target", ("host", *MODELS)), ("scheduler", ("ilp", "isl", "source"))):
-        if getattr(options, name) not in known:
+    for name, usual, others in (("target", "host", _models), ("scheduler", "ilp", lambda: ("isl", "source"))):
+        if getattr(options, name) != usual and getattr(options, name) not in others():
             message = f"option {name} cannot be {getattr(options, name)!r}"
             from_environment = name == "target" and options.target == default_options().target
             where = " (POLYC_TARGET says so in the environment)" if from_environment else ""
-            raise argument_error("argument-option", message, None, f"it is one of: {', '.join(known)}{where}")
+            raise argument_error("argument-option", message, None, f"it is one of: {', '.join((usual, *others()))}{where}")
     for field in fields(Options):
         value = getattr(options, field.name)
         if isinstance(field.default, bool) and not isinstance(value, bool):
             message = f"option {field.name} is True or False, not {value!r}"
             raise argument_error("argument-type-option", message, None, f"write {field.name}=True or {field.name}=False")
     return options
+
+
+def _models() -> tuple[str, ...]:
+    from polyc.machine import MODELS
+
+    return tuple(MODELS)
 
 
 @overload
@@ -119,7 +124,7 @@ def op(
         return functools.partial(op, dynamic=dynamic, **options)
     chosen = make_options(options)
     source = make_function_source(function)
-    name = source.signature.name
+    name = source.name
     choice = check_dynamic(name, dynamic, source.sizes)
     return Operator(source, name, chosen, function=None if isinstance(function, str) else function, dynamic=choice)
 
@@ -148,10 +153,10 @@ def compile(
     fixed = {name: check_size(name, value) for name, value in (sizes or {}).items()}
     if callable(source):
         made = make_function_source(source)
-        if entry is not None and entry != made.signature.name:
-            raise _no_entry(entry, [made.signature.name])
-        choice = check_dynamic(made.signature.name, dynamic, made.sizes)
-        return Operator(made, made.signature.name, chosen, fixed, function=source, dynamic=choice)
+        if entry is not None and entry != made.name:
+            raise _no_entry(entry, [made.name])
+        choice = check_dynamic(made.name, dynamic, made.sizes)
+        return Operator(made, made.name, chosen, fixed, function=source, dynamic=choice)
     return compile_text(*read_text(source), entry, chosen, fixed, dynamic)
 
 
@@ -175,6 +180,8 @@ def read_text(source: str | os.PathLike[str]) -> tuple[str, str]:
         raise argument_error(
             "argument-type-source", f"a {type(source).__name__} is no source", None, "pass .tc text, a path or a function"
         )
+    from pathlib import Path
+
     path = Path(source)
     try:
         with path.open("rb") as file:
@@ -234,24 +241,31 @@ def _no_entry(entry: str, names: list[str]) -> PolycError:
 
 _MAX_EINSUMS = 1024
 _warm_calls: dict[Any, EinsumCalls] = {}
-"""By subscripts and environment: what `_find_einsum` gives, without reading the environment's options again."""
+"""By subscripts and environment: what `_einsum_calls` gives, without reading the environment's options again."""
 
 
 @functools.lru_cache(maxsize=_MAX_EINSUMS)
 def _einsum_calls(
-    subscripts: str, options: Options, dtype: DType | None = None, path: tuple[tuple[int, ...], ...] | None = None
+    subscripts: str, options: Options, dtype: DType | None, path: tuple[tuple[int, ...], ...] | None
 ) -> EinsumCalls:
     from polyc.api.amortise import EinsumCalls
 
-    def make_operator() -> Operator:
-        return Operator(EinsumSource(subscripts, dtype, path), "einsum", check_options(options))
+    return EinsumCalls(subscripts, options, lambda: _einsum_operator(subscripts, options, dtype, path), dtype, path)
 
-    return EinsumCalls(subscripts, options, make_operator, dtype, path)
+
+@functools.lru_cache(maxsize=_MAX_EINSUMS)
+def _einsum_operator(
+    subscripts: str, options: Options, dtype: DType | None, path: tuple[tuple[int, ...], ...] | None
+) -> Operator:
+    operator = Operator(EinsumSource(subscripts, dtype, path), "einsum", check_options(options))
+    operator.remarks_source = lambda: _einsum_calls(subscripts, options, dtype, path).remarks()
+    return operator
 
 
 def forget_einsums() -> None:
     """Drop the operators and decisions of all einsums."""
     _einsum_calls.cache_clear()
+    _einsum_operator.cache_clear()
     _warm_calls.clear()
 
 
@@ -260,15 +274,11 @@ def einsum_operator(subscripts: str, **options: Any) -> Operator:
 
     It compiles a kernel for every new shape, where `einsum` waits until that pays; its `remarks` tell what `einsum` did.
     """
-    return _find_einsum(subscripts, options).operator
-
-
-def _find_einsum(subscripts: str, options: Mapping[str, Any]) -> EinsumCalls:
     if not isinstance(subscripts, str):
         message = f"the first argument of einsum is a {type(subscripts).__name__}, not a subscript string"
         raise argument_error("argument-type-subscripts", message, None, "write for example einsum('ik,kj->ij', a, b)")
     # The options are a part of the key since the environment may change them between calls.
-    return _einsum_calls(subscripts, make_options(options) if options else default_options())
+    return _einsum_operator(subscripts, make_options(options) if options else default_options(), None, None)
 
 
 def einsum(
@@ -310,7 +320,7 @@ def einsum(
     key = (subscripts, default_options_key())
     calls = _warm_calls.get(key)
     if calls is None:
-        calls = _find_einsum(subscripts, {})
+        calls = _einsum_calls(subscripts, default_options(), None, None)
         if len(_warm_calls) >= _MAX_EINSUMS:
             _warm_calls.clear()
         _warm_calls[key] = calls

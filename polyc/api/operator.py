@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import sys
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,12 +17,13 @@ from polyc.api.dynamic import DynamicSizes
 from polyc.api.kernels import Kernels, Wanted
 from polyc.api.layouts import Layout, array_layout, declared_layouts, describe_argument
 from polyc.api.result_shapes import ResultShapes
-from polyc.api.sources import ArrayType, FixedSource, FunctionSource, ProgramSource, constants_key, program_formals
+from polyc.api.sources import ArrayType, FixedSource, FunctionSource, constants_key, program_formals
 from polyc.config import Options
 from polyc.diagnostics import Remark
 from polyc.ir.expr import Size
 from polyc.ir.number_checks import NumberCheck
 from polyc.ir.program import Program
+from polyc.records import replace
 from polyc.runtime import fastcalls
 from polyc.runtime.arguments import (
     Call,
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from polyc import jobs
     from polyc.api.kernels import Compilable
     from polyc.api.measure import Measurement
+    from polyc.api.sources import ProgramSource
 
 
 class Operator:

@@ -5,12 +5,11 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import field
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any
 
 from polyc import driver
 from polyc.crash import name_crashes
 from polyc.diagnostics import Diagnostic, PolycError, PolycWarning, SemanticError, user_stacklevel
-from polyc.ir.expr import Expr
 from polyc.ir.number_checks import NumberCheck, find_number_checks
 from polyc.ir.program import Program
 from polyc.ir.types import DType
@@ -21,7 +20,8 @@ _MAX_PROGRAMS = 1024
 """Programs that an einsum keeps, one per shapes; beyond it all are read again when wanted (kernels keep their own)."""
 
 
-class ArrayType(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class ArrayType:
     """Element type and shape of an argument, and whether it is a Python number, which adapts to what it meets."""
 
     dtype: DType
@@ -35,30 +35,33 @@ def issue_warnings(found: Iterable[Diagnostic]) -> None:
         warnings.warn(PolycWarning(diagnostic), stacklevel=user_stacklevel())
 
 
-class ProgramSource(Protocol):
-    """What an `Operator` needs to know of its source before and after the arguments are known."""
+if TYPE_CHECKING:
+    from typing import Protocol
 
-    @property
-    def formals(self) -> tuple[Formal, ...]:
-        """Inputs in order, as far as they are declared."""
+    class ProgramSource(Protocol):
+        """What an `Operator` needs to know of its source before and after the arguments are known."""
 
-    @property
-    def sizes(self) -> tuple[str, ...]:
-        """Size symbols that may be given by keyword."""
+        @property
+        def formals(self) -> tuple[Formal, ...]:
+            """Inputs in order, as far as they are declared."""
 
-    @property
-    def constants(self) -> tuple[str, ...]:
-        """Compile-time constants that may be given by keyword."""
+        @property
+        def sizes(self) -> tuple[str, ...]:
+            """Size symbols that may be given by keyword."""
 
-    @property
-    def fixed(self) -> Program | None:
-        """The Program where one serves all calls without constants."""
+        @property
+        def constants(self) -> tuple[str, ...]:
+            """Compile-time constants that may be given by keyword."""
 
-    def program_for(self, types: Sequence[ArrayType], constants: Mapping[str, Any]) -> Program:
-        """The Program for arguments of these types; the same object for the same arguments."""
+        @property
+        def fixed(self) -> Program | None:
+            """The Program where one serves all calls without constants."""
 
-    def number_checks(self, program: Program) -> tuple[NumberCheck, ...]:
-        """What calls of one of these programs must ask of Python's integers."""
+        def program_for(self, types: Sequence[ArrayType], constants: Mapping[str, Any]) -> Program:
+            """The Program for arguments of these types; the same object for the same arguments."""
+
+        def number_checks(self, program: Program) -> tuple[NumberCheck, ...]:
+            """What calls of one of these programs must ask of Python's integers."""
 
 
 def program_formals(program: Program) -> tuple[Formal, ...]:
@@ -107,7 +110,7 @@ class FunctionSource:
     """An einsum-style Python function, or its text: a Program per open element types and constants."""
 
     function: Callable[..., Any] | str
-    signature: Any
+    name: str
     formals: tuple[Formal, ...]
     sizes: tuple[str, ...]
     constants: tuple[str, ...]
@@ -137,29 +140,29 @@ class FunctionSource:
     def _read(
         self, dtypes: Mapping[str, tuple[DType, int]], constants: Mapping[str, Any], weak: frozenset[str] = frozenset()
     ) -> Program:
+        from polyc.recall.functions import read_function
+
         with driver.compiling(), name_crashes("reading the function"):  # calls infer ranges, and isl is not thread-safe
-            result = driver.read_function(self.function, dtypes or None, constants or None, weak)
-        issue_warnings(result.warnings)
-        program: Program = result.program
+            program, found = read_function(self.function, dtypes, constants, weak)
+        issue_warnings(found)
         return program
 
 
 def make_function_source(function: Callable[..., Any] | str) -> FunctionSource:
     """Read a function's signature, and its body too where no argument types are needed for it."""
+    from polyc.recall.functions import read_signature  # only now: texts and einsums do without
+
     with driver.compiling(), name_crashes("reading the function"):
         try:
-            signature = driver.read_signature(function)
+            declared = read_signature(function)
         except SemanticError as error:
             raise _with_errors_of_body(function, error) from None
-    formals = []
-    for p in signature.parameters:
-        known = p.annotation
-        shape: tuple[Expr, ...] | None = None if known is None else tuple(known.shape)
-        dtype = None if known is None else known.dtype
-        formals.append(Formal(p.name, dtype, shape, p.span, takes_weak=known is None, default=p.default))
-    constants = tuple(c.name for c in signature.constants)
-    source = FunctionSource(function, signature, tuple(formals), tuple(signature.sizes), constants)
-    if signature.is_fully_annotated and all(c.value is not None for c in signature.constants):
+    formals = tuple(
+        Formal(name, dtype, shape, span, takes_weak=dtype is None, default=default)
+        for name, dtype, shape, span, default in declared.parameters
+    )
+    source = FunctionSource(function, declared.name, formals, declared.sizes, tuple(name for name, _ in declared.constants))
+    if declared.is_complete:
         source.fixed = source.program_for([], {})
     return source
 

@@ -5,10 +5,8 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
-import re
 from collections import OrderedDict
 from functools import cache
-from pathlib import Path
 
 from polyc.cache.places import ProgramPlaces
 from polyc.digest import sha256
@@ -77,16 +75,23 @@ def versions(*distributions: str) -> str:
     return ", ".join(f"{name} {_find_version(name)}" for name in distributions)
 
 
+_METADATA = ".dist-info"
+
+
+@cache
+def _list_distributions(directory: str) -> list[str]:
+    return [entry for entry in os.listdir(directory) if entry.endswith(_METADATA)]
+
+
 def _find_version(name: str) -> str:
     """From the name of the directory of metadata beside the package; the module that reads it takes long to import."""
     try:
         spec = importlib.util.find_spec(name)
-        parents = {Path(p).parent for p in (spec.submodule_search_locations or ())} if spec is not None else set()
+        parents = {os.path.dirname(p) for p in (spec.submodule_search_locations or ())} if spec is not None else set()
         for parent in parents:
-            for entry in os.listdir(parent):
-                match = re.fullmatch(rf"{re.escape(name)}-(.+)\.dist-info", entry)
-                if match is not None:
-                    return match[1]
+            for entry in _list_distributions(parent):
+                if entry.startswith(f"{name}-"):
+                    return entry[len(name) + 1 : -len(_METADATA)]
     except (OSError, ValueError, ImportError):
         pass
     from importlib import metadata

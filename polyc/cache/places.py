@@ -22,13 +22,13 @@ class SourcePlaces:
     def __init__(self, sources: Plain = ()) -> None:
         """`sources`: as `plain_sources` gave them."""
         try:
-            self._sources = [Source(str(text), str(name), int(line)) for text, name, line in sources]
+            self._sources = [Source(str(text), str(name), int(line), bool(f)) for text, name, line, f in sources]
         except (TypeError, ValueError) as error:
             raise Unreadable(f"sources: {error}") from error
         self._numbers = {source: n for n, source in enumerate(self._sources)}
 
     def plain_sources(self) -> Plain:
-        return [[s.text, s.name, s.first_line] for s in self._sources]
+        return [[s.text, s.name, s.first_line, s.is_function] for s in self._sources]
 
     def write_source(self, source: Source) -> Plain:
         if source not in self._numbers:

@@ -15,8 +15,7 @@ import stat
 import time
 from array import array
 from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -25,6 +24,9 @@ from polyc.config import cache_settings
 from polyc.digest import sha256
 from polyc.log import logger
 from polyc.records import dataclass
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 _MAGIC = b"polyc-entry\n"
 _HEAD = len(_MAGIC) + 8 + 32
@@ -55,20 +57,35 @@ class Totals:
 class Store:
     """Entries below `directory`, no more than `cap` bytes.  No method raises for what the file system does."""
 
-    def __init__(self, directory: Path, cap: int) -> None:
-        self.base = directory
-        self.directory = directory / "entries"
+    def __init__(self, directory: str | os.PathLike[str], cap: int) -> None:
+        self._base = os.fspath(directory)
+        self._place = os.path.join(self._base, "entries")
         self.cap = cap
         self._size = 0
         self._stores_until_scan = 0
         self._is_usable: bool | None = None
         self._can_write = True
 
+    @property
+    def base(self) -> Path:
+        """What it was made for."""
+        from pathlib import Path  # only now: it takes longer to import than a kernel to load
+
+        return Path(self._base)
+
+    @property
+    def directory(self) -> Path:
+        """Where the entries are."""
+        return self.base / "entries"
+
+    def _path(self, key: Key) -> str:
+        return os.path.join(self._place, key.file_name + _SUFFIX)
+
     # --- Reading -----------------------------------------------------------------------------------------------------
 
     def read(self, key: Key) -> Entry | None:
         """The entry, or None.  A damaged one is removed."""
-        path = self.directory / (key.file_name + _SUFFIX)
+        path = self._path(key)
         try:
             if not self._check_directory():
                 return None
@@ -90,7 +107,7 @@ class Store:
 
     def remove(self, key: Key) -> None:
         with contextlib.suppress(OSError):
-            os.unlink(self.directory / (key.file_name + _SUFFIX))
+            os.unlink(self._path(key))
 
     def explain_miss(self, key: Key) -> str:
         """Which part of the key differs from the nearest entry of the same subject."""
@@ -153,7 +170,7 @@ class Store:
         try:
             with os.fdopen(handle, "wb") as file:
                 file.write(content)
-            os.replace(temporary, self.directory / name)
+            os.replace(temporary, os.path.join(self._place, name))
         except BaseException:
             with contextlib.suppress(OSError):
                 os.unlink(temporary)
@@ -162,11 +179,11 @@ class Store:
     def _check_directory(self) -> bool:
         """Whether the directory is ours alone to write to.  Raises OSError where there is none."""
         if self._is_usable is None:
-            state = os.stat(self.directory)
+            state = os.stat(self._place)
             is_ours = not hasattr(os, "geteuid") or state.st_uid == os.geteuid()
             self._is_usable = is_ours and not state.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
             if not self._is_usable:
-                logger.warning("cache: %s is not used, since others can write to it", self.directory)
+                logger.warning("cache: %s is not used, since others can write to it", self._place)
         return self._is_usable
 
     def _make_room(self) -> None:
@@ -199,7 +216,7 @@ class Store:
 
     def _scan(self) -> Iterator[tuple[os.DirEntry[str], os.stat_result]]:
         """Files of the cache one by one, temporary ones too, and what the system says of each."""
-        with contextlib.suppress(OSError), os.scandir(self.directory) as found:
+        with contextlib.suppress(OSError), os.scandir(self._place) as found:
             for file in found:
                 if file.name.endswith((_SUFFIX, _TEMPORARY)):
                     with contextlib.suppress(OSError):
@@ -259,7 +276,7 @@ def _shorten(text: str) -> str:
     return text if len(text) <= 80 else f"{text[:40]}…{text[-20:]}"
 
 
-_opened: dict[tuple[Path, int], Store] = {}
+_opened: dict[tuple[str, int], Store] = {}
 
 
 def open_store() -> Store | None:

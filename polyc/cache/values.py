@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import fields
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from polyc.diagnostics import Diagnostic, Remark, Source, Span
 from polyc.ir.expr import Call, Cast, Const, Index, Pad, Read, Select, Size
@@ -52,13 +52,16 @@ class Unreadable(Exception):
     """Plain data that no value has."""
 
 
-class Places(Protocol):
-    """How spans and sources are written; each has a plain form that the same kind of `Places` reads."""
+if TYPE_CHECKING:
+    from typing import Protocol
 
-    def write_span(self, span: Span) -> Plain: ...
-    def read_span(self, plain: Plain) -> Span: ...
-    def write_source(self, source: Source) -> Plain: ...
-    def read_source(self, plain: Plain) -> Source: ...
+    class Places(Protocol):
+        """How spans and sources are written; each has a plain form that the same kind of `Places` reads."""
+
+        def write_span(self, span: Span) -> Plain: ...
+        def read_span(self, plain: Plain) -> Span: ...
+        def write_source(self, source: Source) -> Plain: ...
+        def read_source(self, plain: Plain) -> Source: ...
 
 
 def encode(value: Any, places: Places) -> Plain:

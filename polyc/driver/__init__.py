@@ -15,11 +15,11 @@ from polyc.driver.lock import compiling
 from polyc.driver.shapes import infer_extents, infer_shapes
 from polyc.ir.program import Program
 from polyc.ir.signature import Strides
-from polyc.machine import Machine
-from polyc.passes import Level
 
 if TYPE_CHECKING:
     from polyc.driver.lowered import STAGES, Lowered
+    from polyc.machine import Machine
+    from polyc.passes import Level
 
 
 def lower(

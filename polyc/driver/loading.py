@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from polyc.config import Options
+from polyc.config import Options, machine_name
 from polyc.diagnostics import ArgumentError, Diagnostic, UnsupportedError
 from polyc.driver.lock import compiling
-from polyc.machine import MODELS, Machine, is_runnable, select_model
+
+if TYPE_CHECKING:
+    from polyc.machine import Machine
 
 
 def select_target(options: Options) -> Machine:
@@ -17,6 +19,8 @@ def select_target(options: Options) -> Machine:
 
     if options.target == "host":
         return host_target()
+    from polyc.machine import MODELS, select_model
+
     if options.target not in MODELS:
         names = ", ".join(("host", *MODELS))
         raise ArgumentError(Diagnostic("argument-target", f"no target {options.target!r}", help=f"targets are: {names}"))
@@ -29,22 +33,13 @@ def load_kernel(made: Any, constants: Sequence[Any] = (), bound: Mapping[str, An
     Raises UnsupportedError (``unsupported-foreign-target``) where the code is for another kind of processor, or for
     instructions that this one lacks, or the one of `POLYC_MACHINE`."""
     from polyc.codegen.objects.call_loader import PYTHON_FUNCTIONS, load_call
-    from polyc.codegen.objects.host import host_target, physical_host
     from polyc.codegen.objects.loader import load_object
     from polyc.codegen.objects.pool import load_pool
     from polyc.runtime import fastcalls, threads
     from polyc.runtime.kernel import Kernel
 
-    physical, machine = physical_host(), host_target()
-    lacking = next((m for m in (physical, machine) if not is_runnable(made.target, m)), None)
-    if lacking is not None:
-        is_foreign = made.target.architecture != lacking.architecture
-        which = f"which is {lacking.architecture}" if is_foreign else "which lacks some of its instructions"
-        where = "this machine" if lacking is physical else f"the machine {machine.name} (POLYC_MACHINE)"
-        message = f"code for {made.target.name} cannot run on {where}, {which}"
-        variable = "" if machine is physical else ", or unset POLYC_MACHINE"
-        help = f"write it to a file (polyc compile -o, or object_code()), or leave the option target out{variable}"
-        raise UnsupportedError(Diagnostic("unsupported-foreign-target", message, None, help))
+    if not (getattr(made, "is_for_host", False) and not machine_name()):  # made for what this machine is, as its key says
+        _refuse_foreign(made.target)
     fastcalls.offer(PYTHON_FUNCTIONS, load_call)
     with compiling():
         code = made.object_code()
@@ -62,3 +57,19 @@ def load_kernel(made: Any, constants: Sequence[Any] = (), bound: Mapping[str, An
         bound=bound,
         is_parallel=loaded.is_parallel,
     )
+
+
+def _refuse_foreign(target: Machine) -> None:
+    from polyc.codegen.objects.host import host_target, physical_host
+    from polyc.machine import is_runnable
+
+    physical, machine = physical_host(), host_target()
+    lacking = next((m for m in (physical, machine) if not is_runnable(target, m)), None)
+    if lacking is not None:
+        is_foreign = target.architecture != lacking.architecture
+        which = f"which is {lacking.architecture}" if is_foreign else "which lacks some of its instructions"
+        where = "this machine" if lacking is physical else f"the machine {machine.name} (POLYC_MACHINE)"
+        message = f"code for {target.name} cannot run on {where}, {which}"
+        variable = "" if machine is physical else ", or unset POLYC_MACHINE"
+        help = f"write it to a file (polyc compile -o, or object_code()), or leave the option target out{variable}"
+        raise UnsupportedError(Diagnostic("unsupported-foreign-target", message, None, help))

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import os
-import threading
+from _thread import RLock, _local  # `threading` itself takes as long to import as a kernel to load
 
 FORK_PATIENCE = 60.0
 """Seconds that a fork waits for compilations of other threads."""
-_lock = threading.RLock()
-_forking = threading.local()
+_lock = RLock()
+_forking = _local()
 
 
-def compiling() -> threading.RLock:
+def compiling() -> RLock:
     """The lock to hold around whatever uses isl: ``with compiling(): ...``.  A thread may take it again."""
     return _lock
 
@@ -30,7 +30,7 @@ def _go_on() -> None:
 def _renew_lock() -> None:
     """In a child after a fork: another thread of the parent may have held the lock all the same."""
     global _lock
-    _lock = threading.RLock()
+    _lock = RLock()
 
 
 if hasattr(os, "register_at_fork"):

@@ -7,12 +7,14 @@ one (quiet, its sign and upper bits kept).  From f64 there is one rounding, not 
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from polyc.ir.types import BF16, F16, DType
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
 
 Array = np.ndarray[Any, Any]
 

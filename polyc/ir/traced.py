@@ -12,10 +12,12 @@ A number is a polynomial in *atoms*: the sizes, and quotients and remainders of 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, TypeGuard, cast
 
 import numpy as np
+
+from polyc.records import dataclass
 
 Monomial = tuple[int, ...]
 """Atoms, ascending, with repetitions."""

@@ -1,6 +1,7 @@
 """The driver's slow functions, behind the disk cache: what an earlier process worked out is read instead.
 
-Kinds of entries: ``source`` (the programs of a ``.tc`` text), ``shapes`` (of a program's results at given sizes) and
+Kinds of entries: ``source`` (the programs of a ``.tc`` text), ``signature`` and ``function`` (what a decorated function
+declares, and its program) in `functions`, ``shapes`` (of a program's results at given sizes) and
 ``extents`` (the same over symbols) in `facts`; ``kernel`` in `kernels`; ``host`` and ``self-test`` in `machine`; ``sequence``
 and ``call`` in `glue`.  How an entry is read, made and kept is in `entries`."""
 

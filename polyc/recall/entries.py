@@ -6,10 +6,13 @@ an entry, the work is done again."""
 from __future__ import annotations
 
 import os
+from array import array
 from collections.abc import Callable, Mapping
+from operator import attrgetter
 from typing import TYPE_CHECKING, TypeVar
 
 from polyc.config import VERSION, debugging
+from polyc.digest import sha256
 from polyc.environment import warn_of_environment
 from polyc.log import logger
 
@@ -20,25 +23,31 @@ Made = TypeVar("Made")
 Read = TypeVar("Read")
 
 
-def package_state() -> tuple[tuple[str, int, int], ...]:
-    """Path, size and time of change of the package's own files: code that is being worked on has no version."""
-    root = os.path.dirname(os.path.dirname(__file__))
-    found: list[tuple[str, int, int]] = []
+def package_state() -> str:
+    """A digest of path, size and time of change of the package's own files: code that is being worked on has no version."""
+    names: list[str] = []
+    numbers = array("q")
     try:
-        _list_files(root, found)
+        _list_files(os.path.dirname(os.path.dirname(__file__)), names, numbers)
     except OSError:
-        return ()  # no files of its own: an archive
-    return tuple(sorted((path[len(root) :], size, time) for path, size, time in found))
+        return ""  # no files of its own: an archive
+    return str(sha256("\n".join(names).encode("utf-8", "surrogatepass") + numbers.tobytes()).hexdigest())
 
 
-def _list_files(directory: str, found: list[tuple[str, int, int]]) -> None:
-    with os.scandir(directory) as entries:
-        for entry in entries:
-            if entry.name.endswith((".py", ".lark")):
-                state = entry.stat()
-                found.append((entry.path, state.st_size, state.st_mtime_ns))
-            elif entry.name != "__pycache__" and entry.is_dir(follow_symlinks=False):
-                _list_files(entry.path, found)
+def _list_files(directory: str, names: list[str], numbers: array[int]) -> None:
+    with os.scandir(directory) as found:
+        entries = sorted(found, key=attrgetter("name"))
+    for entry in entries:
+        name = entry.name
+        if name.endswith((".py", ".lark")):
+            state = entry.stat()
+            names.append(name)
+            numbers.append(state.st_size)
+            numbers.append(state.st_mtime_ns)
+        elif name != "__pycache__" and entry.is_dir(follow_symlinks=False):
+            names.append(f"{name}/")
+            _list_files(entry.path, names, numbers)
+            names.append("")
 
 
 _PACKAGE = package_state()
@@ -51,7 +60,7 @@ def is_unchanged() -> bool:
 
 
 def read_or_make(
-    store: Store, key: Key, read: Callable[[Entry], Read], make: Callable[[], Made], write: Callable[[Made], Entry]
+    store: Store, key: Key, read: Callable[[Entry], Read | None], make: Callable[[], Made], write: Callable[[Made], Entry]
 ) -> Read | Made:
     """The value of the entry of `key`; where there is none, or it makes no sense, what `make` gives, which is kept."""
     from polyc.cache import Unstorable
@@ -79,8 +88,8 @@ def tell_miss(store: Store, key: Key) -> None:
         logger.info("cache: miss: %s of %s: %s", key.kind, key.name, store.explain_miss(key))
 
 
-def read_entry(store: Store, key: Key, read: Callable[[Entry], Read], entry: Entry) -> Read | None:
-    """The value of an entry; one that makes no sense is removed."""
+def read_entry(store: Store, key: Key, read: Callable[[Entry], Read | None], entry: Entry) -> Read | None:
+    """The value of an entry, None where `read` says that it does not count; one that makes no sense is removed."""
     try:
         value = read(entry)
     except Exception as error:
@@ -88,15 +97,16 @@ def read_entry(store: Store, key: Key, read: Callable[[Entry], Read], entry: Ent
         logger.warning("cache: %s of %s makes no sense and is removed: %s", key.kind, key.name, error)
         store.remove(key)
         return None
-    logger.debug("cache: hit: %s of %s", key.kind, key.name)
+    if value is not None:
+        logger.debug("cache: hit: %s of %s", key.kind, key.name)
     return value
 
 
 def own_versions() -> str:
     """What code depends on beside its program, options and machine: versions, and the state of polyc's own files."""
-    from polyc.cache import digest_text, versions
+    from polyc.cache import versions
 
-    return f"polyc {VERSION} ({digest_text(repr(_PACKAGE))[:16]}), {versions('islpy', 'highspy')}"
+    return f"polyc {VERSION} ({_PACKAGE[:16]}), {versions('islpy', 'highspy')}"
 
 
 def open_store() -> Store | None:

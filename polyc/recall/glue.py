@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from polyc import driver
 from polyc.codegen.objects import call_loader, pool
 from polyc.recall.entries import is_unchanged, open_store, own_versions, read_entry, tell_miss
-from polyc.recall.machine import knows_host, physical_host
+from polyc.recall.machine import knows_host, physical_host, recall_host
 
 if TYPE_CHECKING:
     from polyc.cache import Key
@@ -86,7 +86,8 @@ pool.use_source(functools.partial(glue_code, "pool"))
 
 def _glue_key(kind: str) -> Key:
     from polyc.cache import Key, digest_text, versions
+    from polyc.codegen.objects.host import describe_host
 
-    target = physical_host()
+    recall_host()
     parts = (("versions", f"{own_versions()}, {versions('llvmlite')}"),)
-    return Key(kind, target.name, digest_text(repr(target)), parts)
+    return Key(kind, "host", digest_text(describe_host()), parts)

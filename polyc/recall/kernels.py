@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import field, fields
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from polyc import driver
@@ -13,16 +12,16 @@ from polyc.diagnostics import DOUBTS, Remark
 from polyc.ir.program import Program
 from polyc.ir.signature import Signature
 from polyc.log import logger
-from polyc.machine import Machine
 from polyc.recall.entries import format_sizes, is_unchanged, open_store, own_versions, read_entry, read_or_make
 from polyc.recall.machine import check_code_generator, recall_host
 from polyc.records import dataclass
 
 if TYPE_CHECKING:
     from polyc.cache import Entry, Key, ProgramPlaces
+    from polyc.machine import Machine
 
 
-@dataclass(eq=False)
+@dataclass(slots=True, eq=False)
 class Recalled:
     """A specialisation that was compiled before: what of `driver.Lowered` is needed to run it.
 
@@ -42,13 +41,25 @@ class Recalled:
     unread: tuple[str, ...]
     """As `driver.Lowered.unread`."""
     fixed_sizes: Mapping[str, int]
-    target: Machine
+    options: Options
     lower: Callable[[], driver.Lowered]
+    _lowered: driver.Lowered | None = None
 
-    @cached_property
+    @property
+    def is_for_host(self) -> bool:
+        """Whether it was compiled for the machine that the environment puts in the place of this one, or this one."""
+        return self.options.target == "host"
+
+    @property
+    def target(self) -> Machine:
+        """What it was compiled for."""
+        return driver.select_target(self.options)
+
+    @property
     def lowered(self) -> driver.Lowered:
-        """All stages, compiled again."""
-        return self.lower()
+        """All stages, compiled again when they are first asked for."""
+        self._lowered = self._lowered or self.lower()
+        return self._lowered
 
     def alias_is_safe(self, output: str, source: str) -> bool:
         """Whether the code may write `output` over `source`; the proof is made again where it was not kept."""
@@ -133,16 +144,13 @@ class Request:
 
     def key(self) -> Key:
         recall_host()
-        target = driver.select_target(self.options)
-        return _kernel_key(
-            self.program, self.sizes, self.strides, self.aliases, self.options, target, self.constants, self.typical
-        )
+        return _kernel_key(self.program, self.sizes, self.strides, self.aliases, self.options, self.constants, self.typical)
 
     def read(self, entry: Entry) -> Recalled:
         from polyc.cache import identify_program
 
         places = identify_program(self.program).places
-        return _read_kernel(entry, places, self.sizes, driver.select_target(self.options), self.lower)
+        return _read_kernel(entry, places, self.sizes, self.options, self.lower)
 
     def write(self, lowered: driver.Lowered) -> Entry:
         from polyc.cache import Unstorable, identify_program
@@ -189,12 +197,11 @@ def _kernel_key(
     strides: driver.Strides | None,
     aliases: tuple[tuple[str, str], ...],
     options: Options,
-    target: Machine,
     constants: Collection[str],
     typical: Mapping[str, int],
 ) -> Key:
     from polyc.cache import Key, identify_program
-    from polyc.codegen.objects.host import describe_llvm
+    from polyc.codegen.objects.host import describe_llvm, describe_target
 
     identity = identify_program(program)
     parts = (
@@ -204,7 +211,7 @@ def _kernel_key(
         ("in place", ", ".join(f"{out} over {source}" for out, source in aliases)),
         ("constants", ", ".join(sorted(constants))),
         ("options", ", ".join(f"{f.name}={getattr(options, f.name)}" for f in fields(Options) if f.name != "verify")),
-        ("machine", ", ".join(f"{f.name}={getattr(target, f.name)}" for f in fields(Machine))),
+        ("machine", describe_target(options.target)),
         ("source", identity.places.digest),
         ("versions", f"{own_versions()}, {describe_llvm()}"),
     )
@@ -234,7 +241,7 @@ def _write_kernel(lowered: driver.Lowered, places: ProgramPlaces, aliases: Seque
 
 
 def _read_kernel(
-    entry: Entry, places: ProgramPlaces, sizes: Mapping[str, int], target: Machine, lower: Callable[[], driver.Lowered]
+    entry: Entry, places: ProgramPlaces, sizes: Mapping[str, int], options: Options, lower: Callable[[], driver.Lowered]
 ) -> Recalled:
     from polyc.cache import Unreadable, decode
 
@@ -243,7 +250,7 @@ def _read_kernel(
         raise Unreadable("no kernel")
     parameters, remarks, preparations, panels, aliases, loops, unread = rest
     return Recalled(
-        signature, entry.payload, parameters, remarks, preparations, panels, aliases, loops, unread, dict(sizes), target, lower
+        signature, entry.payload, parameters, remarks, preparations, panels, aliases, loops, unread, dict(sizes), options, lower
     )
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from polyc.machine import Machine, is_runnable
 from polyc.recall.entries import is_unchanged, open_store, own_versions, read_entry, read_or_make, tell_miss
 
 if TYPE_CHECKING:
     from polyc.cache import Entry, Key
+    from polyc.machine import Machine
 
 
 def physical_host() -> Machine:
@@ -104,6 +104,7 @@ def check_code_generator(target: Machine) -> None:
 
     Raises UnsupportedError (``unsupported-code-generator``).  The cache keeps for which targets it does."""
     from polyc.codegen.objects.host import physical_host
+    from polyc.machine import is_runnable
 
     machine = target.triple, target.cpu, target.features
     if machine in _tested or not is_runnable(target, physical_host()):

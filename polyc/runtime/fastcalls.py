@@ -16,7 +16,7 @@ import ctypes
 import functools
 import itertools
 import sys
-import threading
+from _thread import allocate_lock
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 from typing import Any
@@ -298,7 +298,7 @@ class CallTable:
         self._words[1] = n_outputs
         self._numbers = make_number_table(numbers, _type_word)
         self._words[2], self._words[3] = ctypes.addressof(_scalar_types()), ctypes.addressof(self._numbers)
-        self._lock = threading.Lock()
+        self._lock = allocate_lock()
         self._resize(4)
         new_function = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p)(
             ("PyCFunction_NewEx", ctypes.pythonapi)

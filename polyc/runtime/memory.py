@@ -11,8 +11,8 @@ import functools
 import math
 import os
 import sys
-import threading
 import weakref
+from _thread import _local, get_ident
 from collections.abc import Callable
 from numbers import Integral
 from typing import Any
@@ -87,7 +87,7 @@ class _Area:
             known[0] = 0
 
 
-class _Workspace(threading.local):
+class _Workspace(_local):
     def __init__(self) -> None:
         self.area = _Area()
         _areas.add(self.area)
@@ -122,7 +122,7 @@ def workspace_address(size: int) -> int:
         area.lease, area.address, area.size = lease, first + GUARD, lease.pile.capacity - 2 * GUARD
     # One step, so that no other thread comes between; and no object is made once the fields are read, since the collector might
     # run a finaliser that calls a kernel and gets another workspace.
-    words: list[Any] = [threading.get_ident(), 0, 0]
+    words: list[Any] = [get_ident(), 0, 0]
     words[1], words[2] = area.size, area.address
     known_area[_ALL] = words
     return area.address

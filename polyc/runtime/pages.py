@@ -15,7 +15,7 @@ import contextlib
 import ctypes
 import mmap
 import sys
-import threading
+from _thread import allocate_lock
 from collections.abc import Callable
 from typing import Any, NoReturn
 
@@ -103,7 +103,7 @@ class Store:
         self.held = 0
         self.clock = 0
         self._piles: dict[int, Pile] = {}
-        self._lock = threading.Lock()
+        self._lock = allocate_lock()
 
     def pile(self, size: int) -> Pile:
         """The pile whose blocks serve for `size` bytes."""
@@ -146,7 +146,7 @@ class Store:
 
     def reset_lock(self) -> None:
         """In a child after a fork: another thread of the parent may have held it."""
-        self._lock = threading.Lock()
+        self._lock = allocate_lock()
 
 
 def round_up(size: int) -> int:

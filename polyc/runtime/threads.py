@@ -13,8 +13,8 @@ import contextlib
 import ctypes
 import os
 import sys
-import threading
 import warnings
+from _thread import RLock
 from collections.abc import Callable, Iterator
 from numbers import Integral
 
@@ -65,7 +65,7 @@ class _State:
 
 
 _state = _State()
-_lock = threading.RLock()
+_lock = RLock()
 
 known_team = (ctypes.c_int64 * 3)()
 """What `team_size` would say, for compiled code: the threads asked for, 0 where it has to be called; the number below which
@@ -277,7 +277,7 @@ def _tell_team() -> None:
 
 def _after_fork() -> None:
     global _lock
-    _lock = threading.RLock()  # another thread of the parent may have held it
+    _lock = RLock()  # another thread of the parent may have held it
     known_team[0] = 0
     if HAS_POOL:
         return

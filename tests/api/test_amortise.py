@@ -36,7 +36,7 @@ def einsum_of(monkeypatch):
         ticks = iter(range(0, 10**12, step))
         monkeypatch.setattr(amortise, "clock", lambda: next(ticks))
         monkeypatch.setattr(amortise, "MOST_LOST", n * 1_000_000)
-        calls = _einsum_calls(subscripts, Options())
+        calls = _einsum_calls(subscripts, Options(), None, None)
         describe = calls._describe
 
         def at_a_millisecond(arrays):

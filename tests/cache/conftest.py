@@ -33,7 +33,7 @@ def cache_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Names of the driver's functions in the order in which they are called."""
     seen: list[str] = []
-    for name in ("lower", "infer_shapes", "infer_extents", "read_tc_with_warnings"):
+    for name in ("lower", "infer_shapes", "infer_extents", "read_tc_with_warnings", "read_function", "read_signature"):
         real = getattr(driver, name)
 
         def counted(*args, real=real, name=name, **options):

@@ -80,37 +80,45 @@ import polyc
 {body}
 print(*sorted(set(sys.modules) - before))
 """
-CALLED = """
+CALLED = {
+    "tc": """
 api: call_signature bind dynamic functions kernels layouts names operator result_shapes sources
 cache: keys places store values
 codegen: objects.calibration_file
 codegen: objects objects.call_loader objects.elf objects.host objects.loader objects.pool objects.pool_layout
 driver: loading lock shapes
-ir: expr factors halves number_checks operators program signature text traced types versions
-machine: costs memory model presets
+ir: expr factors halves number_checks operators program signature text traced types
 poly: storage
 recall: entries facts glue kernels machine
 runtime: arguments arrays call_self_test fastcalls kernel memory packing pages plain plan plan_table scalar_tables sizes
 runtime: threads weak
-"""
-"""What it takes to find a kernel and to call it."""
+""",
+    "function": "recall: functions",
+    "einsum": """
+frontends: einsum
+ir: contraction_paths
+""",
+}
+"""What it takes to find a kernel and to call it: of a text, and what a function and an einsum take beside that."""
+AT_ROOT = {"tc": "config crash diagnostics digest environment limits log records", "function": "live", "einsum": ""}
 
 
-def test_a_process_that_finds_its_kernel_imports_little(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", CALLED)
+def test_a_process_that_finds_its_kernel_imports_little(tmp_path: Path, name: str) -> None:
     script = tmp_path / "warm.py"
-    script.write_text(WARM.replace("{body}", BODIES["tc"]))
+    script.write_text(WARM.replace("{body}", BODIES[name]))
     command = [sys.executable, str(script)]
     for _ in range(2):
         found = set(subprocess.run(command, check=True, capture_output=True, text=True).stdout.split())
-    known = {
-        "polyc",
-        *(f"polyc.{name}" for name in "config crash diagnostics digest environment limits log machine passes records".split()),
-    }
-    for line in CALLED.strip().splitlines():
-        layer, names = line.split(":")
-        known |= {f"polyc.{layer}", *(f"polyc.{layer}.{name}" for name in names.split())}
+    known = {"polyc"}
+    for kind in ("tc", name):
+        known |= {f"polyc.{module}" for module in AT_ROOT[kind].split()}
+        for line in CALLED[kind].strip().splitlines():
+            layer, names = line.split(":")
+            known |= {f"polyc.{layer}", *(f"polyc.{layer}.{module}" for module in names.split())}
     assert {name for name in found if name.partition(".")[0] == "polyc"} <= known
     assert not found & {"logging", "hashlib", "subprocess", "tempfile", "traceback", "difflib", "sysconfig", "ctypes.util"}
+    assert not found & {"pathlib", "urllib.parse", "numpy.typing", "threading", "socket", "platformdirs", "opt_einsum"}
 
 
 def test_four_processes_write_the_same_entries(tmp_path: Path, cache_dir: Path) -> None:

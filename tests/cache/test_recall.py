@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import random
 import warnings
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import fields, replace
 from pathlib import Path
-from types import NoneType
 from typing import Any
 
 import numpy as np
@@ -16,11 +15,12 @@ import polyc
 from polyc import driver, environment, recall
 from polyc.api.sources import FixedSource
 from polyc.cache import Store, store
-from polyc.codegen.objects import self_test
+from polyc.codegen.objects import host, self_test
 from polyc.codegen.objects.host import host_target
 from polyc.config import Options
 from polyc.ir.text import format_program
-from polyc.machine import X86_64_V3, Machine, select_model
+from polyc.machine import Machine, select_model
+from polyc.machine.calibration import FITTED
 from polyc.recall import entries, kernels, machine
 from tests.golden.programs import PROGRAMS
 from tests.golden.test_texts import ERRORS
@@ -121,31 +121,38 @@ def test_each_part_of_the_key_matters(calls, monkeypatch) -> None:
     assert [compiles(**v) for v in variants] == [False] * len(variants)
     assert not compiles(sizes=sizes, options=Options(verify=True))
     assert not compiles(sizes=dict(reversed(sizes.items())))
-    monkeypatch.setattr(driver, "select_target", lambda options: replace(X86_64_V3, l2=3 << 20))
+    monkeypatch.setenv("POLYC_MACHINE", "zen3")
     assert compiles(sizes=sizes)
 
 
 def test_every_option_and_every_property_of_the_machine_makes_another_key(monkeypatch) -> None:
     """Code for one value would else be found for another one, which no result tells where both are right, or nearly."""
     request = kernels.Request(driver.read_tc(LAYER)[0], {"M": 8, "N": 16, "K": 32}, None, (), Options())
-    machine = X86_64_V3
-    monkeypatch.setattr(driver, "select_target", lambda options: machine)
 
     def other(value: Any) -> Any:
-        if is_dataclass(value):
-            last = fields(value)[-1].name
-            return replace(value, **{last: other(getattr(value, last))})
-        more = {bool: not value, tuple: ("x",), int: 1, float: 1.0, str: "x", NoneType: 0.5}[type(value)]
-        return more if isinstance(value, (bool, NoneType)) else value + more
+        return {bool: not value, tuple: ("x",), str: f"{value}x"}[type(value)]
 
     keys = {"": request.key()}
     for option in fields(Options):
         options = replace(Options(), **{option.name: other(getattr(Options(), option.name))})
         keys[f"option {option.name}"] = replace(request, options=options).key()
     assert keys.pop("option verify") == keys[""]
-    for part in fields(Machine):
-        machine = replace(X86_64_V3, **{part.name: other(getattr(X86_64_V3, part.name))})
-        keys[f"machine's {part.name}"] = request.key()
+    known, sizes = host.facts(), host.read_cache_sizes()
+    changes: dict[str, tuple[str, Any]] = {
+        "triple": ("_known", [replace(known, triple="x86_64-pc-linux")]),
+        "features": ("_known", [replace(known, features=known.features[1:])]),
+        "LLVM": ("_known", [replace(known, version="LLVM 1")]),
+        "caches": ("read_cache_sizes", lambda: {**sizes, 2: 3 << 20}),
+        "cores": ("count_cores", lambda: 77),
+        "calibration": ("host_calibration", lambda: FITTED),
+        "name": ("machine_name", lambda: "zen3"),
+    }
+    for what, (name, value) in changes.items():
+        with monkeypatch.context() as patched:
+            patched.setattr(host, name, value)
+            host._describe_host.cache_clear()
+            keys[f"machine's {what}"] = request.key()
+    host._describe_host.cache_clear()
     assert len({key.parts for key in keys.values()}) == len(keys)
 
 
@@ -214,7 +221,7 @@ def test_function(calls) -> None:
 
 def test_einsum(calls) -> None:
     first = polyc.einsum_operator("mk,nk->mn")(X, W)
-    polyc.api.functions._einsum_calls.cache_clear()
+    polyc.api.functions.forget_einsums()
     np.testing.assert_array_equal(polyc.einsum_operator("mk,nk->mn")(X, W), first)
     assert calls.count("lower") == 1
 
@@ -299,7 +306,7 @@ def test_stages_of_a_hit_are_made_when_asked_for(calls) -> None:
 @pytest.mark.parametrize("name", ERRORS)
 def test_error_is_the_same_from_a_hit(name: str) -> None:
     cold = rendered(ERRORS[name])
-    polyc.api.functions._einsum_calls.cache_clear()
+    polyc.api.functions.forget_einsums()
     assert rendered(ERRORS[name]) == cold
 
 

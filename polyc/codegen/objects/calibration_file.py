@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import errno
 import os
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from polyc.config import cache_settings, debugging
@@ -15,25 +14,30 @@ from polyc.digest import sha256
 from polyc.log import logger
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from polyc.machine.calibration import Calibration
 
 FORMAT = "1"
 """Of what is kept: other ones are not read."""
 
 
-def place(identity: str) -> Path | None:
+def place(identity: str) -> str | None:
     """The file for the machine with this `identity`; None where there is no disk cache."""
     settings = cache_settings()
     if settings is None or debugging():
         return None
-    return settings[0] / f"calibration-{sha256(f'{FORMAT} {identity}'.encode()).hexdigest()[:16]}"
+    return os.path.join(settings[0], f"calibration-{sha256(f'{FORMAT} {identity}'.encode()).hexdigest()[:16]}")
 
 
 def read(identity: str) -> Calibration | None:
     """What was kept of a machine; None where nothing was, or it makes no sense."""
     file = place(identity)
+    if file is None:
+        return None
     try:
-        text = "" if file is None else file.read_text()
+        with open(file, encoding="utf-8") as opened:
+            text = opened.read()
     except (OSError, ValueError):
         return None
     if not text:
@@ -69,10 +73,12 @@ def write(identity: str, measured: Calibration) -> Path:
 def begin(identity: str) -> tuple[Path, Path]:
     """The file that a calibration will be kept in, and an empty one beside it.  Raises OSError as `write` does."""
     import tempfile
+    from pathlib import Path
 
-    file = place(identity)
-    if file is None:
+    name = place(identity)
+    if name is None:
         raise OSError("the disk cache is off, or has no place")
+    file = Path(name)
     try:
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         if file.is_dir():
@@ -86,7 +92,10 @@ def begin(identity: str) -> tuple[Path, Path]:
 
 def remove(identity: str) -> Path | None:
     """Remove what was kept of a machine; None where nothing was.  Raises OSError."""
-    file = place(identity)
+    from pathlib import Path
+
+    name = place(identity)
+    file = None if name is None else Path(name)
     if file is None or not file.exists():
         return None
     file.unlink()

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping
-from enum import IntEnum
 
 from polyc.diagnostics import Diagnostic, UnsupportedError
 
@@ -18,7 +17,7 @@ X86_64 = 62
 """The processor, in the header."""
 
 
-class Section(IntEnum):
+class Section:
     """Kinds of sections."""
 
     SYMBOLS = 2
@@ -28,14 +27,14 @@ class Section(IntEnum):
     """Without addends: other processors have them."""
 
 
-class Place(IntEnum):
+class Place:
     """Numbers of sections in symbols that are none."""
 
     OUTSIDE = 0
     FIRST_SPECIAL = 0xFF00
 
 
-class Relocation(IntEnum):
+class Relocation:
     """Of x86-64: an address relative to the place, by way of a stub where it is far, and that of a word which holds it."""
 
     PC32 = 2
@@ -45,7 +44,7 @@ class Relocation(IntEnum):
     REX_GOTPCRELX = 42
 
 
-class Flag(IntEnum):
+class Flag:
     """Of sections."""
 
     WRITE = 1

@@ -8,21 +8,19 @@ from __future__ import annotations
 
 import os
 from functools import cache
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from polyc.codegen.objects import calibration_file
 from polyc.config import machine_name
 from polyc.diagnostics import ArgumentError, Diagnostic
 from polyc.digest import sha256
-from polyc.machine import MACHINES, Machine
-from polyc.machine.presets import recognise
 from polyc.records import dataclass, replace
 
 if TYPE_CHECKING:
+    from polyc.machine import Machine
     from polyc.machine.calibration import Calibration
 
-_CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
+_CACHES = "/sys/devices/system/cpu/cpu0/cache"
 _L1_RANGE, _L2_RANGE, _L3_RANGE = (16 << 10, 128 << 10), (256 << 10, 4 << 20), (2 << 20, 64 << 20)
 """Sizes outside are not believed: virtual machines report the last-level cache of the whole host, or nothing."""
 
@@ -37,7 +35,7 @@ class Facts:
 
 
 _known: list[Facts] = []
-_PROCESSORS = Path("/proc/cpuinfo")
+_PROCESSORS = "/proc/cpuinfo"
 _VARYING = ("processor", "cpu MHz", "bogomips", "apicid", "initial apicid", "core id", "physical id", "BogoMIPS")
 
 
@@ -67,11 +65,41 @@ def adopt_facts(kept: Facts) -> None:
 def describe_machine() -> str | None:
     """A digest of all that the system says of its first processor but for clocks and numbers; None where it says nothing."""
     try:
-        block = _PROCESSORS.read_text().partition("\n\n")[0]
+        block = _read_until_blank(_PROCESSORS)
     except (OSError, ValueError):
         return None
     lines = [line for line in block.splitlines() if line.partition(":")[0].strip() not in _VARYING]
     return sha256("\n".join(lines).encode()).hexdigest() if any("lags" in line for line in lines) else None
+
+
+@cache
+def _read_until_blank(place: str) -> str:
+    """A file up to its first empty line: a machine may have hundreds of processors, and the system describes what is read."""
+    text = ""
+    with open(place, encoding="utf-8") as file:
+        while "\n\n" not in text:
+            more = file.read(1024)
+            if not more:
+                break
+            text += more
+    return text.partition("\n\n")[0]
+
+
+def describe_target(name: str) -> str:
+    """All that the machine of option `target` follows from, but for polyc itself, without making the model of any."""
+    return f"{name}, {machine_name() or 'this machine'}: {describe_host()}"
+
+
+def describe_host() -> str:
+    """All that `physical_host` follows from."""
+    return _describe_host(count_cores())
+
+
+@cache
+def _describe_host(cores: int) -> str:
+    found, sizes = facts(), read_cache_sizes()
+    caches = " ".join(f"L{level}={size}" for level, size in sorted(sizes.items()))
+    return f"{found.triple}, {cores} cores, {caches}, {','.join(found.features)}, {host_calibration() or 'not calibrated'}"
 
 
 def host_target() -> Machine:
@@ -81,6 +109,8 @@ def host_target() -> Machine:
     name = machine_name()
     if not name:
         return physical_host()
+    from polyc.machine import MACHINES
+
     if name not in MACHINES:
         help = f"POLYC_MACHINE is one of: {', '.join(MACHINES)}; or unset it for this machine"
         raise ArgumentError(Diagnostic("argument-target", f"no machine {name!r}", help=help))
@@ -92,7 +122,12 @@ def host_target() -> Machine:
 def physical_host() -> Machine:
     """The model of the machine that runs this process: that of its microarchitecture (`machine.recognise`) with the features,
     caches and cores that it has.  `cpu` is the highest x86-64 level that its features cover, else "generic"."""
-    return _host_with(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
+    return _host_with(count_cores())
+
+
+def count_cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 @cache
@@ -120,12 +155,14 @@ def machine_identity() -> str:
 
 def read_calibration_again() -> None:
     """Forget what was read, as after another one was kept."""
-    host_calibration.cache_clear()
-    _host_with.cache_clear()
+    for known in (host_calibration, _host_with, _describe_host):
+        known.cache_clear()
 
 
 def uncalibrated_host(cores: int) -> Machine:
     """This machine as its features, caches and cores say."""
+    from polyc.machine.presets import recognise
+
     triple, features = facts().triple, facts().features
     base = recognise(triple, features)
     sizes = read_cache_sizes()
@@ -151,14 +188,22 @@ _HARMFUL = ("prefer-256-bit", "64bit", "shstk", "prefer-128-bit")
 """Features that say nothing about instructions we use, or that keep LLVM from the widest registers."""
 
 
-def read_cache_sizes(root: Path = _CACHES) -> dict[int, int]:
+def _read_word(place: str) -> str:
+    with open(place, encoding="utf-8") as file:
+        return file.read().strip()
+
+
+def read_cache_sizes(root: str | os.PathLike[str] = _CACHES) -> dict[int, int]:
     """Bytes by level of the data and unified caches of core 0, clamped to what a core can sensibly count on."""
     sizes: dict[int, int] = {}
-    for entry in sorted(root.glob("index*")):
+    try:
+        entries = sorted(name for name in os.listdir(root) if name.startswith("index"))
+    except OSError:
+        return {}
+    for entry in entries:
         try:
-            level = int((entry / "level").read_text())
-            kind = (entry / "type").read_text().strip()
-            text = (entry / "size").read_text().strip()
+            number, kind, text = (_read_word(os.path.join(root, entry, name)) for name in ("level", "type", "size"))
+            level = int(number)
             size = int(text.rstrip("KMG")) << {"K": 10, "M": 20, "G": 30}.get(text[-1:], 0)
         except (OSError, ValueError):
             continue

@@ -5,30 +5,35 @@ from __future__ import annotations
 import ctypes
 import mmap
 import os
+import struct
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
-from polyc.codegen.objects.host import physical_host
+from polyc.codegen.objects.host import count_cores, physical_host
 from polyc.codegen.objects.loader import OPENMP_SYMBOLS, map_object
 from polyc.codegen.objects.pool_layout import CORES, KEY, MEMORY, SIZE, SPIN, STATE, WAKE
-from polyc.machine import Machine
 
+if TYPE_CHECKING:
+    from polyc.machine import Machine
+
+_TIMES = struct.Struct("<qq")
 _WIPE_ON_FORK = 18
 """MADV_WIPEONFORK, since Linux 4.14."""
 
 
 def make_pool(target: Machine) -> bytes:
-    """Object code of `pool_ir`."""
+    """The times of `target`, `_TIMES`, and object code of `pool_ir`: loading it takes no model of the machine."""
     from polyc.codegen.objects.jit import compile_object  # only now: a process that finds this in the cache loads no LLVM
     from polyc.codegen.objects.pool_ir import pool_ir
 
-    return compile_object(pool_ir(target), target)
+    return _TIMES.pack(target.threads.spin_ns, target.threads.wake_ns) + compile_object(pool_ir(target), target)
 
 
 _source: list[Callable[[], bytes]] = [lambda: make_pool(physical_host())]
 
 
 def use_source(source: Callable[[], bytes]) -> None:
-    """Take the object code from `source` (a cache in front of `make_pool`) from now on."""
+    """Take what `make_pool` gives from `source` (a cache in front of `make_pool`) from now on."""
     _source[0] = source
 
 
@@ -42,11 +47,12 @@ def load_pool(target: Machine | None = None) -> dict[str, int]:
         memory.madvise(_WIPE_ON_FORK, STATE, SIZE - STATE)
     except OSError:
         os.register_at_fork(after_in_child=lambda: ctypes.memset(start + STATE, 0, SIZE - STATE))
-    target = target or physical_host()
-    settings = {KEY: _new_key(), SPIN: target.threads.spin_ns, WAKE: target.threads.wake_ns, CORES: target.cores}
+    made = _source[0]()
+    spin, wake = _TIMES.unpack_from(made) if target is None else (target.threads.spin_ns, target.threads.wake_ns)
+    settings = {KEY: _new_key(), SPIN: spin, WAKE: wake, CORES: count_cores() if target is None else target.cores}
     for offset, value in settings.items():
         ctypes.c_int64.from_address(start + offset).value = value
-    addresses, code = _link(_source[0](), start)
+    addresses, code = _link(made[_TIMES.size :], start)
     for kept in (memory, code):
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(kept))
     return addresses

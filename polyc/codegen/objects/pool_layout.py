@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from polyc.machine.memory import LINE as CACHE_LINE
-
 MEMORY = "polyc_pool"
 """The symbol of the pool's memory."""
 
@@ -11,7 +9,8 @@ KEY, SPIN, WAKE, CORES = 0, 8, 16, 24
 """Where settings are in it: the key of thread numbers, the two times in nanoseconds, helpers below this number spin."""
 STATE = 1 << 16
 """Where what a fork clears begins, at a page of any size."""
-LINE = 2 * CACHE_LINE
+LINE = 128
+"""Bytes that no two threads write: two cache lines, which hardware fetches together."""
 HELPERS, LOCK, LAST_END, ACTIVE = STATE, STATE + 4, STATE + 8, STATE + LINE
 """The number of helpers, a lock for making them, the end of the last region with sleepers, how many regions run."""
 TIMES, BOXES = STATE + 4096, STATE + 8192

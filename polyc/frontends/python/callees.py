@@ -10,12 +10,10 @@ from polyc.diagnostics import PolycError
 from polyc.frontends.python.functions import KNOWN
 from polyc.frontends.python.scope import Scope
 from polyc.frontends.python.source import load_function
+from polyc.live import is_own_function
 
 ITSELF = object()
 """A function that is still being defined."""
-
-_LIBRARIES = frozenset("polyc numpy scipy math cmath builtins torch jax tensorflow cupy numba".split())
-"""Modules whose functions are known by their names."""
 
 
 def find_callee(value: ast.expr, scope: Scope) -> object | None:
@@ -36,17 +34,12 @@ def find_function(value: ast.expr, scope: Scope) -> object | None:
             if name in KNOWN and not is_own_function(found):
                 return None
         case ast.Attribute(ast.Name(module), name) if isinstance(scope.text.lookup(module), types.ModuleType):
-            found = getattr(scope.text.lookup(module), name, None)
+            found = scope.text.lookup(f"{module}.{name}")
         case _:
             return None
     if found is ITSELF:
         return found
     return found if is_own_function(found) or (hasattr(found, "formals") and hasattr(found, "input_names")) else None
-
-
-def is_own_function(found: object) -> bool:
-    """Whether a name stands for a Python function of the user's, which counts more than one that polyc knows by that name."""
-    return isinstance(found, types.FunctionType) and str(found.__module__).split(".")[0] not in _LIBRARIES
 
 
 def find_targets(node: ast.Assign) -> list[ast.Name] | None:

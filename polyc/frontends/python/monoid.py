@@ -32,7 +32,7 @@ def find_monoid(node: ast.expr, scope: Scope) -> UserMonoid | None:
         case ast.Name(name):
             found = scope.text.lookup(name)
         case ast.Attribute(ast.Name(module), name):
-            found = getattr(scope.text.lookup(module), name, None)
+            found = scope.text.lookup(f"{module}.{name}")
     return found if isinstance(found, UserMonoid) else None
 
 

@@ -8,12 +8,15 @@ import inspect
 import tokenize
 import types
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import field
 from functools import cached_property, lru_cache
 from itertools import accumulate
 from typing import Any
 
 from polyc.diagnostics import Diagnostic, SemanticError, Source, Span, SyntaxErrorInSource
+from polyc.live import describe_code, look_up
 from polyc.records import dataclass
 
 _FUTURE_FLAGS = 0
@@ -32,6 +35,8 @@ class FunctionText:
     line_shift: int
     """Lines that stand before the text in what was parsed (1 where an indented text was put below an ``if``)."""
     function: Any = None
+    seen: dict[str, object] = field(default_factory=dict)
+    """What was looked up, and found."""
 
     @cached_property
     def subscript_names(self) -> frozenset[str]:
@@ -50,18 +55,24 @@ class FunctionText:
         return Span(self.source, start, start + len(word))
 
     def lookup(self, name: str) -> object | None:
-        """What Python would find for a free `name` in the closure or the globals of the function; None if nothing."""
+        """As `live.look_up`; nothing for a source string."""
         if self.function is None:
             return None
-        if name in self.function.__code__.co_freevars:
-            cell = (self.function.__closure__ or ())[self.function.__code__.co_freevars.index(name)]
-            try:
-                content: object = cell.cell_contents
-                return content
-            except ValueError:
-                return None
-        found: object = self.function.__globals__.get(name)
+        found = self.seen[name] = look_up(self.function, name)
         return found
+
+
+_recorders: list[list[FunctionText]] = []
+
+
+@contextmanager
+def recording(texts: list[FunctionText]) -> Iterator[None]:
+    """Add all functions that are read meanwhile to `texts`: what they looked up says what their meaning depends on."""
+    _recorders.append(texts)
+    try:
+        yield
+    finally:
+        _recorders.pop()
 
 
 def load_function(function_or_source: Callable[..., Any] | str) -> FunctionText:
@@ -69,6 +80,13 @@ def load_function(function_or_source: Callable[..., Any] | str) -> FunctionText:
 
     Raises SyntaxErrorInSource for text that is no Python, SemanticError where the source is missing or stale.
     """
+    text = _load(function_or_source)
+    for texts in _recorders:
+        texts.append(text)
+    return text
+
+
+def _load(function_or_source: Callable[..., Any] | str) -> FunctionText:
     if isinstance(function_or_source, str):
         return parse_definition(Source(_unify_newlines(function_or_source), is_function=True))
     try:
@@ -198,7 +216,7 @@ def _is_same_code(definition: ast.FunctionDef, function: types.FunctionType, fil
     """Does the text still compile to what runs?  The file may have changed since it was imported."""
     code = function.__code__
     compiled = _find_compiled(code, file_text)
-    if compiled is None or _fingerprint(compiled) != _fingerprint(code):
+    if compiled is None or describe_code(compiled) != describe_code(code):
         return False
     for argument in (*definition.args.posonlyargs, *definition.args.args):
         live = function.__annotations__.get(argument.arg, _ABSENT)
@@ -234,13 +252,6 @@ def _find_compiled(code: types.CodeType, file_text: str) -> types.CodeType | Non
             return found
         waiting += [c for c in found.co_consts if isinstance(c, types.CodeType)]
     return None
-
-
-def _fingerprint(code: types.CodeType) -> tuple[object, ...]:
-    constants = tuple(_fingerprint(c) if isinstance(c, types.CodeType) else (type(c), repr(c)) for c in code.co_consts)
-    counts = (code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount)
-    names = (code.co_names, code.co_varnames, code.co_freevars, code.co_cellvars)
-    return (code.co_code, counts, names, constants)
 
 
 def _stale(function: types.FunctionType, place: str) -> SemanticError:
