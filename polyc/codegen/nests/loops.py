@@ -10,7 +10,22 @@ from typing import Literal
 from polyc.code_limits import MAX_TRIED
 from polyc.codegen.nests.buffers import make_buffers
 from polyc.codegen.nests.collapse import collapse_parallel
-from polyc.ir.expr import Call, Const, Expr, Index, Read, all_hold, evaluate, int_const, lt, mentions, rewrite, substitute, walk
+from polyc.ir.expr import (
+    Call,
+    Const,
+    Expr,
+    Index,
+    Read,
+    all_hold,
+    eq,
+    evaluate,
+    int_const,
+    lt,
+    mentions,
+    rewrite,
+    substitute,
+    walk,
+)
 from polyc.ir.linear import index_coefficients
 from polyc.ir.loops import Guard, If, Loop, LoopNest, Node, Store, Update
 from polyc.ir.signature import Signature
@@ -104,9 +119,12 @@ class _Translator:
         kind: object = node.get_type()
         if kind == isl.ast_node_type.mark:
             parsed = parse_mark(node.mark_get_id().get_name())
+            inside = node.mark_get_node()
             if parsed is not None:
                 marks = {**marks, parsed[0]: parsed[1]}
-            return self.translate(node.mark_get_node(), ranges, marks)
+                if parsed[1].kind == "parallel" and (sections := _sections_of(inside)):
+                    return [_run_sections(parsed[0], [self.translate(n, ranges, marks) for n in sections])]
+            return self.translate(inside, ranges, marks)
         if kind == isl.ast_node_type.block:
             children = node.block_get_children()
             return [n for c in range(children.n_ast_node()) for n in self.translate(children.get_at(c), ranges, marks)]
@@ -138,7 +156,7 @@ class _Translator:
 
     def _mark_loop(self, loop: Loop, mark: Mark | None, known: _LoopRange) -> Loop:
         step = loop.step
-        if mark is None:
+        if mark is None or mark.kind == "section":
             return loop
         trip = known.upper if known.lower == 0 and step == 1 else None
         if known.lower is None and step == 1 and mark.kind in ("unroll", "vector"):
@@ -221,6 +239,26 @@ class _Translator:
             simplify(e) if m is None else fold_index(simplify(e), m, ranges)
             for e, m in zip(subscripts, folding.moduli, strict=True)
         )
+
+
+def _sections_of(node: AstNode) -> list[AstNode]:
+    """The nodes of a block of sections, the iterations of a parallel loop over their numbers, of which isl makes no loop."""
+    kind: object = node.get_type()
+    if kind != isl.ast_node_type.block:
+        return []
+    children = node.block_get_children()
+    found = [children.get_at(c) for c in range(children.n_ast_node())]
+    kinds: list[object] = [n.get_type() for n in found]
+    is_marked = all(k == isl.ast_node_type.mark for k in kinds)
+    return found if is_marked and all(n.mark_get_id().get_name().startswith("section") for n in found) else []
+
+
+def _run_sections(var: str, sections: list[list[Node]]) -> Loop:
+    *others, last = map(tuple, sections)
+    body: Body = last
+    for k, section in reversed(list(enumerate(others))):
+        body = (If(eq(Index(var), k), section, body),)
+    return Loop(var, int_const(0), int_const(len(sections)), 1, "parallel", body)
 
 
 def _hoist_guards(body: Body, var: str, lower: Expr, upper: Expr) -> tuple[list[Node], Body]:
