@@ -5,7 +5,7 @@ one single-member band per loop, with a mark above each band that carries a deci
 and what is translated to code.
 
 Marks: ``parallel cN [ROUNDS]``, ``pipeline cN COLUMNS``, ``unroll cN``, ``vector cN LANES INTERLEAVE``, ``scan cN LANES``,
-``apart cN``; ``cN`` is the AST iterator it speaks of.
+``apart cN``, ``section cN``; ``cN`` is the AST iterator it speaks of.
 """
 
 from __future__ import annotations
@@ -25,9 +25,10 @@ Part = Literal["whole", "tile", "point"]
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """A decision about one loop.  `apart`: serial, over tiles that need nothing of each other, so that they may overlap."""
+    """A decision about one loop.  `apart`: serial, over tiles that need nothing of each other, so that they may overlap.
+    `section`: all of it is an iteration of the parallel loop around, over sections by their numbers."""
 
-    kind: Literal["parallel", "pipeline", "unroll", "vector", "scan", "apart"]
+    kind: Literal["parallel", "pipeline", "unroll", "vector", "scan", "apart", "section"]
     lanes: int = 1
     interleave: int = 1
     least_part: int = 0
@@ -49,7 +50,7 @@ class Mark:
 def parse_mark(text: str) -> tuple[str, Mark] | None:
     """Iterator name and `Mark` of a mark's text; None for marks of other kinds."""
     words = text.split()
-    if len(words) < 2 or words[0] not in ("parallel", "pipeline", "unroll", "vector", "scan", "apart"):
+    if len(words) < 2 or words[0] not in ("parallel", "pipeline", "unroll", "vector", "scan", "apart", "section"):
         return None
     if words[0] == "pipeline":
         return words[1], Mark("pipeline", columns=int(words[2]))
@@ -101,6 +102,17 @@ def plan_statements(plan: Plan) -> Iterator[str]:
             yield from plan_statements(plan.child)
         case _:
             assert_never(plan)
+
+
+def plan_loops(plan: Plan) -> Iterator[PlanLoop]:
+    """The loops of a plan, those outside first."""
+    match plan:
+        case PlanSequence():
+            for child in plan.children:
+                yield from plan_loops(child)
+        case PlanLoop():
+            yield plan
+            yield from plan_loops(plan.child)
 
 
 def make_sequence(children: list[Plan]) -> Plan:

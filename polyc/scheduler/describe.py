@@ -36,7 +36,7 @@ def _describe_loop(loop: PlanLoop, s: ScopStatement) -> str:
     text = {"whole": row, "tile": f"{row} by {loop.size}", "point": f"{loop.size} {row}"}[loop.part]
     if loop.period:
         text += f" inside of {loop.period}"
-    if loop.mark is None:
+    if loop.mark is None or loop.mark.kind == "section":
         return text if loop.kind != "S" else f"{text} in order"
     match loop.mark.kind:
         case "apart":
@@ -55,8 +55,9 @@ def _describe_loop(loop: PlanLoop, s: ScopStatement) -> str:
 
 
 def loop_index(loop: PlanLoop, s: ScopStatement) -> str:
-    """What a loop runs over, in the indices of a statement."""
-    return format_row(loop.rows[s.name], s.indices)
+    """What a loop runs over, in the indices of a statement; of a section its number."""
+    row = loop.rows[s.name]
+    return format_row(row, s.indices) if any(row.coefficients) else f"section {row.constant}"
 
 
 def describe_vector(plan: Plan, s: ScopStatement) -> str | None:

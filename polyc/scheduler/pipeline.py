@@ -28,6 +28,7 @@ from polyc.scheduler.misfits import find_cutting
 from polyc.scheduler.parallel import mark_parallel_loops
 from polyc.scheduler.preparation import lay_out_panels
 from polyc.scheduler.row_tiles import mark_row_tiles
+from polyc.scheduler.sections import run_sections
 from polyc.scheduler.shared_passes import describe_shared_passes
 from polyc.scheduler.storage import fold_storage
 from polyc.scheduler.tiling import RegisterTile
@@ -110,6 +111,10 @@ def _mark_parallel_loops(draft: Draft, ctx: PlanContext) -> Draft:
     return replace(draft, plan=plan)
 
 
+def _run_sections(draft: Draft, ctx: PlanContext) -> Draft:
+    return replace(draft, plan=run_sections(draft.planned, draft.scop, ctx.target))
+
+
 def _mark_row_tiles(draft: Draft, ctx: PlanContext) -> Draft:
     return replace(draft, plan=mark_row_tiles(draft.planned, draft.scop))
 
@@ -153,6 +158,12 @@ _PASSES: tuple[Pass[Draft, PlanContext], ...] = (
     # Blocks of rows before threads: what these share is a block.
     Pass("block-rows", _block_rows, "cache blocking of rows that share large operands", lambda ctx: ctx.options.tile),
     Pass("parallel", _mark_parallel_loops, "loops whose iterations threads share out", lambda ctx: ctx.options.parallel),
+    Pass(
+        "run-sections",
+        _run_sections,
+        "independent consecutive loops run as OpenMP sections",
+        lambda ctx: ctx.options.parallel,
+    ),
     Pass("row-tiles", _mark_row_tiles, "tiles of rows that nothing else needs may overlap"),
     # Storage last: what is alive together depends on tiles, vectors and threads.
     Pass("fold-storage", _fold_storage, "temporaries have memory for what is alive together", required=True),

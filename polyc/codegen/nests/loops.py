@@ -96,9 +96,12 @@ class _Translator:
         kind: object = node.get_type()
         if kind == isl.ast_node_type.mark:
             parsed = parse_mark(node.mark_get_id().get_name())
+            inside = node.mark_get_node()
             if parsed is not None:
                 marks = {**marks, parsed[0]: parsed[1]}
-            return self.translate(node.mark_get_node(), ranges, marks)
+                if parsed[1].kind == "parallel" and (sections := _sections_of(inside)):
+                    return [_run_sections(parsed[0], [self.translate(n, ranges, marks) for n in sections])]
+            return self.translate(inside, ranges, marks)
         if kind == isl.ast_node_type.block:
             children = node.block_get_children()
             return [n for c in range(children.n_ast_node()) for n in self.translate(children.get_at(c), ranges, marks)]
@@ -130,7 +133,7 @@ class _Translator:
 
     def _mark_loop(self, loop: Loop, mark: Mark | None) -> Loop:
         step, first, end = loop.step, constant_of(loop.lower), _end(loop.upper)
-        if mark is None:
+        if mark is None or mark.kind == "section":
             return loop
         trip = end if first == 0 and step == 1 else None
         if first is None and step == 1 and mark.kind in ("unroll", "vector"):
@@ -213,6 +216,26 @@ class _Translator:
             simplify(e) if m is None else fold_index(simplify(e), m, ranges)
             for e, m in zip(subscripts, folding.moduli, strict=True)
         )
+
+
+def _sections_of(node: AstNode) -> list[AstNode]:
+    """The nodes of a block of sections, the iterations of a parallel loop over their numbers, of which isl makes no loop."""
+    kind: object = node.get_type()
+    if kind != isl.ast_node_type.block:
+        return []
+    children = node.block_get_children()
+    found = [children.get_at(c) for c in range(children.n_ast_node())]
+    kinds: list[object] = [n.get_type() for n in found]
+    is_marked = all(k == isl.ast_node_type.mark for k in kinds)
+    return found if is_marked and all(n.mark_get_id().get_name().startswith("section") for n in found) else []
+
+
+def _run_sections(var: str, sections: list[list[Node]]) -> Loop:
+    *others, last = map(tuple, sections)
+    body: Body = last
+    for k, section in reversed(list(enumerate(others))):
+        body = (If(eq(Index(var), k), section, body),)
+    return Loop(var, int_const(0), int_const(len(sections)), 1, "parallel", body)
 
 
 def _hoist_guards(body: Body, var: str, lower: Expr, upper: Expr) -> tuple[list[Node], Body]:

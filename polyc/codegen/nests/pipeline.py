@@ -21,7 +21,6 @@ from polyc.codegen.nests.prefetch_next import prefetch_next
 from polyc.codegen.nests.recurrences import carry_elements
 from polyc.codegen.nests.row_pairs import pair_rows
 from polyc.codegen.nests.scalars import hold_accumulators
-from polyc.codegen.nests.sections import run_sections
 from polyc.codegen.nests.size import check_code_size
 from polyc.codegen.nests.staging import stage_copies
 from polyc.codegen.nests.streams import find_streamed_rows, stream_results
@@ -85,10 +84,6 @@ def _separate_tiles(nest: LoopNest, ctx: LoopContext) -> LoopNest:
     return _rebuild(nest, split_partial_tiles(nest.body, tiling), nest.buffers)
 
 
-def _run_sections(nest: LoopNest, ctx: LoopContext) -> LoopNest:
-    return _rebuild(nest, run_sections(nest.body, nest.buffers, ctx.target), nest.buffers)
-
-
 def _check_size(nest: LoopNest, ctx: LoopContext) -> LoopNest:
     check_code_size(nest)
     return nest
@@ -140,7 +135,6 @@ _PASSES: tuple[LoopPass, ...] = (
     Pass(
         "rotate-registers", _on_buffers(carry_elements), "predictive commoning: recent values of a recurrence stay in registers"
     ),
-    Pass("run-sections", _run_sections, "independent consecutive loops run as OpenMP sections"),
     Pass("jam-rows", lambda nest, ctx: pair_rows(nest), "unroll-and-jam by two rows where both read the same rows"),
     Pass("align-rows", _on_nest(align_rows), "alignment peeling: vectors of stencil rows begin at cache lines"),
     Pass("stream-stores", _on_nest(stream_results), "non-temporal stores of results that no cache would hold"),
