@@ -15,6 +15,7 @@ from polyc.ir.expr import (
     Index,
     Read,
     all_hold,
+    eq,
     int_const,
     lt,
     mentions,
