@@ -7,7 +7,7 @@ anew.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import field
 from math import ceil, prod
 
@@ -37,6 +37,7 @@ class Estimate:
     recomputed: float
     saved_bytes: int
     buffer_bytes: int
+    """Of what is alive at the same time in a tile."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,11 +90,12 @@ class Model:
 
     # -- whole
     def whole(self, s: Statement, shared: frozenset[int]) -> float:
-        """Cycles to write a producer and to read it again; `shared`: dimensions along which its readers follow at once."""
-        shape = self.shape(s.target)
-        size = self.dtype(s.target).itemsize
-        between = prod(n for d, n in enumerate(shape) if d not in shared) * size
-        return pass_cycles(prod(shape) * size, between, self.target)
+        """Cycles to write a producer and to read it again; `shared`: dimensions along which its readers follow at once.
+
+        What it reads passes meanwhile, too."""
+        touched = {s.target, *(site.read.tensor for site in self.sites[s.name])}
+        followed = prod(n for d, n in enumerate(self.shape(s.target)) if d in shared)
+        return pass_cycles(self.bytes(s.target), sum(map(self.bytes, touched)) / followed, self.target)
 
     # -- in tiles
     def box_extents(self, boxes: Sequence[Box | None], tensor: str) -> list[int]:
@@ -201,7 +203,9 @@ class Trial:
         self.model, self.roots, self.boxes = model, roots, boxes
         trips = model.trips(roots[0])
         inside = [min(sizes.get(i, trips[i]), trips[i]) for i in roots[0].left_indices]
-        self._n_tiles = prod(ceil(trips[i] / size) for i, size in sizes.items())
+        n_tiles = [ceil(trips[i] / size) for i, size in sizes.items()]
+        self._n_tiles = prod(n_tiles)
+        self._is_one_loop = all(n == 1 for n in n_tiles[1:])
         self._starts = sum(model.row_starts(root, inside, root.left_indices) for root in roots)
         self._windows = sum(model.window_cycles(root, inside[-1] if inside else None) for root in roots)
         self._rows = [model.rows_read(root, inside, root.left_indices) for root in roots]
@@ -223,19 +227,20 @@ class Trial:
         costs, memory = model.target.overlap, model.target.memory
         extra = total = 0.0
         cycles = self._windows + self._tests
-        buffers, starts, rows = 0, self._starts, list(self._rows)
+        buffers, starts, rows = {}, self._starts, list(self._rows)
         for n, p in enumerate(producers):
             share = self._shares.get(p.name)
             if share is None:
                 share = self._shares[p.name] = self._share(p, producers[: n + 1])
-            buffers += share.buffer
+            buffers[p.target] = share.buffer
             extra += share.extra
             total += share.once
             starts += share.starts
             rows.append(share.rows)
             cycles += share.windows + share.tests
             cycles += sum(c for tensor, c in share.outer.items() if tensor not in inner)
-        footprint = costs.beside * buffers
+        alive = self._alive(producers, buffers)
+        footprint = costs.beside * alive
         if find_level(footprint, model.target) > Level.L2:
             return None
         if self._is_short:
@@ -243,12 +248,26 @@ class Trial:
             n_rows = sum(max(found.get(t, 0) for found in rows) for t in read)
             prefetchers = model.target.prefetchers
             starts += prefetchers.lost_row * max(0, n_rows - prefetchers.streams)
-        passed = pass_cycles(buffers, footprint, model.target) * (costs.far_short_rows if self._is_short else 1.0)
+        passed = pass_cycles(sum(buffers.values()), footprint, model.target) * (costs.far_short_rows if self._is_short else 1.0)
         cycles += extra * (costs.recomputed if self._is_short else 1.0) + self._n_tiles * (passed + starts)
         if self._cut_rows:
             outside = model.outside_bytes((*self.roots, *producers)) / memory.read[Level.MEMORY]
             cycles += self._cut_rows * outside + max(0.0, self._filled - max(0.0, costs.busy * (self._work + total) - outside))
-        return Estimate(0.0, cycles, extra / total if total else 0.0, 0, buffers)
+        return Estimate(0.0, cycles, extra / total if total else 0.0, 0, alive)
+
+    def _alive(self, producers: Sequence[Statement], buffers: Mapping[str, int]) -> int:
+        """Bytes of the buffers that are alive at the same time: others take turns with the same memory (`share_workspace`),
+        where tiles are iterations of one loop, whose threads share them out."""
+        if not self._is_one_loop:
+            return sum(buffers.values())
+        steps = [*reversed(producers), *self.roots]
+        last = {site.read.tensor: n for n, s in enumerate(steps) for site in self.model.sites[s.name]}
+        alive = most = 0
+        for n, s in enumerate(steps):
+            alive += buffers.get(s.target, 0)
+            most = max(most, alive)
+            alive -= sum(size for tensor, size in buffers.items() if last.get(tensor) == n)
+        return most
 
     def _share(self, p: Statement, before: Sequence[Statement]) -> _Share:
         """`before`: the producers up to `p`, among which all are that read it."""
