@@ -15,6 +15,7 @@ from polyc.ir.expr import Const, Expr, Index, Read, int_const, reads
 from polyc.ir.linear import index_coefficients
 from polyc.ir.loops import Buffer, Loop, Node, Store
 from polyc.ir.simplify import simplify
+from polyc.ir.walk import Body
 from polyc.records import dataclass, replace
 
 
@@ -54,11 +55,16 @@ def keeps_apart(loops: Iterable[Loop], store: Store) -> bool:
     return True
 
 
-def rebuild(loops: list[Loop], store: Store) -> Loop:
-    """The nest of `loops`, outermost first, around `store`."""
-    node: Node = store
+def around(loops: Sequence[Loop], body: Body) -> Body:
+    """`body` in `loops`, outermost first."""
     for loop in reversed(loops):
-        node = replace(loop, body=(node,))
+        body = (replace(loop, body=body),)
+    return body
+
+
+def rebuild(loops: Sequence[Loop], store: Store) -> Loop:
+    """The nest of `loops`, outermost first, around `store`."""
+    (node,) = around(loops, (store,))
     assert isinstance(node, Loop)
     return node
 

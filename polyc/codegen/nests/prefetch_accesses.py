@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from itertools import product
 
 from polyc.code_limits import MAX_ITEMS, MAX_STRIDE
-from polyc.codegen.nests.prefetch import Ahead, Arrays, arrays_of, is_far, new_reads, reads_of_stores, request, run_bytes
+from polyc.codegen.nests.prefetch import Ahead, Arrays, arrays_of, far_tests, new_reads, reads_of_stores, request, run_bytes
 from polyc.ir.access import stride_of, with_values
 from polyc.ir.expr import Const, Read, Select, ge, index_names, int_const, mentions, reads, walk
 from polyc.ir.linear import index_coefficients
@@ -135,31 +135,20 @@ def _far_steps(loop: Loop, arrays: Arrays) -> Iterator[Ahead]:
     """The rows of large arrays that register tiles read in place, one in each step of their sum, too far apart to be followed.
 
     They come to the second-level cache: rows whole pages apart meet in one set of the first one."""
-    length = known_length(loop)
-    if (
-        not loop.registers
-        or loop.kind != "serial"
-        or (length is not None and length < arrays.target.prefetchers.strided_steps * loop.step)
-    ):
+    known, line, length = arrays.target.prefetchers, arrays.target.cache_line, known_length(loop)
+    steps = known.strided_steps * loop.step
+    if not loop.registers or loop.kind != "serial" or (length is not None and length < steps):
         return
-    line = arrays.target.cache_line
+    tests = (ge(loop.upper - loop.lower, steps),) if length is None else ()
     for read, node, scope in reads_of_stores(loop.body):
         buffer, inner = arrays.large.get(read.tensor), scope.loops
         is_tile = len(inner) == len(scope.path) and all(n.is_expanded for n in inner) and inner and inner[-1].kind == "vector"
         size = run_bytes(buffer, read, inner) if buffer is not None and is_tile and isinstance(node, Update) else None
-        if (
-            buffer is None
-            or size is None
-            or not line <= size <= arrays.target.prefetchers.strided_lines * line
-            or not _moves_far(read, buffer, loop, size)
-        ):
+        if buffer is None or size is None or not line <= size <= known.strided_lines * line:
             continue
-        first = with_values(read, {n.var: n.lower for n in inner})
-        is_long = (
-            None if length is not None else ge(loop.upper - loop.lower, arrays.target.prefetchers.strided_steps * loop.step)
-        )
-        tests = tuple(test for test in (is_long, is_far(buffer, arrays.target)) if test is not None)
-        yield Ahead(first, (loop,), arrays.target.prefetchers.strided_distance, size, 2, tests)
+        if _moves_far(read, buffer, loop, size):
+            first, when = with_values(read, {n.var: n.lower for n in inner}), (*tests, *far_tests(buffer, arrays.target))
+            yield Ahead(first, (loop,), known.strided_distance, size, 2, when)
 
 
 def _moves_far(read: Read, buffer: Buffer, loop: Loop, size: int) -> bool:
