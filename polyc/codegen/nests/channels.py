@@ -15,13 +15,13 @@ from collections.abc import Callable, Mapping
 
 from polyc.code_limits import MAX_STRIDE
 from polyc.codegen.nests.buffers import row_major_strides
-from polyc.codegen.nests.copies import around, copy_nest, is_plain, lies_across, strides_of, trip_count
+from polyc.codegen.nests.copies import copy_nest, is_plain, lies_across, strides_of, trip_count
 from polyc.codegen.nests.transposes import MAX_COLUMNS, MIN_LANES
 from polyc.ir.access import with_values
 from polyc.ir.expr import Expr, Index, Read, int_const, mentions, reads
 from polyc.ir.loops import Buffer, Loop, Node, Store
 from polyc.ir.simplify import constant_of, simplify
-from polyc.ir.walk import Body, Scope, rewrite_nodes
+from polyc.ir.walk import Body, Scope, make_nest, rewrite_nodes
 from polyc.machine.memory import LINE
 from polyc.records import dataclass, replace
 
@@ -83,7 +83,7 @@ def _in_blocks(found: _Channels) -> Body:
     def row_of_blocks(y: Expr, n_y: int) -> Body:
         return _cut(found.across, n_across, lambda x, n_x: _transpose_block(found, (y, n_y), (x, n_x)))
 
-    return around(found.others, _cut(found.along, n_along, row_of_blocks))
+    return make_nest(found.others, _cut(found.along, n_along, row_of_blocks))
 
 
 def _cut(loop: Loop, size: int, make: Callable[[Expr, int], Body]) -> Body:

@@ -20,7 +20,7 @@ from polyc.ir.access import stride_of, with_values
 from polyc.ir.expr import Expr, Index, Read, int_const, reads
 from polyc.ir.loops import If, Loop, LoopNest, Node, Prefetch, Store, known_length
 from polyc.ir.simplify import simplify
-from polyc.ir.walk import Body, Scope, map_bodies, rewrite_inside, walk_nodes
+from polyc.ir.walk import Body, map_bodies, substitute_nodes, walk_nodes
 from polyc.machine import Level, Machine, Share
 from polyc.machine.memory import LINE
 from polyc.records import replace
@@ -247,23 +247,13 @@ def _in_columns(vector: Node, loop: Loop, width: int) -> Node:
     if width == loop.step:
         return vector
     some = Index(f"{loop.var}_some")
-    return Loop(some.name, int_const(0), int_const(loop.step), width, "serial", (_moved(vector, loop.var, some),))
+    body = substitute_nodes((vector,), {loop.var: Index(loop.var) + some})
+    return Loop(some.name, int_const(0), int_const(loop.step), width, "serial", body)
 
 
 def shift_rows(node: Node, start: Expr, trip: int) -> Node:
     """`trip` iterations of the expanded vector loop, or of both versions of it, that `node` is, from number `start` on."""
     if not isinstance(node, Loop):
         return map_bodies(node, lambda body: tuple(shift_rows(n, start, trip) for n in body))
-    moved = _moved(node, node.var, start)
-    return replace(moved, upper=simplify(node.lower + trip), max_trip=trip)
-
-
-def _moved(node: Node, variable: str, distance: Expr) -> Loop:
-    """A loop around stores, with what it does where `variable` is `distance` more."""
-
-    def rule(node: Node, scope: Scope) -> Node | None:
-        return with_values(node, {variable: Index(variable) + distance}) if isinstance(node, Store) else None
-
-    moved = rewrite_inside(node, rule)
-    assert isinstance(moved, Loop)
-    return moved
+    body = substitute_nodes(node.body, {node.var: Index(node.var) + start})
+    return replace(node, upper=simplify(node.lower + trip), max_trip=trip, body=body)

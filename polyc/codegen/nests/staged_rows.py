@@ -13,12 +13,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from polyc.codegen.nests.alignment import past_line
-from polyc.codegen.nests.copies import Block, around, rebuild, sum_of, trip_count
+from polyc.codegen.nests.copies import Block, rebuild, sum_of, trip_count
 from polyc.ir.access import with_values
 from polyc.ir.expr import Const, Expr, Index, Read, eq, int_const, le, lt
 from polyc.ir.loops import Buffer, If, Loop, Node, Store
 from polyc.ir.simplify import simplify
-from polyc.ir.walk import Body
+from polyc.ir.walk import Body, make_nest
 from polyc.machine.memory import LINE, PAGE
 from polyc.records import dataclass, replace
 
@@ -150,7 +150,7 @@ def write_rows(block: Block, stage: str, ask: Ask, is_first: Expr | bool, is_las
     behind: Body = (*more, tail if is_last is True else rows.copy(0, Index(ROW), block.run))
     body = _branch(is_first, (rows.each(begun, *behind),), (rows.each(*carried, *behind),))
     ending = _branch(is_last, (rows.each(tail),)) if is_last is not True else ()
-    return around(rows.groups, (put, *body, *ending))
+    return make_nest(rows.groups, (put, *body, *ending))
 
 
 def _branch(condition: Expr | bool, then: Body, other: Body = ()) -> Body:

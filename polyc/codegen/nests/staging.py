@@ -25,7 +25,6 @@ from polyc.codegen.nests.alignment import is_whole_lines
 from polyc.codegen.nests.coalesce import is_dense, merge_dimensions
 from polyc.codegen.nests.copies import (
     Block,
-    around,
     copy_nest,
     find_block,
     find_run,
@@ -41,7 +40,7 @@ from polyc.ir.access import stride_of, with_values
 from polyc.ir.expr import Call, Const, Expr, Index, Read, Size, eq, int_const, lt, mentions, reads
 from polyc.ir.loops import Buffer, If, Loop, LoopNest, Node, Prefetch, Store, known_length
 from polyc.ir.simplify import simplify
-from polyc.ir.walk import Body, Scope, rewrite_nodes
+from polyc.ir.walk import Body, Scope, make_nest, rewrite_nodes
 from polyc.machine import Level, Machine, Share
 from polyc.machine.memory import LINE
 from polyc.records import dataclass, replace
@@ -194,7 +193,7 @@ def _stage(staged: _Staged, stage: str, arrays: Arrays) -> Body:
     block, chain, rest = staged.block, staged.chain, staged.rest
     ask = _ask_ahead(block, staged.around, arrays)
     if chain is None:
-        body = around(staged.outside, write_rows(block, stage, ask, True, True))
+        body = make_nest(staged.outside, write_rows(block, stage, ask, True, True))
     else:
         assert isinstance(chain.lower, Const)
         last = int(chain.lower.value) + ((known_length(chain) or 0) - 1) // chain.step * chain.step

@@ -14,12 +14,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from polyc.code_limits import MAX_ITEMS, MAX_STRIDE
-from polyc.codegen.nests.copies import around, copy_nest, lies_across, rebuild, trip_count
+from polyc.codegen.nests.copies import copy_nest, lies_across, rebuild, trip_count
 from polyc.ir.access import stride_of, with_values
 from polyc.ir.expr import Const, Expr, Index, Read, all_hold, ge, int_const, lt, mentions, operands_of, reads
 from polyc.ir.loops import Buffer, If, Loop, LoopKind, Node, Store, known_length
 from polyc.ir.simplify import simplify
-from polyc.ir.walk import Body, Scope, rewrite_nodes
+from polyc.ir.walk import Body, Scope, make_nest, rewrite_nodes
 from polyc.machine.memory import LINE
 from polyc.records import replace
 
@@ -70,7 +70,7 @@ def _block_copy(loops: list[Loop], store: Store, buffers: Mapping[str, Buffer], 
     if buffers[store.buffer].space == "argument" and (whole := _whole_tiles(along, vector)) is not None:
         condition, lines, across = whole
         body = (If(condition, _strip_mine(lines, across, store, block, inside), body),)
-    return around(others, body)
+    return make_nest(others, body)
 
 
 def _whole_tiles(along: Loop, vector: Loop) -> tuple[Expr, Loop, Loop] | None:
@@ -176,7 +176,7 @@ def _strip_mine(along: Loop, vector: Loop, store: Store, block: int, inside: Seq
     whole = replace(along, var=name, step=block, kind=kind, max_trip=None, least_part=-(-along.least_part // block))
 
     def single(start: Expr, count: int) -> Node:
-        (node,) = around(inside, (_unroll(vector, store, along.var, simplify(start), count),))
+        (node,) = make_nest(inside, (_unroll(vector, store, along.var, simplify(start), count),))
         return node
 
     def strips(end: Expr) -> Loop:
