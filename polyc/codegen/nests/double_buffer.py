@@ -111,13 +111,6 @@ def _rows_of(node: Node) -> Loop | None:
     return None
 
 
-def _share(rows: Loop, count: int) -> tuple[Expr, Expr]:
-    """The first of `count` that the iteration of `rows` does, and the one behind the last."""
-    n_groups = -(-(known_length(rows) or 0) // rows.step)
-    number = Index(rows.var) // rows.step
-    return simplify(number * count // n_groups), simplify((number + 1) * count // n_groups)
-
-
 def _find_block(rows: Loop, place: Loop, width: int, buffers: Mapping[str, Buffer]) -> Block | None:
     """What a strip writes, `width` rows along `place`, if one streamed store, of vectors shorter than a line, fills it."""
     copied = rewrite_nodes((rows,), lambda node, _: () if isinstance(node, Prefetch) else None)
@@ -146,7 +139,9 @@ def _write_behind(strips: _Strips, stage: str) -> Body:
     place = simplify(strips.half(Index(loop.var)) + sum_of(block.rows))
     put = replace(block.store, buffer=stage, subscripts=(place, sum_of(block.places)), streamed=False)
     before = simplify(Index(loop.var) - width)
-    behind = If(lt(loop.lower, Index(loop.var)), (_write_down(strips, stage, before, *_share(strips.rows, width)),))
+    number, n_groups = Index(strips.rows.var) // strips.rows.step, -(-(known_length(strips.rows) or 0) // strips.rows.step)
+    first, end = (simplify(n * width // n_groups) for n in (number, number + 1))
+    behind = If(lt(loop.lower, Index(loop.var)), (_write_down(strips, stage, before, first, end),))
     rows = replace(strips.rows, body=(*replace_nodes(strips.rows.body, {id(block.store): put}), behind))
     n_strips = (loop.upper - 1 - loop.lower) // width
     last = _write_down(strips, stage, simplify(loop.lower + n_strips * width), int_const(0), int_const(width))

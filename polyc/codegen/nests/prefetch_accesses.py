@@ -53,27 +53,20 @@ def _indirect_rows(loop: Loop, scope: Scope, arrays: Arrays) -> Iterator[Ahead]:
     pieces: dict[Read, int] = {}
     for read, _, inside in reads_of_stores(loop.body):
         buffer = arrays.large.get(read.tensor)
-        inner = tuple(n for n in inside.loops if n.kind != "unroll")
+        inner, copies = ([n for n in inside.loops if (n.kind == "unroll") == is_copied] for is_copied in (False, True))
         if buffer is None or not _is_named_by(read, loop.var, {n.var for n in inner}, arrays):
             continue
-        size = run_bytes(buffer, read, inner)
+        size = run_bytes(buffer, read, tuple(inner))
         if size is None or any(n.kind == "parallel" for n in inner):
             continue
-        for row in _unrolled(read, [n for n in inside.loops if n.kind == "unroll"]):
+        for numbers in product(*(range(n.max_trip or 1) for n in copies)):
+            row = with_values(read, {n.var: int_const(k) for n, k in zip(copies, numbers, strict=True)})
             for node in reversed(inner):
                 row = with_values(row, {node.var: node.lower})
             pieces[row] = max(pieces.get(row, 0), min(size, arrays.target.prefetchers.lines * arrays.target.cache_line))
     room = arrays.target.room(Level.L1, Share.QUARTER)
     distance = max(1, min(MAX_ITEMS, room // max(1, sum(pieces.values()))))
     yield from (Ahead(row, scope.loops_in_order, distance, size) for row, size in pieces.items())
-
-
-def _unrolled(read: Read, loops: list[Loop]) -> list[Read]:
-    """The read in each copy of unrolled loops."""
-    result = [read]
-    for loop in loops:
-        result = [with_values(r, {loop.var: int_const(n)}) for r in result for n in range(loop.max_trip or 1)]
-    return list(dict.fromkeys(result))
 
 
 def _is_named_by(read: Read, variable: str, inner: set[str], arrays: Arrays) -> bool:
