@@ -11,7 +11,7 @@ from functools import partial
 from itertools import permutations
 
 from polyc.ir.access import accesses_in, moves, writes_in
-from polyc.ir.expr import Call, Const, Expr, Index, int_const, reads, substitute, walk
+from polyc.ir.expr import Call, Const, Expr, Index, int_const, substitute, walk
 from polyc.ir.loops import Buffer, Loop, Node, Store
 from polyc.ir.promotion import updates_of
 from polyc.ir.simplify import simplify
@@ -77,8 +77,7 @@ def _join(first: Loop, second: Loop, uses: dict[str, int]) -> tuple[Loop, Loop, 
             continue
         ((update, scope),) = sites
         tile = [loop for loop in scope.loops if moves(update, loop.var)]
-        bounds = (r.tensor for e in node_expressions(second) for r in reads(e))
-        if name in bounds or not all(loop.is_expanded for loop in tile):
+        if not all(loop.is_expanded for loop in tile):
             continue
         epilogue = _expand_like(second, tile, name, update.subscripts)
         nests = tuple(n for node in start.nest if (n := _expand_like(node, tile, name, update.subscripts)) is not None)
