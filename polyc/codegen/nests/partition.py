@@ -198,9 +198,13 @@ class _Partition:
 
 def _has_tests(loop: Loop) -> bool:
     """Whether there is anything to partition a loop by."""
-    values = [node.value for node in straight_nodes(loop.body) if isinstance(node, (Store, Update))]
-    has_choices = any(isinstance(e, Select) for value in values for e in walk(value))
-    return has_choices or any(isinstance(node, If) for node in loop.body)
+    return any(isinstance(node, If) for node in loop.body) or any(True for _ in _selections(loop))
+
+
+def _selections(loop: Loop) -> Iterator[Select]:
+    """The selections in what is stored, outside of loops inside."""
+    values = (node.value for node in straight_nodes(loop.body) if isinstance(node, (Store, Update)))
+    return (e for value in values for e in walk(value) if isinstance(e, Select))
 
 
 def _domains(loop: Loop) -> Iterator[Expr]:
@@ -224,10 +228,9 @@ def _choices(loop: Loop) -> Iterator[Expr]:
 
 def _guards(loop: Loop) -> Iterator[Expr]:
     """Comparisons of integers, all of which hold where a selection takes a read that it guards."""
-    for node in straight_nodes(loop.body):
-        for e in walk(node.value) if isinstance(node, (Store, Update)) else ():
-            if isinstance(e, Select) and reads(e.then) and not reads(e.condition):
-                yield from (a for a in operands_of(e.condition, "and") if slack_of(a) is not None)
+    for e in _selections(loop):
+        if reads(e.then) and not reads(e.condition):
+            yield from (a for a in operands_of(e.condition, "and") if slack_of(a) is not None)
 
 
 def _is_worth_guarding(loop: Loop, target: Machine) -> bool:
@@ -238,8 +241,7 @@ def _is_worth_guarding(loop: Loop, target: Machine) -> bool:
     if loop.max_trip is None and (trip is None or trip >= MIN_GUARDED_TRIP):
         return True
     # Without mask registers, lanes that lie apart are read one by one where there are tests.
-    values = [node.value for node in straight_nodes(loop.body) if isinstance(node, (Store, Update))]
-    guarded = [read for value in values for e in walk(value) if isinstance(e, Select) for read in reads(e.then)]
+    guarded = [read for e in _selections(loop) for read in reads(e.then)]
     return trip is not None and trip >= loop.lanes + MAX_PEELED and not target.has_masks and _lie_apart(guarded, loop.var)
 
 

@@ -67,7 +67,7 @@ def _split(loop: Loop, aliased: frozenset[str]) -> tuple[list[Expr], Body, Body]
     spans = [s for t in moving if (s := span_of(t, loop.var)) is not None]
     if len(spans) < len(moving) or (moving and loop.step != 1):
         return None
-    whole, rest = [_expand(fill_tile(n, hold(tests))) for n in loops], _take_rows_out(loops)
+    whole, rest = [_expand(fill_tile(n, hold(tests))) for n in loops], _take_rows_out(loops, tiles)
     begin, end = interior(loop, spans)
     parts: list[Node] = []
     for lower, upper, around in ((loop.lower, begin, rest), (begin, end, whole), (end, loop.upper, rest)):
@@ -92,10 +92,9 @@ def _expand(loop: Loop) -> Loop:
     return loop if size is None else replace(loop, kind=kind, max_trip=size, tile=None, interleave=1)
 
 
-def _take_rows_out(loops: Sequence[Loop]) -> list[Loop]:
+def _take_rows_out(loops: Sequence[Loop], tiles: Sequence[Loop]) -> list[Loop]:
     """The loops with the rows whose bounds, or whose vectors, differ outside of the sum, one after the other."""
-    rows = [n for n in loops[1:] if tile_size(n) is not None and n.kind != "vector"]
-    tiles = {n.var for n in loops[1:] if tile_size(n) is not None}
-    if any(index_names(n.lower, n.upper) & (tiles | {loops[0].var}) for n in rows):
+    rows = [n for n in tiles if n.kind != "vector"]
+    if any(index_names(n.lower, n.upper) & {loops[0].var, *(m.var for m in tiles)} for n in rows):
         return list(loops)
     return [*(replace(n, kind="serial", max_trip=None, tile=None) for n in rows), *(n for n in loops if n not in rows)]
