@@ -1,4 +1,4 @@
-"""Sums over triangles have the values that NumPy finds; what becomes of their tiles says `tests/loopnest/split-triangle.loops`."""
+"""Sums over triangles have the values that NumPy finds; for their tiles see ``tests/loopnest/split-triangle.loops``."""
 
 from __future__ import annotations
 
