@@ -139,13 +139,11 @@ def perfect_nest(node: Node) -> tuple[tuple[Loop, ...], Body]:
     return tuple(loops), body
 
 
-def make_nest(loops: Sequence[Loop], body: Body) -> tuple[Loop]:
-    """These loops, of which there is one at least, outermost first, around a body."""
-    *others, inner = loops
-    nest = replace(inner, body=body)
-    for loop in reversed(others):
-        nest = replace(loop, body=(nest,))
-    return (nest,)
+def make_nest(loops: Sequence[Loop], body: Body) -> Body:
+    """These loops, outermost first, around a body."""
+    for loop in reversed(loops):
+        body = (replace(loop, body=body),)
+    return body
 
 
 def loops_in(body: Body) -> Iterator[Loop]:

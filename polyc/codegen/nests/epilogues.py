@@ -110,7 +110,7 @@ def _expand_like(nest: Node, tile: list[Loop], name: str, subscripts: tuple[Expr
                 return None  # an element for several lanes
             loops = [replace(a, kind=b.kind, max_trip=b.max_trip, lanes=b.lanes, interleave=1) for a, b in pairs]
             (made,) = make_nest(loops, body)
-            return made
+            return made if isinstance(made, Loop) else None
     return None
 
 
