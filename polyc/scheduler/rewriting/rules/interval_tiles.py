@@ -11,7 +11,7 @@ from polyc.ir.simplify import simplify
 from polyc.poly.points import Points
 from polyc.poly.ranges import Interval, Ranges, estimate_extent
 from polyc.records import dataclass
-from polyc.scheduler.rewriting.rules.recurrence_blocks import Blocks, Part, Terms, reading_points
+from polyc.scheduler.rewriting.rules.recurrence_blocks import Blocks, Part, Terms, reading_points, spread
 
 SIZE = 64
 """Beginnings or ends of intervals in one block: with half as many, tiles of registers have few
@@ -93,8 +93,8 @@ def find_tiles(members: list[Statement], program: Program, ranges: Ranges) -> Ti
     if len(members) < 2 or any(program.tensor(t).dtype.is_storage for t in targets):
         return None
     for is_turned in (False, True):
-        ends = _spread({s.target: found for s in members if (found := _find_ends(s, targets, is_turned))}, members)
-        if not ends or set(ends) != targets:
+        ends = spread({s.target: found for s in members if (found := _find_ends(s, targets, is_turned))}, members)
+        if set(ends) != targets or any(len(found) != 2 for found in ends.values()):
             continue
         first = next(s for s in members if s.reduction is not None)
         interval = ranges.tensors[first.target][ends[first.target][0]]
@@ -124,29 +124,8 @@ def _find_ends(s: Statement, targets: set[str], is_turned: bool) -> tuple[int, i
     return None
 
 
-def _spread(ends: dict[str, tuple[int, int]], members: list[Statement]) -> dict[str, tuple[int, int]]:
-    """The same for what is made of the reductions: intervals begin and end in the indices that they do in what is read."""
-    for _ in members:
-        for s in members:
-            for read in reads(s.value):
-                if s.target not in ends and read.tensor in ends:
-                    begin, end = (_place(read.subscripts[d], s) for d in ends[read.tensor])
-                    if begin is not None and end is not None and begin != end:
-                        ends[s.target] = begin, end
-    return ends
-
-
-def _place(subscript: Expr, s: Statement) -> int | None:
-    """The dimension of the target of `s` with the one index that stands in a subscript."""
-    names = index_names(subscript)
-    return next((d for d, e in enumerate(s.subscripts) if isinstance(e, Index) and {e.name} == names), None)
-
-
 def _keeps_inside(s: Statement, tiles: Tiles, ranges: Ranges) -> bool:
     """Whether every point needs intervals only that begin no earlier than its own and end no later."""
     begin, end = tiles.cut(s.target, s.subscripts)
-    for read, points in reading_points(s, tiles.dims, ranges):
-        first, last = tiles.cut(read.tensor, read.subscripts)
-        if not points.satisfy(Call("and", (ge(first, begin), le(last, end)))):
-            return False
-    return True
+    needed = ((points, *tiles.cut(r.tensor, r.subscripts)) for r, points in reading_points(s, tiles.dims, ranges))
+    return all(points.satisfy(Call("and", (ge(first, begin), le(last, end)))) for points, first, last in needed)

@@ -164,7 +164,7 @@ def find_steps(members: list[Statement], program: Program, ranges: Ranges) -> St
         return None
     for is_reversed in (False, True):
         dims = {s.target: _leading_dims(s, is_reversed, ranges) for s in sums}
-        dims = _spread(dims, members) if all(dims.values()) else {}
+        dims = {t: tuple(sorted(found)) for t, found in spread(dims, members).items()} if all(dims.values()) else {}
         if set(dims) != targets or max(map(len, dims.values())) > 2:
             continue
         first, *more = (ranges.tensors[t][d] for t, ds in dims.items() for d in ds)
@@ -213,30 +213,33 @@ def _is_band(s: Statement, size: int, dims: tuple[int, ...], ranges: Ranges) -> 
     return all(points.domain.is_disjoint(points.affine.condition(gt(step, size))) for step in steps)
 
 
-def _spread(dims: dict[str, tuple[int, ...]], members: list[Statement]) -> dict[str, tuple[int, ...]]:
-    """The same for what is made of the sums: its dimensions stand where those of the sums do."""
+def spread(dims: dict[str, tuple[int, ...]], members: list[Statement]) -> dict[str, tuple[int, ...]]:
+    """Of these tensors and what is made of them, the dimensions in which the same indices stand."""
+    found = dict(dims)
     for _ in members:
         for s in members:
-            if s.reduction is not None:
-                continue
-            found = set(dims.get(s.target, ()))
-            for read in reads(s.value):
-                leading = [read.subscripts[d] for d in dims.get(read.tensor, ())]
-                if all(e in s.subscripts for e in leading):
-                    found |= {s.subscripts.index(e) for e in leading}
-            if found:
-                dims[s.target] = tuple(sorted(found))
-    return dims
+            for read in reads(s.value) if s.target not in dims else ():
+                known, places = found.get(s.target, ()), [_place(read.subscripts[d], s) for d in found.get(read.tensor, ())]
+                more = tuple(dict.fromkeys(d for d in places if d is not None))
+                if places and None not in places:
+                    found[s.target] = more if set(known) < set(more) else tuple(dict.fromkeys((*known, *more)))
+    return found
+
+
+def _place(subscript: Expr, s: Statement) -> int | None:
+    """The dimension of the target of `s` with the one index that stands in a subscript."""
+    names = index_names(subscript)
+    return next((d for d, e in enumerate(s.subscripts) if isinstance(e, Index) and {e.name} == names), None)
 
 
 def _keeps_order(s: Statement, blocks: Blocks, ranges: Ranges) -> bool:
     """Whether no point needs elements of a later step than its own, nor a term of a sum any beyond the term's step."""
-    own = [*blocks.cut(s.target, s.subscripts), *map(Index, s.reduction_indices)]
-    for read, points in reading_points(s, blocks.dims, ranges):
-        steps = [blocks.step(e) for e in blocks.cut(read.tensor, read.subscripts)]
-        if not all(points.satisfy(any_holds(le(step, blocks.step(mine)) for step in steps)) for mine in own):
-            return False
-    return True
+    own = [blocks.step(e) for e in (*blocks.cut(s.target, s.subscripts), *map(Index, s.reduction_indices))]
+    return all(
+        points.satisfy(any_holds(le(blocks.step(e), mine) for e in blocks.cut(read.tensor, read.subscripts)))
+        for read, points in reading_points(s, blocks.dims, ranges)
+        for mine in own
+    )
 
 
 def reading_points(s: Statement, tensors: Container[str], ranges: Ranges) -> Iterator[tuple[Read, Points]]:
