@@ -37,6 +37,7 @@ from polyc.poly.domains import (
     box_domain,
     condition_inside,
     has_divs,
+    is_box,
     longest_run,
     parameter_names,
     reads_within,
@@ -278,17 +279,14 @@ def _may_stand(site: ReadSite, steps: Set, q: Statement, start: _Start, ranges: 
     """Whether all that is read of the step is what `start` makes."""
     if not site.is_padded:
         return reads_within(site, steps, q.indices, start.region)
-    # Borders are where the tensor ends: what is read instead has to end there, too.
-    source, box = start.statement.value, ranges.tensors[start.statement.target]
-    own = [(i, offset, interval) for (i, offset), interval in zip(start.place.dims, box, strict=True) if i is not None]
-    if not isinstance(source, Read) or source.subscripts != tuple(Index(i) for i, _, _ in own):
+    # Borders are where the tensor ends: what is read instead has to end there, too, and all of it be copied.
+    s, source = start.statement, start.statement.value
+    dims = [(d, i) for d, (i, offset) in enumerate(start.place.dims) if i is not None and offset == int_const(0)]
+    if not isinstance(source, Read) or source.subscripts != tuple(Index(i) for _, i in dims) or len(dims) < len(s.indices):
         return False
-    if any(offset != int_const(0) for _, offset, _ in own) or tuple(i for _, _, i in own) != ranges.tensors[source.tensor]:
-        return False
-    indices = {f"e{d}": interval for d, interval in enumerate(box)}
-    domain = box_domain(start.statement.target, tuple(indices), indices, parameter_names(start.region))
-    step = Points(indices, domain).where(start.is_step([Index(f"e{d}") for d in start.place.fixed]))
-    return step is not None and bool(step.domain.is_subset(start.region))
+    own, whole = ranges.statements[s.name], ranges.tensors[source.tensor]
+    is_whole = all(ranges.tensors[s.target][d] == own.indices[i] == box for (d, i), box in zip(dims, whole, strict=True))
+    return is_whole and is_box(own.domain, own.indices, s.indices)
 
 
 def _substitute_reads(value: Expr, found: Mapping[Read, _Start]) -> Expr:
