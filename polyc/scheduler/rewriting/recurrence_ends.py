@@ -8,38 +8,22 @@ substituted where integer sets show which statement has written it (index-set sp
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from functools import reduce
 from math import prod
 
 from polyc.code_limits import LONG_ROW, MAX_NODES
 from polyc.diagnostics import Remark
-from polyc.ir.expr import (
-    Const,
-    Expr,
-    Index,
-    Read,
-    Select,
-    all_hold,
-    eq,
-    index_names,
-    int_const,
-    reads,
-    rewrite,
-    substitute,
-    walk,
-)
+from polyc.ir.expr import Const, Expr, Index, Read, Select, all_hold, eq, index_names, int_const, lt, reads, substitute, walk
 from polyc.ir.program import Program, Statement
 from polyc.ir.read_sites import ReadSite, collect_reads
 from polyc.ir.simplify import constant_of, difference, simplify
 from polyc.machine import Level, Machine, Share
 from polyc.poly.domains import (
-    box_domain,
     condition_inside,
     has_divs,
     is_box,
     longest_run,
-    parameter_names,
     reads_within,
     stays_inside,
     subtract_domain,
@@ -53,7 +37,7 @@ from polyc.scheduler.accesses import trip_count
 from polyc.scheduler.loops.time_tiling import MINIMUM_STEPS
 from polyc.scheduler.rewriting.builder import ProgramBuilder
 from polyc.scheduler.rewriting.merge_parts import Place, choose_value, find_place
-from polyc.scheduler.rewriting.reindexing import simplify_subscripts
+from polyc.scheduler.rewriting.reindexing import map_reads, simplify_subscripts
 from polyc.scheduler.rewriting.rules.analysis import replace_node
 from polyc.scheduler.rewriting.unit_indices import drop_unit_indices
 
@@ -153,12 +137,10 @@ def _move_step(
 def _confine(points: Points) -> Points:
     """The points with intervals of one value less where that is enough."""
     intervals = dict(points.indices)
-    for i, interval in points.indices.items():
-        extent = constant_of(interval.extent)
-        if extent:
-            shorter = intervals | {i: Interval(interval.lower, int_const(extent - 1))}
-            box = box_domain(str(points.domain.get_tuple_name()), tuple(shorter), shorter, parameter_names(points.domain))
-            intervals = shorter if points.domain.is_subset(box) else intervals
+    for i, own in points.indices.items():
+        extent = constant_of(own.extent)
+        if extent and points.satisfy(lt(Index(i), own.lower + (extent - 1))):
+            intervals[i] = Interval(own.lower, int_const(extent - 1))
     return Points(intervals, points.domain)
 
 
@@ -179,13 +161,9 @@ class _Start:
     place: Place
     region: Set  # { A[e] }
 
-    def counted(self, read: Read) -> list[Expr]:
-        """The subscripts of a read in the dimensions that count steps."""
-        return [read.subscripts[d] for d in self.place.fixed]
-
-    def is_step(self, subscripts: Sequence[Expr]) -> Expr:
-        """What holds where subscripts in those dimensions are of the step that the statement begins."""
-        return all_hold(eq(e, self.place.dims[d][1]) for d, e in zip(self.place.fixed, subscripts, strict=True))
+    def is_step(self, read: Read) -> Expr:
+        """What holds where a read is of the step that the statement begins."""
+        return all_hold(eq(read.subscripts[d], self.place.dims[d][1]) for d in self.place.fixed)
 
 
 class _Refused(Exception):
@@ -239,7 +217,7 @@ def _read_in_place(q: Statement, starts: list[_Start], ranges: Ranges) -> Statem
         for start in starts:
             if site.read.tensor != start.statement.target or _is_apart(site, q, ranges, start.region):
                 continue
-            there = points.where(start.is_step(start.counted(site.read)))
+            there = points.where(start.is_step(site.read))
             if q.reduction is not None or own.guards or site.place != "value" or there is None:
                 raise _Refused(start)
             steps = there.domain
@@ -252,7 +230,7 @@ def _read_in_place(q: Statement, starts: list[_Start], ranges: Ranges) -> Statem
             if same is None:
                 cases.append((steps, same := {}))
             same[site.read] = last = start
-            counting |= index_names(*start.counted(site.read))
+            counting |= index_names(*(site.read.subscripts[d] for d in start.place.fixed))
     if last is None:
         return q
     rest = reduce(subtract_domain, (steps for steps, _ in cases), points.domain)
@@ -291,11 +269,7 @@ def _may_stand(site: ReadSite, steps: Set, q: Statement, start: _Start, ranges: 
 
 def _substitute_reads(value: Expr, found: Mapping[Read, _Start]) -> Expr:
     """`value` with what is copied in the place of reads of copies."""
-
-    def rule(node: Expr) -> Expr | None:
-        return _value_at(found[node].statement, found[node].place, node) if isinstance(node, Read) and node in found else None
-
-    return rewrite(value, rule)
+    return map_reads(value, lambda r: _value_at(found[r].statement, found[r].place, r) if r in found else r)
 
 
 def _needed_extents(tensor: str, builder: ProgramBuilder) -> tuple[Interval, ...]:
