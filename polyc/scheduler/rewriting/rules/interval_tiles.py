@@ -37,10 +37,6 @@ class Tiles(Blocks):
     """Tiles of intervals whose beginnings are in one block, and whose ends are in one: `dims` are the dimension in which the
     intervals of a tensor begin and that in which they end."""
 
-    @property
-    def description(self) -> str:
-        return f"tiles of {self.size} by {self.size} intervals: what finished tiles add is summed apart"
-
     def parts(self, tensor: str) -> list[Part]:
         return _PARTS
 
@@ -101,7 +97,8 @@ def find_tiles(members: list[Statement], program: Program, ranges: Ranges) -> Ti
         extent = estimate_extent(interval.extent, ranges.typical)
         if extent is None or extent < FEWEST_BLOCKS * SIZE:
             return None
-        tiles = Tiles(SIZE, interval.lower, False, ends)
+        description = f"tiles of {SIZE} by {SIZE} intervals: what finished tiles add is summed apart"
+        tiles = Tiles(description, SIZE, interval.lower, False, ends)
         if all(_keeps_inside(s, tiles, ranges) for s in members):
             return tiles
     return None
@@ -128,4 +125,4 @@ def _keeps_inside(s: Statement, tiles: Tiles, ranges: Ranges) -> bool:
     """Whether every point needs intervals only that begin no earlier than its own and end no later."""
     begin, end = tiles.cut(s.target, s.subscripts)
     needed = ((points, *tiles.cut(r.tensor, r.subscripts)) for r, points in reading_points(s, tiles.dims, ranges))
-    return all(points.satisfy(Call("and", (ge(first, begin), le(last, end)))) for points, first, last in needed)
+    return all(points.satisfy(ge(first, begin)) and points.satisfy(le(last, end)) for points, first, last in needed)

@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
-from polyc.ir.expr import Call, Expr, Index, Read, any_holds, ceil_div, ge, gt, index_names, int_const, le, lt, reads
+from polyc.ir.expr import Expr, Index, Read, any_holds, ceil_div, ge, gt, index_names, int_const, le, lt, reads
 from polyc.ir.program import Program, Statement
 from polyc.ir.read_sites import collect_reads
 from polyc.ir.simplify import simplify
@@ -52,8 +52,9 @@ _T = TypeVar("_T")
 class Blocks(ABC):
     """Blocks of `size` values, counted from `origin` upwards or (`is_reversed`) downwards.
 
-    `dims`: of each tensor of the recurrence, the dimensions that are cut."""
+    `dims`: of each tensor of the recurrence, the dimensions that are cut.  `description`: what users are told."""
 
+    description: str
     size: int
     origin: Expr
     is_reversed: bool
@@ -91,11 +92,6 @@ class Blocks(ABC):
         order = rest if kind == "far" else [*sorted(inner, reverse=kind == "kept"), *(d for d in rest if d not in inner)]
         return (*front, *part.place, *(inner.get(d, subscripts[d]) for d in order))
 
-    @property
-    @abstractmethod
-    def description(self) -> str:
-        """What users are told."""
-
     @abstractmethod
     def parts(self, tensor: str) -> list[Part]:
         """All elements of a tensor, each in one part."""
@@ -124,10 +120,6 @@ class Steps(Blocks):
 
     extent: Expr
     block: str
-
-    @property
-    def description(self) -> str:
-        return f"blocks of {self.size} steps: what earlier blocks add is summed apart"
 
     def parts(self, tensor: str) -> list[Part]:
         dims, block = self.dims[tensor], Index(self.block)
@@ -178,7 +170,8 @@ def find_steps(members: list[Statement], program: Program, ranges: Ranges) -> St
             size = LONG_BLOCK
         origin = simplify(first.lower + first.extent - 1) if is_reversed else first.lower
         block = f"{members[0].left_indices[dims[members[0].target][0]]}.block"
-        found = Steps(size, origin, is_reversed, dims, first.extent, block)
+        description = f"blocks of {size} steps: what earlier blocks add is summed apart"
+        found = Steps(description, size, origin, is_reversed, dims, first.extent, block)
         if all(_keeps_order(s, found, ranges) for s in members):
             return found
     return None
@@ -201,16 +194,16 @@ def _is_contraction(s: Statement, targets: set[str], ranges: Ranges) -> bool:
 def _leading_dims(s: Statement, is_reversed: bool, ranges: Ranges) -> tuple[int, ...]:
     """Dimensions of a sum's target whose index stays ahead of the index that is summed over."""
     (k,) = s.reduction_indices
-    points, op = points_of(s, ranges.statements[s.name]), "gt" if is_reversed else "lt"
-    return tuple(d for d, e in enumerate(s.subscripts) if points.satisfy(Call(op, (Index(k), e))))
+    points, is_before = points_of(s, ranges.statements[s.name]), gt if is_reversed else lt
+    return tuple(d for d, e in enumerate(s.subscripts) if points.satisfy(is_before(Index(k), e)))
 
 
 def _is_band(s: Statement, size: int, dims: tuple[int, ...], ranges: Ranges) -> bool:
     """Whether no term of a sum is more than `size` steps behind the element: blocks have next to nothing behind them."""
     (k,) = s.reduction_indices
     points = points_of(s, ranges.statements[s.name])
-    steps = [Call("sub", pair) for d in dims for pair in ((s.subscripts[d], Index(k)), (Index(k), s.subscripts[d]))]
-    return all(points.domain.is_disjoint(points.affine.condition(gt(step, size))) for step in steps)
+    steps = [s.subscripts[d] - Index(k) for d in dims]
+    return all(points.satisfy(le(step, size)) and points.satisfy(ge(step, -size)) for step in steps)
 
 
 def spread(dims: dict[str, tuple[int, ...]], members: list[Statement]) -> dict[str, tuple[int, ...]]:
