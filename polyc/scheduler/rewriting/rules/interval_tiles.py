@@ -124,5 +124,8 @@ def _find_ends(s: Statement, targets: set[str], is_turned: bool) -> tuple[int, i
 def _keeps_inside(s: Statement, tiles: Tiles, ranges: Ranges) -> bool:
     """Whether every point needs intervals only that begin no earlier than its own and end no later."""
     begin, end = tiles.cut(s.target, s.subscripts)
-    needed = ((points, *tiles.cut(r.tensor, r.subscripts)) for r, points in reading_points(s, tiles.dims, ranges))
-    return all(points.satisfy(ge(first, begin)) and points.satisfy(le(last, end)) for points, first, last in needed)
+    for read, points in reading_points(s, tiles.dims, ranges):
+        first, last = tiles.cut(read.tensor, read.subscripts)
+        if not points.satisfy(ge(first, begin)) or not points.satisfy(le(last, end)):
+            return False
+    return True
