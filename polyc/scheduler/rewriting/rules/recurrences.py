@@ -48,9 +48,8 @@ from polyc.poly.ranges import GuardedSubscript, Interval, Ranges, estimate_exten
 from polyc.records import dataclass, replace
 from polyc.scheduler.rewriting.builder import ProgramBuilder, change_groups, find_recurrences
 from polyc.scheduler.rewriting.rules.final_values import sum_final_values
-from polyc.scheduler.rewriting.rules.interval_tiles import find_tiles
 from polyc.scheduler.rewriting.rules.products import flatten_product
-from polyc.scheduler.rewriting.rules.recurrence_blocks import Blocks, Part, find_steps
+from polyc.scheduler.rewriting.rules.recurrence_blocks import Blocks, Part, find_steps, find_tiles
 
 
 def block_recurrences(program: Program, ranges: Ranges) -> tuple[Program, Ranges, list[Remark]]:
