@@ -278,13 +278,12 @@ def _needed_extents(tensor: str, builder: ProgramBuilder) -> tuple[Interval, ...
     place = find_place(writers[0], builder.ranges) if len(writers) == 1 else None
     if place is None:
         return box
-    needed = []
-    for (index, offset), interval in zip(place.dims, box, strict=True):
-        one = Interval(int_const(0), int_const(1))
-        made = one if index is None else builder.own[writers[0].name].indices[index]
-        is_known = isinstance(made.extent, Const) and isinstance(interval.extent, Const)
-        needed.append(Interval(simplify(made.lower + offset), made.extent) if is_known else interval)
-    return tuple(needed)
+    own, one = builder.own[writers[0].name].indices, Interval(int_const(0), int_const(1))
+    made = [(one if i is None else own[i], offset) for i, offset in place.dims]
+    needed = [Interval(simplify(i.lower + offset), i.extent) for i, offset in made]
+    return tuple(
+        i if isinstance(i.extent, Const) and isinstance(b.extent, Const) else b for i, b in zip(needed, box, strict=True)
+    )
 
 
 # -- sets

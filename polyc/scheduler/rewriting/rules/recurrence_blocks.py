@@ -10,22 +10,7 @@ from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from itertools import permutations, product
 from typing import TypeVar
 
-from polyc.ir.expr import (
-    Call,
-    Expr,
-    Index,
-    Read,
-    any_holds,
-    ceil_div,
-    ge,
-    gt,
-    index_names,
-    int_const,
-    le,
-    lt,
-    reads,
-    substitute,
-)
+from polyc.ir.expr import Call, Expr, Index, Read, any_holds, ceil_div, ge, index_names, int_const, le, lt, reads, substitute
 from polyc.ir.program import Program, Statement
 from polyc.ir.read_sites import collect_reads
 from polyc.ir.simplify import simplify
@@ -193,7 +178,7 @@ class Tiles(Blocks):
         if part.name == "before":
             begin, end = map(self._number, cut)
             return [lt(end, begin)]
-        return [gt(APART, 0)] if part.name == "apart" else []
+        return [ge(APART, 1)] if part.name == "apart" else []
 
     def intervals(self, part: Part, cut: Sequence[Interval]) -> dict[str, Interval]:
         blocks = [(self._number(i.lower), self._number(simplify(i.lower + i.extent - 1))) for i in cut]
@@ -280,8 +265,8 @@ def _is_contraction(s: Statement, targets: set[str], ranges: Ranges) -> bool:
 def _leading_dims(s: Statement, is_reversed: bool, ranges: Ranges) -> tuple[int, ...]:
     """Dimensions of a sum's target whose index stays ahead of the index that is summed over."""
     (k,) = s.reduction_indices
-    points, is_before = points_of(s, ranges.statements[s.name]), gt if is_reversed else lt
-    return tuple(d for d, e in enumerate(s.subscripts) if points.satisfy(is_before(Index(k), e)))
+    points, last = points_of(s, ranges.statements[s.name]), Index(k)
+    return tuple(d for d, e in enumerate(s.subscripts) if points.satisfy(lt(e, last) if is_reversed else lt(last, e)))
 
 
 def _is_band(s: Statement, size: int, dims: tuple[int, ...], ranges: Ranges) -> bool:
