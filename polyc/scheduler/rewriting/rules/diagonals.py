@@ -114,16 +114,13 @@ def _find_tables(members: Sequence[Statement], builder: ProgramBuilder, target: 
     ranks, results = {program.tensor(t).rank for t in targets}, {t for t in targets if program.tensor(t).role == "output"}
     if len(ranks) != 1 or min(ranks) < 2 or not all(_may_copy(t, program, ranges, target) for t in results):
         return {}
-    steps: dict[str, set[tuple[int, int]]] = {}
-    for s in members:
-        found = _find_steps(s, targets, ranges)
-        if found is None:
-            return {}
-        steps[s.name] = found
-    every = {step for found in steps.values() for step in found}
+    steps = [found for s in members if (found := _find_steps(s, targets, ranges)) is not None]
+    if len(steps) < len(members):
+        return {}
+    every = set().union(*steps)
     if any(x + y >= 0 and (x, y) != (0, 0) for x, y in every):
         return {}  # an element of the same diagonal, or of a later one
-    carrying = [s for s in members if any(x == 0 and y < 0 for x, y in steps[s.name])]
+    carrying = [s for s, found in zip(members, steps, strict=True) if any(x == 0 and y < 0 for x, y in found)]
     if not carrying or not any(x < 0 for x, _ in every):
         return {}  # rows or columns are parallel as they are
     if all(_is_scan(s, program) for s in carrying):
