@@ -35,7 +35,7 @@ from polyc.ir.expr import (
 )
 from polyc.ir.loops import Buffer, Guard, If, Loop, LoopNest, Node, Prefetch, Store, Update
 from polyc.ir.simplify import simplify
-from polyc.ir.walk import Body, Scope, map_nodes, node_expressions, rewrite_nest, walk_nodes
+from polyc.ir.walk import Body, Scope, node_expressions, rewrite_nest, substitute_nodes, walk_nodes
 from polyc.machine.memory import LINE
 from polyc.records import replace
 
@@ -69,8 +69,8 @@ def _pair_loop(loop: Loop, buffers: Mapping[str, Buffer]) -> Body | None:
     if row is None or not _is_independent(loop, buffers):
         return None
     place, behind = inside.index(row), {loop.var: Index(loop.var) + 1}
-    joined = replace(row, body=row.body + _at(behind, row.body), interleave=max(1, row.interleave // 2))
-    parts = [n + _at(behind, n) for n in (inside[:place], inside[place + 1 :])]
+    joined = replace(row, body=row.body + substitute_nodes(row.body, behind), interleave=max(1, row.interleave // 2))
+    parts = [n + substitute_nodes(n, behind) for n in (inside[:place], inside[place + 1 :])]
     pair = (*parts[0], joined, *parts[1])
     if border is None:
         end = simplify(loop.lower + 2 * (maximum(0, loop.upper - loop.lower) // 2))
@@ -78,13 +78,9 @@ def _pair_loop(loop: Loop, buffers: Mapping[str, Buffer]) -> Body | None:
         return (replace(loop, upper=end, step=2, body=pair), *rest)
     one = f"{loop.var}_row"
     end = simplify(minimum(loop.upper, Index(loop.var) + 2))
-    single = Loop(one, Index(loop.var), end, 1, "serial", _at({loop.var: Index(one)}, loop.body))
+    single = Loop(one, Index(loop.var), end, 1, "serial", substitute_nodes(loop.body, {loop.var: Index(one)}))
     alone = any_holds((ge(behind[loop.var], loop.upper), border, substitute(border, behind)))
     return (replace(loop, step=2, body=(If(alone, (single,), pair),)),)
-
-
-def _at(values: Mapping[str, Expr], nodes: Body) -> Body:
-    return map_nodes(nodes, lambda e: substitute(e, values), lambda _, subscripts: tuple(map(simplify, subscripts)))
 
 
 def _find_row(body: Body, var: str, buffers: Mapping[str, Buffer]) -> Loop | None:
