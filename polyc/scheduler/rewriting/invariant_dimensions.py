@@ -17,7 +17,7 @@ from polyc.scheduler.rewriting.reindexing import map_reads, relayout, without_in
 
 
 def drop_invariant_dimensions(program: Program, ranges: Ranges) -> tuple[Program, Ranges, list[Remark]]:
-    """The program whose temporaries have no dimension that tells nothing."""
+    """Temporaries lose dimensions along which they are constant."""
     remarks: list[Remark] = []
     is_changed = True
     while is_changed:

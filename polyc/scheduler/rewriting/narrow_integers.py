@@ -121,7 +121,7 @@ class _Narrowing:
 
 
 def narrow_integers(program: Program, ranges: Ranges) -> tuple[Program, Ranges, list[Remark]]:
-    """The program with integer arithmetic and temporaries in 16 bits where all values fit."""
+    """Integers are computed in as many bits as their ranges need."""
     state = _Narrowing(dict(program.types))
     if not any(t.dtype.is_integer and t.dtype.bits < U16.bits for t in program.tensors):
         return program, ranges, []

@@ -66,7 +66,7 @@ class Peephole:
     name: str
     """That of the pass."""
     match: Match
-    why: str
+    """Says what the pass is for, in the first line of its docstring."""
     done: str | None = None
     """The remark about a statement, with its ``{target}``; None: what the pass says of itself will do."""
 
@@ -81,6 +81,7 @@ class Peephole:
 
 
 def _weighted_sums(s: Statement, program: Program, _: Ranges) -> Rule | None:
+    """Values of equal weight are added before they are multiplied."""
     if s.reduction is not None or not has_free_order(s):
         return None
     return lambda expr, inside: collect_weights(expr, inside, program.types)
@@ -96,7 +97,9 @@ LARGEST_HALF = 0.5
 
 
 def _logistic(s: Statement, program: Program, _: Ranges) -> Rule | None:
-    """``1 + tanh(u) = 2 / (1 + exp(-2u))``, where no such tangent is needed for anything else."""
+    """Hyperbolic tangents that 1 is added to are logistic functions.
+
+    ``1 + tanh(u) = 2 / (1 + exp(-2u))``, where no such tangent is needed for anything else."""
     nodes = list(walk(s.value))
     added = [found[0] for e in nodes if (found := _tangent(e)) is not None]
     if not added or any(nodes.count(t) > added.count(t) for t in added):
@@ -178,7 +181,9 @@ def _multiply(invert: Callable[[Expr, Expr], Expr | None], through: str) -> Rule
 
 
 def _reciprocals(s: Statement, program: Program, _: Ranges) -> Rule | None:
-    """Terms of a sum that divide by a number divide as often as they add, and a division takes the time of several additions.
+    """Many quotients by one divisor are products with its reciprocal.
+
+    Terms of a sum that divide by a number divide as often as they add, and a division takes the time of several additions.
     Each product has one rounding more, which is what the order of additions costs as well, so this is for sums alone: a
     quotient that is a result is divided.  Terms do not overflow, as they would where the sum is divided at its end."""
     dtype = program.tensor(s.target).dtype
@@ -216,7 +221,9 @@ LARGEST_ADDEND = 1e10
 
 
 def _roots(s: Statement, program: Program, _: Ranges) -> Rule | None:
-    """Where the dividend moves and the root stays, its reciprocal is computed once.  Roots and their reciprocals never leave
+    """Quotients by one square root are products with its reciprocal.
+
+    Where the dividend moves and the root stays, its reciprocal is computed once.  Roots and their reciprocals never leave
     the normal floats but for zero, infinity and NaN, so these come out as of a division, and nothing else overflows or
     vanishes; there is one rounding more, of a divisor that was rounded already."""
     dtype = program.tensor(s.target).dtype
@@ -240,7 +247,9 @@ def _roots(s: Statement, program: Program, _: Ranges) -> Rule | None:
 
 
 def _bounded_exponentials(s: Statement, program: Program, ranges: Ranges) -> Rule | None:
-    """Arguments that are not positive need fewer instructions without AVX-512.  `exp_below` has the same bits for arguments up
+    """Exponentials of values under their maximum need no test for overflow.
+
+    Arguments that are not positive need fewer instructions without AVX-512.  `exp_below` has the same bits for arguments up
     to 40, which leaves room for what is rounded: the difference of two products may be a little above 0."""
     if not any(isinstance(e, Call) and e.op == "exp" for e in walk(s.value)):
         return None
@@ -281,41 +290,17 @@ def _is_below(argument: Expr, maximum: Read, leader: Statement, s: Statement, ra
 PEEPHOLES: dict[str, Peephole] = {
     p.name: p
     for p in (
-        Peephole(
-            "bounded-exponentials",
-            _bounded_exponentials,
-            "exponentials of values under their maximum need no test for overflow",
-        ),
-        Peephole(
-            "logistic",
-            _logistic,
-            "hyperbolic tangents that 1 is added to are logistic functions",
-            "1 + tanh in {target} is computed as a logistic function",
-        ),
-        Peephole(
-            "weighted-sums",
-            _weighted_sums,
-            "values of equal weight are added before they are multiplied",
-            "values of equal weight in {target} are added before they are multiplied",
-        ),
-        Peephole(
-            "reciprocals",
-            _reciprocals,
-            "many quotients by one divisor are products with its reciprocal",
-            "terms of {target} are multiplied by a reciprocal instead of divided",
-        ),
-        Peephole(
-            "root-reciprocals",
-            _roots,
-            "quotients by one square root are products with its reciprocal",
-            "{target} is multiplied by the reciprocal of a root instead of divided",
-        ),
+        Peephole("bounded-exponentials", _bounded_exponentials),
+        Peephole("logistic", _logistic, "1 + tanh in {target} is computed as a logistic function"),
+        Peephole("weighted-sums", _weighted_sums, "values of equal weight in {target} are added before they are multiplied"),
+        Peephole("reciprocals", _reciprocals, "terms of {target} are multiplied by a reciprocal instead of divided"),
+        Peephole("root-reciprocals", _roots, "{target} is multiplied by the reciprocal of a root instead of divided"),
     )
 }
 
 
 def assign_single_value(s: Statement, builder: ProgramBuilder) -> Change | None:
-    """A reduction over no index that starts from another version, whole, as the assignment that it is.
+    """Reductions over one point are assignments.
 
     before  ``y.1[i] = y[i] + sum over nothing of a[i]``
     after   ``y.1[i] = y[i] + a[i]``                         which its reader may compute"""

@@ -68,7 +68,7 @@ class _Pair:
 
 
 def block_positions(program: Program, ranges: Ranges) -> tuple[Program, Ranges, list[Remark]]:
-    """Narrow the positions of extremes, and compute those of few long rows in blocks."""
+    """Arg-reductions go by blocks."""
     builder = ProgramBuilder(program, ranges)
     made: dict[str, list[Statement]] = {}
     remarks: list[Remark] = []

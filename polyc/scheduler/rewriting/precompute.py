@@ -73,7 +73,7 @@ def _store(s: Statement, suffix: str, found: list[_Value], builder: ProgramBuild
 
 
 def hoist_conversions(s: Statement, builder: ProgramBuilder) -> Change | None:
-    """Give the broadcast 16-bit operands of a sum a statement that converts them."""
+    """Operands are converted before the sum that reads them often."""
     return _store(s, "converted", _find_conversions(s, builder.program, builder.ranges), builder)
 
 
@@ -111,7 +111,7 @@ def _certain_children(expr: Expr) -> tuple[Expr, ...]:
 
 
 def store_operands(s: Statement, builder: ProgramBuilder) -> Change | None:
-    """A statement of its own for each operand of a contraction that is made of several reads."""
+    """Computed operands of contractions are stored before them."""
     return _store(s, "operand", _find_operands(s, builder.program, builder.ranges), builder)
 
 
@@ -159,7 +159,7 @@ def _order(operand: Expr) -> tuple[str, ...]:
 
 
 def store_functions(s: Statement, builder: ProgramBuilder) -> Change | None:
-    """A statement of its own for each function that a statement computes again and again."""
+    """Functions that are computed again and again are stored."""
     return _store(s, "function", _find_functions(s, builder.program, builder.ranges), builder)
 
 

@@ -141,7 +141,7 @@ class Plan:
 def write_out_short_indices(
     program: Program, ranges: Ranges, target: Machine, may_reassociate: bool
 ) -> tuple[Program, Ranges, list[Remark]]:
-    """The program with statements over a few components of many points written out."""
+    """Full unrolling of short dimensions."""
     _, _, shared = share_rows(program, ranges, target)
     if shared:
         return program, ranges, []  # sums along rows and down columns go in one pass, which costs less

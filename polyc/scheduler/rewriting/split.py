@@ -31,7 +31,7 @@ more.  Where rows only stream past, each part may be shorter."""
 
 
 def split_reduction(s: Statement, builder: ProgramBuilder) -> Change | None:
-    """Two stages for a statement with few results and many points."""
+    """Rfactor: long reductions have partial results for threads."""
     split = _find_split(s, builder.ranges)
     if split is None or split.is_taken(s):
         return None

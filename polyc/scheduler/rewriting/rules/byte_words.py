@@ -55,7 +55,7 @@ class _Product:
 
 
 def pack_byte_words(s: Statement, builder: ProgramBuilder) -> Change | None:
-    """A sum of products of bytes by instructions that add four products."""
+    """Dot products of bytes, four at a time."""
     product = _find_product(s, builder.program, builder.ranges)
     if product is None:
         return None

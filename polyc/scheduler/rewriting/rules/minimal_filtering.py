@@ -48,7 +48,7 @@ ALL_POINTS = Interval(int_const(0), int_const(TRANSFORMS.n_points))
 def filter_minimally(
     program: Program, ranges: Ranges, target: Machine, constants: Collection[str] = (), symbolic: bool = False
 ) -> tuple[Program, Ranges, list[Remark]]:
-    """Sums over windows of three taps by fewer products, where that is estimated to be faster.
+    """Minimal filtering (Winograd): filters of three taps take fewer products.
 
     `constants` are tensors that never change: filters of them are transformed once.  `symbolic`: whether sums over extents that
     are not known are rewritten as well, whatever is estimated."""

@@ -78,7 +78,7 @@ class _Squares:
 
 
 def block_moments(program: Program, ranges: Ranges, target: Machine) -> tuple[Program, Ranges, list[Remark]]:
-    """Sums of squared deviations, in the pass of the mean, where values are too many for a cache."""
+    """Mean and squared deviations of long rows in one pass."""
     groups = ([s] for s in program.statements)
     return change_groups("single-pass-moments", _rewrite, groups, program, ranges, target)
 

@@ -81,7 +81,7 @@ class _Step:
 
 
 def order_products(s: Statement, builder: ProgramBuilder) -> Change | None:
-    """A sum of products of several operands in the order of fewest terms, where that is far fewer than as written."""
+    """Products of several operands are summed a few at a time."""
     if s.reduction is None or not _may_split(s, builder):
         return None
     dtype, own = type_of(s.value, builder.program.types), builder.own[s.name]
@@ -170,7 +170,7 @@ def _take_steps(
 
 
 def factor_sums(s: Statement, builder: ProgramBuilder) -> Change | None:
-    """A sum of products of two operands, with what does not depend on the sum behind it."""
+    """Distributivity: factors that do not change along a sum leave it."""
     if s.reduction is None or not _may_factor(s, builder.program, builder.ranges):
         return None
     factors, divisors = flatten_product(s.value)
@@ -244,7 +244,7 @@ def flatten_product(expr: Expr) -> tuple[list[Expr], list[Expr]]:
 
 
 def separate_products(s: Statement, builder: ProgramBuilder) -> Change | None:
-    """A statement for each product of a sum of several that are contractions."""
+    """Loop fission: each product of a sum is a contraction."""
     if s.reduction is None or s.reduction.op != "add" or not _may_split(s, builder):
         return None
     terms, trips = list(_addends(s.value, False)), builder.ranges.trips(s.name)

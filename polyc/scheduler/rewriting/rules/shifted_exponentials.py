@@ -77,7 +77,7 @@ class _Exponential:
 
 
 def block_exponentials(program: Program, ranges: Ranges, target: Machine) -> tuple[Program, Ranges, list[Remark]]:
-    """Sums of exponentials under their maximum, in blocks, where rows are too long for a cache."""
+    """Long rows of exponentials go by blocks under a running maximum."""
     return change_groups("online-softmax", _rewrite, ([s] for s in program.statements), program, ranges, target)
 
 

@@ -34,7 +34,7 @@ CLEARLY = 0.8
 def turn_results(
     program: Program, ranges: Ranges, target: Machine, constants: Collection[str] = ()
 ) -> tuple[Program, Ranges, list[Remark]]:
-    """Sums whose results lie across the vectors of their products, in an order of their own where that is estimated to pay."""
+    """Temporaries have the layout in which they are read."""
 
     def rule(group: list[Statement], program: Program, ranges: Ranges) -> tuple[Program, Ranges, str] | None:
         (s,) = group
