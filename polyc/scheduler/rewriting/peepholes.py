@@ -7,7 +7,6 @@ all factors, of a sum all terms.
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import permutations
 from math import isfinite
 
 from polyc.ir.expr import (
@@ -26,7 +25,6 @@ from polyc.ir.expr import (
     mentions,
     operands_of,
     reads,
-    substitute,
     type_of,
     walk,
 )
@@ -36,7 +34,7 @@ from polyc.ir.types import DType
 from polyc.poly.ranges import Ranges
 from polyc.records import dataclass, replace
 from polyc.scheduler.rewriting.builder import Change, ProgramBuilder
-from polyc.scheduler.rewriting.rules.analysis import covers, linear_in, plain_place
+from polyc.scheduler.rewriting.rules.dependent_reductions import find_deviations
 from polyc.scheduler.rewriting.weighted_sums import LARGEST, collect_weights, has_free_order
 
 Inside = Callable[[Expr], Expr]
@@ -259,7 +257,7 @@ def _bounded_exponentials(s: Statement, program: Program, ranges: Ranges) -> Rul
         if not isinstance(expr, Call) or expr.op != "exp":
             return None
         under = (r for r in reads(expr) if r.tensor in maxima)
-        is_bounded = any(_is_below(expr.args[0], r, maxima[r.tensor], s, ranges) for r in under)
+        is_bounded = any(any(find_deviations(expr.args[0], s, maxima[r.tensor], r, ranges)) for r in under)
         return Call("exp_below", (inside(expr.args[0]),), expr.span) if is_bounded else None
 
     return rule
@@ -270,21 +268,6 @@ def _is_maximum(s: Statement, program: Program) -> bool:
     if s.reduction is None or s.reduction.op != "max" or not dtype.is_float or dtype.is_storage or not s.has_plain_left:
         return False
     return s.reduction.init == identity_of("max", dtype)
-
-
-def _is_below(argument: Expr, maximum: Read, leader: Statement, s: Statement, ranges: Ranges) -> bool:
-    """Whether `argument` is a positive multiple of a value of `leader` less its maximum, at every point of `s`."""
-    place = plain_place(maximum, leader.subscripts)
-    if place is None or not all(n in s.indices for n in place.values()):
-        return False
-    free = [i for i in s.indices if i not in place.values()]
-    for chosen in permutations(free, len(leader.reduction_indices)):
-        whole = place | dict(zip(leader.reduction_indices, chosen, strict=True))
-        score = substitute(leader.value, {i: Index(n) for i, n in whole.items()})
-        form = linear_in(argument, score, maximum, with_rest=False)
-        if form is not None and form[0] == -form[1] > 0 and covers(s, leader, whole, ranges):
-            return True
-    return False
 
 
 PEEPHOLES: dict[str, Peephole] = {

@@ -110,6 +110,22 @@ def plain_place(read: Read, element: tuple[Expr, ...]) -> dict[str, str] | None:
     return {e.name: n for e, n in zip(element, names, strict=True) if isinstance(e, Index)}
 
 
+def find_elementwise_reader(s: Statement, program: Program, ranges: Ranges) -> tuple[Statement, dict[str, str]] | None:
+    """The one statement that reads the temporary that `s` writes, if it makes each of its elements of the same element there,
+    and its index for each of the left side of `s`."""
+    readers = program.readers(s.target)
+    if len(readers) != 1 or readers[0].reduction is not None or program.tensor(s.target).role != "temporary":
+        return None
+    (reader,) = readers
+    found = dict.fromkeys(r for r in reads(reader.value) if r.tensor == s.target)
+    is_padded = any(isinstance(node, Pad) and node.read.tensor == s.target for node in walk(reader.value))
+    if len(found) != 1 or is_padded or not is_whole_box(reader, program, ranges):
+        return None
+    place, (own, theirs) = plain_place(*found, s.subscripts), (ranges.statements[n.name].indices for n in (reader, s))
+    is_same = place is not None and {*place.values()} == own.keys() and all(own[n] == theirs[i] for i, n in place.items())
+    return (reader, place) if place is not None and is_same else None
+
+
 def find_chain(
     first: Statement, index: str, members: dict[str, str], program: Program, ranges: Ranges
 ) -> dict[str, int] | None:

@@ -13,7 +13,7 @@ of sizes and literals do not agree by chance.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from itertools import permutations
 from math import isclose, log, prod
 
@@ -31,27 +31,24 @@ from polyc.ir.expr import (
     int_const,
     minimum,
     reads,
-    rewrite,
     substitute,
     walk,
 )
-from polyc.ir.program import Program, Statement, all_reads
+from polyc.ir.program import Program, Statement
 from polyc.ir.simplify import simplify_int
 from polyc.ir.types import DType
 from polyc.machine import Machine
 from polyc.poly.domains import is_box
 from polyc.poly.ranges import Ranges
-from polyc.records import dataclass, replace
-from polyc.scheduler.rewriting.builder import ProgramBuilder, Split, change_groups
-from polyc.scheduler.rewriting.rules.analysis import (
-    find_chain,
-    find_scale,
-    is_simple,
-    is_whole_box,
-    linear_in,
-    literal,
-    plain_place,
-    replace_node,
+from polyc.records import dataclass
+from polyc.scheduler.rewriting.builder import Split, change_groups
+from polyc.scheduler.rewriting.rules.analysis import find_chain, find_scale, is_whole_box, linear_in, literal
+from polyc.scheduler.rewriting.rules.dependent_reductions import (
+    Dependence,
+    Law,
+    block_reductions,
+    find_dependence,
+    reduced_at,
 )
 
 ROW_BLOCK, COLUMN_BLOCK = 512, 64
@@ -66,11 +63,9 @@ COLUMN_BYTES = 256
 
 @dataclass(frozen=True, slots=True)
 class _Squares:
-    """``statement += scale * (a * x + mean_factor * s) ** 2``, written out in `value`; `sum` is the read of s."""
+    """``s += scale * (a * x + mean_factor * m) ** 2`` for the leader's result m."""
 
-    statement: Statement
-    value: Expr
-    sum: Read
+    sum: Dependence
     index: str
     factor: float
     power: int
@@ -97,8 +92,8 @@ def _rewrite(group: list[Statement], program: Program, ranges: Ranges, target: M
     split = _choose_split(leader, counts, program, ranges, target)
     if split is None or find_chain(leader, split.index, {}, program, ranges) != {}:
         return None
-    found = (_find_squares(s, leader, split.index, extents, program, ranges) for s in program.statements)
-    squares = [q for q in found if q is not None]
+    sums = [d for s in program.statements if (d := find_dependence(s, leader, program, ranges)) is not None]
+    squares = [q for d in sums if (q := _find_squares(d, leader, split.index, extents, ranges)) is not None]
     if not squares:
         return None
     message = f"mean and squared deviations in one pass, by blocks of {split.size} of {split.index}"
@@ -127,32 +122,22 @@ def _choose_split(leader: Statement, counts: dict[str, int], program: Program, r
     return Split(index, size, ranges.statements[leader.name].indices[index], position)
 
 
-def _find_squares(
-    s: Statement, leader: Statement, index: str, extents: dict[str, Expr], program: Program, ranges: Ranges
-) -> _Squares | None:
-    """What `s` sums, if that is squares of deviations from the leader's mean at the leader's points."""
-    if s.reduction is None or s.reduction.op != "add" or not is_simple(s, ranges) or s.name == leader.name:
+def _find_squares(d: Dependence, leader: Statement, index: str, extents: dict[str, Expr], ranges: Ranges) -> _Squares | None:
+    """What a statement sums, if that is squares of deviations from the leader's mean at the leader's points."""
+    s, own, theirs = d.statement, ranges.statements[d.statement.name], ranges.statements[leader.name].indices
+    if len(s.reduction_indices) != len(extents) or not is_box(own.domain, own.indices, s.indices):
         return None
-    value = _write_out(s.value, leader, program, ranges)
-    uses = list(dict.fromkeys(r for r in reads(value) if r.tensor == leader.target))
-    own = ranges.statements[s.name]
-    if len(uses) != 1 or len(s.reduction_indices) != len(extents) or not is_box(own.domain, own.indices, s.indices):
+    if _may_wrap(d.value) or _may_wrap(leader.value):
         return None
-    place = plain_place(uses[0], leader.subscripts)
-    if place is None or not set(place.values()) <= set(s.left_indices) or _may_wrap(value) or _may_wrap(leader.value):
-        return None
-    if any(r.tensor == leader.target for r in all_reads(s) if r not in reads(s.value)):
-        return None
-    trials = _trials(extents, s.value, leader.value, value)
+    trials = _trials(extents, s.value, leader.value, d.value)
     for order in permutations(s.reduction_indices):
-        whole = {**place, **dict(zip(leader.reduction_indices, order, strict=True))}
-        theirs = ranges.statements[leader.name].indices
+        whole = {**d.place, **dict(zip(leader.reduction_indices, order, strict=True))}
         if any(own.indices[n] != theirs[i] for i, n in whole.items()):
             continue
-        found = [_find_factor(value, leader.value, uses[0], whole, extents, sizes) for sizes in trials]
+        found = [_find_factor(d.value, reduced_at(leader, whole), d.use, extents, sizes) for sizes in trials]
         factors = [f for f in found if f is not None]
         if len(factors) == len(trials) and (law := _find_law(factors)) is not None:
-            return _Squares(s, value, uses[0], whole[index], *law)
+            return _Squares(d, whole[index], *law)
     return None
 
 
@@ -175,14 +160,14 @@ def _may_wrap(value: Expr) -> bool:
 
 
 def _find_factor(
-    value: Expr, base: Expr, use: Read, whole: dict[str, str], extents: dict[str, Expr], sizes: dict[str, Expr]
+    value: Expr, base: Expr, use: Read, extents: dict[str, Expr], sizes: dict[str, Expr]
 ) -> tuple[float, int] | None:
     """``scale * mean_factor ** 2`` of squares, and the count, for these sizes; None where the mean is another one."""
     square = _square(substitute(value, {}, sizes))
     if square is None or len({n.name for e in extents.values() for n in walk(e) if isinstance(n, Size)} - sizes.keys()):
         return None
     scale, deviation = square
-    plain, weight = _without_scale(substitute(base, {i: Index(n) for i, n in whole.items()}, sizes))
+    plain, weight = _without_scale(substitute(base, {}, sizes))
     count = prod(evaluate(substitute(e, {}, sizes), {}) for e in extents.values())
     form = linear_in(deviation, plain, use, with_rest=False)
     if form is None or not form[0] or not isclose(form[1] * weight * count, -form[0], rel_tol=1e-6):
@@ -198,24 +183,6 @@ def _find_law(found: list[tuple[float, int]]) -> tuple[float, int] | None:
     power = 0 if one == other else round(log(first / last) / log(other / one)) if first / last > 0 else 0
     c = first * float(one) ** power
     return (c, power) if all(isclose(f * float(n) ** power, c, rel_tol=1e-6) for f, n in found) else None
-
-
-def _write_out(value: Expr, leader: Statement, program: Program, ranges: Ranges) -> Expr:
-    """`value` with the deviations in it that are temporaries written out."""
-    writers = program.writers()
-
-    def rule(node: Expr) -> Expr | None:
-        if not isinstance(node, Read) or program.tensor(node.tensor).role == "input":
-            return None
-        own = writers.get(node.tensor, [])
-        if len(own) != 1 or own[0].reduction is not None or not is_simple(own[0], ranges):
-            return None
-        place = plain_place(node, own[0].subscripts)
-        if place is None or all(r.tensor != leader.target for r in reads(own[0].value)):
-            return None
-        return substitute(own[0].value, {i: Index(n) for i, n in place.items()})
-
-    return rewrite(value, rule)
 
 
 def _square(expr: Expr) -> tuple[float, Expr] | None:
@@ -242,40 +209,31 @@ def _without_scale(expr: Expr) -> tuple[Expr, float]:
 def _build(
     leader: Statement, squares: list[_Squares], split: Split, extents: dict[str, Expr], program: Program, ranges: Ranges
 ) -> tuple[Program, Ranges]:
-    builder = ProgramBuilder(program, ranges)
     dtype = program.tensor(leader.target).dtype
     extent, others = extents[split.index], _product(e for i, e in extents.items() if i != split.index)
-    total = _as_number(_product([extent, others]), dtype)
+    total, in_block = _as_number(_product([extent, others]), dtype), int_const(split.size)
+    if not isinstance(extent, Const) or int(extent.value) % split.size:  # the last block has fewer
+        in_block = minimum(split.size, extent - Index(split.block) * split.size)
+    count = _as_number(_product([in_block, others]), dtype)
+    by_name = {q.sum.statement.name: q for q in squares}
 
-    def count_in(split: Split) -> Expr:
-        in_block: Expr = int_const(split.size)
-        if not isinstance(extent, Const) or int(extent.value) % split.size:  # the last block has fewer
-            in_block = minimum(split.size, extent - Index(split.block) * split.size)
-        return _as_number(_product([in_block, others]), dtype)
+    def refer(result: Read) -> Expr:
+        """The sum of the whole if all blocks were like this one."""
+        return result * Call("truediv", (total, count))
 
-    # Of the leader, the sum of each block, and that of the whole if all blocks were like this one.
-    sums, whole = builder.rfactor(leader, split)
-    value = Read(sums.target, sums.subscripts) * Call("truediv", (total, count_in(split)))
-    shift = builder.define(leader, "shift", sums.left_indices, value, over=builder.points(sums))
-    blocks = {leader.name: [sums, shift]}
-    wholes = {leader.name: whole}
-    for q in squares:
-        s, own = q.statement, replace(split, index=q.index)
-        local = Read(shift.target, own.element(q.sum.subscripts, q.index))
-        part = builder.block(replace(s, value=replace_node(q.value, q.sum, local)), own)
-        difference = local - q.sum
+    def combine(name: str, part: Read, read: Callable[[str, Read], Read]) -> Expr:
+        q = by_name[name]
+        difference = read("shift", q.sum.use) - q.sum.use
         scale: Expr = Const(q.factor * _number(total) ** -q.power, dtype)
         if not isinstance(total, Const):
             scale = Const(q.factor, dtype)
             for _ in range(abs(q.power)):
                 scale = Call("truediv" if q.power > 0 else "mul", (scale, total))
-        between = count_in(own) * scale * (difference * difference)
-        blocks[s.name] = [part]
-        wholes[s.name] = builder.combine(s, part, own, Read(part.target, part.subscripts) + between)
-    # Blocks first, next to each other: the scheduler fuses neighbours.
-    builder.statements += [b for s in program.statements for b in blocks.get(s.name, ())]
-    builder.statements += [wholes.get(s.name, s) for s in program.statements]
-    return builder.finish()
+        return part + count * scale * (difference * difference)
+
+    cut = {leader.name: split.index} | {name: q.index for name, q in by_name.items()}
+    values = {name: q.sum.value for name, q in by_name.items()}
+    return block_reductions(leader, split, cut, {}, Law(refer, {}, combine), program, ranges, values)
 
 
 def _product(factors: Iterable[Expr]) -> Expr:
