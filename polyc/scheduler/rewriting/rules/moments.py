@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from itertools import permutations
-from math import isclose, log, prod
+from math import isclose, prod
 
 from polyc.diagnostics import Remark
 from polyc.ir.expr import (
@@ -28,10 +28,13 @@ from polyc.ir.expr import (
     Size,
     evaluate,
     identity_of,
+    index_names,
     int_const,
+    mentions,
     minimum,
     reads,
     substitute,
+    type_of,
     walk,
 )
 from polyc.ir.program import Program, Statement
@@ -42,7 +45,7 @@ from polyc.poly.domains import is_box
 from polyc.poly.ranges import Ranges
 from polyc.records import dataclass
 from polyc.scheduler.rewriting.builder import Split, change_groups
-from polyc.scheduler.rewriting.rules.analysis import find_chain, find_scale, is_whole_box, linear_in, literal
+from polyc.scheduler.rewriting.rules.analysis import find_chain, find_scale, is_whole_box, linear_in, literal, replace_node
 from polyc.scheduler.rewriting.rules.dependent_reductions import (
     Dependence,
     Law,
@@ -63,13 +66,11 @@ COLUMN_BYTES = 256
 
 @dataclass(frozen=True, slots=True)
 class _Squares:
-    """``s += scale * (a * x + mean_factor * m) ** 2`` for the leader's result m."""
+    """``s += scale * (a * x + b * m) ** 2`` for the leader's result m, where ``-b * m / a`` is the mean of x."""
 
     sum: Dependence
     index: str
-    factor: float
-    power: int
-    """``scale * mean_factor ** 2`` is ``factor / count ** power``."""
+    x: Expr
 
 
 def block_moments(program: Program, ranges: Ranges, target: Machine) -> tuple[Program, Ranges, list[Remark]]:
@@ -134,10 +135,11 @@ def _find_squares(d: Dependence, leader: Statement, index: str, extents: dict[st
         whole = {**d.place, **dict(zip(leader.reduction_indices, order, strict=True))}
         if any(own.indices[n] != theirs[i] for i, n in whole.items()):
             continue
-        found = [_find_factor(d.value, reduced_at(leader, whole), d.use, extents, sizes) for sizes in trials]
-        factors = [f for f in found if f is not None]
-        if len(factors) == len(trials) and (law := _find_law(factors)) is not None:
-            return _Squares(d, whole[index], *law)
+        base = reduced_at(leader, whole)
+        x = _without_factors(base)
+        rest = replace_node(d.value, x, int_const(0))
+        if not mentions(rest, *s.reduction_indices) and all(_has_mean(d, base, x, extents, sizes) for sizes in trials):
+            return _Squares(d, whole[index], x)
     return None
 
 
@@ -159,51 +161,37 @@ def _may_wrap(value: Expr) -> bool:
     )
 
 
-def _find_factor(
-    value: Expr, base: Expr, use: Read, extents: dict[str, Expr], sizes: dict[str, Expr]
-) -> tuple[float, int] | None:
-    """``scale * mean_factor ** 2`` of squares, and the count, for these sizes; None where the mean is another one."""
-    square = _square(substitute(value, {}, sizes))
-    if square is None or len({n.name for e in extents.values() for n in walk(e) if isinstance(n, Size)} - sizes.keys()):
-        return None
-    scale, deviation = square
-    plain, weight = _without_scale(substitute(base, {}, sizes))
+def _has_mean(d: Dependence, base: Expr, x: Expr, extents: dict[str, Expr], sizes: dict[str, Expr]) -> bool:
+    """Whether, for these sizes, squares of ``a * x + b * m`` are summed, where m, the sum of `base`, is ``-a / b`` times the
+    mean of x."""
+    value, base, x, use = (substitute(e, {}, sizes) for e in (d.value, base, x, d.use))
     count = prod(evaluate(substitute(e, {}, sizes), {}) for e in extents.values())
-    form = linear_in(deviation, plain, use, with_rest=False)
-    if form is None or not form[0] or not isclose(form[1] * weight * count, -form[0], rel_tol=1e-6):
-        return None
-    return scale * form[1] ** 2, count
+    root = _square_root(value)
+    form, weight = root and linear_in(root, x, use, with_rest=False), linear_in(base, x, use, with_rest=False)
+    return bool(form and weight and form[0]) and isclose(form[1] * weight[0] * count, -form[0], rel_tol=1e-6)
 
 
-def _find_law(found: list[tuple[float, int]]) -> tuple[float, int] | None:
-    """(c, p) with ``factor = c / count ** p`` for every pair of a factor and a count."""
-    (first, one), (last, other) = found[0], found[-1]
-    if not all(f for f, _ in found):
-        return None
-    power = 0 if one == other else round(log(first / last) / log(other / one)) if first / last > 0 else 0
-    c = first * float(one) ** power
-    return (c, power) if all(isclose(f * float(n) ** power, c, rel_tol=1e-6) for f, n in found) else None
-
-
-def _square(expr: Expr) -> tuple[float, Expr] | None:
-    """``scale * d * d`` as (scale, d)."""
+def _square_root(expr: Expr) -> Expr | None:
+    """d, where `expr` is a literal times ``d * d``."""
     match expr:
         case Call(op="mul", args=(a, b)) if a == b:
-            return 1.0, a
+            return a
         case Call(op="pow", args=(a, b)) if literal(b) == 2:
-            return 1.0, a
+            return a
     scaled = find_scale(expr)
-    inner = None if scaled is None else _square(scaled[1])
-    return None if scaled is None or inner is None else (scaled[0] * inner[0], inner[1])
+    return scaled and _square_root(scaled[1])
 
 
-def _without_scale(expr: Expr) -> tuple[Expr, float]:
-    """A product with literals as the rest and the literal."""
-    scaled = find_scale(expr)
-    if scaled is None:
-        return expr, 1.0
-    base, scale = _without_scale(scaled[1])
-    return base, scaled[0] * scale
+def _without_factors(expr: Expr) -> Expr:
+    """A product or quotient without what reads nothing in it."""
+    match expr:
+        case Call("neg", (a,)):
+            return _without_factors(a)
+        case Call("mul" | "truediv", (a, b)) if not index_names(b) and not reads(b):
+            return _without_factors(a)
+        case Call("mul", (a, b)) if not index_names(a) and not reads(a):
+            return _without_factors(b)
+    return expr
 
 
 def _build(
@@ -222,14 +210,12 @@ def _build(
         return result * Call("truediv", (total, count))
 
     def combine(name: str, part: Read, read: Callable[[str, Read], Read]) -> Expr:
+        """With the difference of both means for each value of the block: that of a block whose values are 0, where the mean is
+        that far away."""
         q = by_name[name]
-        difference = read("shift", q.sum.use) - q.sum.use
-        scale: Expr = Const(q.factor * _number(total) ** -q.power, dtype)
-        if not isinstance(total, Const):
-            scale = Const(q.factor, dtype)
-            for _ in range(abs(q.power)):
-                scale = Call("truediv" if q.power > 0 else "mul", (scale, total))
-        return part + count * scale * (difference * difference)
+        zero = identity_of("add", type_of(q.x, program.types))
+        apart = replace_node(q.sum.value, q.sum.use, read("shift", q.sum.use) - q.sum.use)
+        return part + count * replace_node(apart, q.x, zero)
 
     cut = {leader.name: split.index} | {name: q.index for name, q in by_name.items()}
     values = {name: q.sum.value for name, q in by_name.items()}
@@ -246,7 +232,3 @@ def _product(factors: Iterable[Expr]) -> Expr:
 
 def _as_number(count: Expr, dtype: DType) -> Expr:
     return Const(float(count.value), dtype) if isinstance(count, Const) else Cast(count, dtype)
-
-
-def _number(expr: Expr) -> float:
-    return float(expr.value) if isinstance(expr, Const) else 1.0
