@@ -104,31 +104,17 @@ def _find_pair(program: Program, place: Statement, ranges: Ranges) -> _Pair | No
     dtype = program.tensor(place.target).dtype
     none = identity_of("min", dtype)
     here: Expr = Index(index) if dtype.name == "i64" else Cast(Index(index), dtype)
-    match place.value:
-        case Select(condition, then, other) if then == here and other == none and place.reduction.init == none:
-            pass
-        case _:
-            return None
-    match condition:
-        case Call("or", (Call("eq", (value, Read() as read)), Call("ne", (a, b)))) if a == b == value:
-            pass
-        case Call("eq", (value, Read() as read)):
-            pass
-        case _:
-            return None
-    writers = [s for s in program.statements if s.target == read.tensor]
-    if len(writers) != 1 or read.subscripts != place.subscripts:
+    found = (s for r in reads(place.value) if r.subscripts == place.subscripts for s in program.writers().get(r.tensor, ()))
+    best = next((s for s in found if s.reduction is not None and s.reduction.op in ("max", "min")), None)
+    if best is None or best.reduction is None or len(program.writers()[best.target]) != 1:
         return None
-    (best,) = writers
-    kind = program.tensor(best.target).dtype
-    if best.reduction is None or best.reduction.op not in ("max", "min") or best.value != value:
+    kind, value = program.tensor(best.target).dtype, best.value
+    # Where a NaN is the extreme, and is not asked for, no point is: that must not change.
+    chosen = Select(_is_extreme(value, Read(best.target, place.subscripts), kind), here, none)
+    if place.value != chosen or (best.subscripts, best.indices, best.where) != (place.subscripts, place.indices, place.where):
         return None
-    if best.subscripts != place.subscripts or best.indices != place.indices or best.where != place.where:
+    if place.reduction.init != none or best.reduction.init != identity_of(best.reduction.op, kind):
         return None
-    if best.reduction.init != identity_of(best.reduction.op, kind):
-        return None
-    if kind.is_float and condition == eq(value, read):
-        return None  # where a NaN is the extreme, no point is: that must not change
     if any(r.tensor in (best.target, place.target) for r in reads(value)):
         return None
     for s in (best, place):
