@@ -326,6 +326,11 @@ def reads(expr: Expr) -> tuple[Read, ...]:
     return result
 
 
+def padded_reads(*exprs: Expr) -> list[Read]:
+    """Those beyond whose borders there is something else."""
+    return [node.read for expr in exprs for node in walk(expr) if isinstance(node, Pad)]
+
+
 def count_operations(expr: Expr, values: Collection[Expr] = ()) -> int:
     """Different operators that make `expr` of `values` and what it reads; those of subscripts do not count."""
     found: set[Expr] = set()

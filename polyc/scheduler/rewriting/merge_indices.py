@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence, Set
 
 from polyc.code_limits import LONG_ROW
 from polyc.diagnostics import Remark
-from polyc.ir.expr import Const, Expr, Index, Pad, Read, int_const, substitute, walk
+from polyc.ir.expr import Const, Expr, Index, Read, int_const, padded_reads, substitute
 from polyc.ir.program import Program, Statement, all_reads, map_statement
 from polyc.ir.simplify import linear_form, simplify, simplify_int
 from polyc.poly.domains import box_domain, fills_box
@@ -84,7 +84,8 @@ def _run_as_one(
     the names of those."""
     merged, place, intervals = dict[str, str](), dict[str, Expr](), dict(own.indices)
     for first in following.keys() - following.values():
-        row, outer = [first], int_const(0)
+        row = [first]
+        outer: Expr = int_const(0)
         while row[-1] in following:
             extent = own.indices[following[row[-1]]].extent
             outer = simplify_int((outer + Index(row[-1])) * extent)
@@ -239,7 +240,7 @@ def _statement_pairs(
     if own.guards or not fills_box(own.domain, own.indices, s.indices):
         return set()
     computed = [s.value] if s.reduction is None else [s.value, s.reduction.init]
-    if any(isinstance(node, Pad) for e in computed for node in walk(e)):
+    if padded_reads(*computed):
         return set()
     loose, left = {i for e in computed for i in loose_indices(e)}, set(s.left_indices)
     found: set[tuple[str, str]] = set()

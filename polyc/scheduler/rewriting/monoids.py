@@ -14,16 +14,7 @@ from collections.abc import Mapping, Sequence
 from polyc.code_limits import CHUNK
 from polyc.diagnostics import Remark, UnsupportedError
 from polyc.ir.expr import Const, Expr, Index, Read, Select, all_hold, ge, int_const, lt, reads, substitute, walk
-from polyc.ir.program import (
-    Condition,
-    Monoid,
-    Program,
-    RangeClause,
-    Statement,
-    all_reads,
-    describe_monoid_recurrence,
-    tuple_components,
-)
+from polyc.ir.program import Condition, Program, RangeClause, Statement, all_reads, describe_monoid_recurrence, tuple_components
 from polyc.ir.simplify import simplify_int
 from polyc.poly.domains import is_box, subtract_domain
 from polyc.poly.points import Points
@@ -73,7 +64,7 @@ class _Writer:
         reduction = self.s.reduction
         assert reduction is not None
         assert reduction.monoid is not None
-        self.monoid: Monoid = reduction.monoid
+        self.monoid = reduction.monoid
         self.bounds = dict(builder.points(self.s).indices)
         self.statements: list[Statement] = []
         self.words: list[str] = []

@@ -26,9 +26,9 @@ from polyc.ir.expr import (
     Select,
     children,
     identity_of,
+    padded_reads,
     reads,
     type_of,
-    walk,
     with_children,
 )
 from polyc.ir.facts import COMPARISONS, range_of_call
@@ -72,8 +72,9 @@ class _Narrowing:
             case Call(op, args) if op in _ARITHMETIC:
                 known = [b for a in args if (b := self.find_bounds(a)) is not None]
                 low, high = range_of_call(op, known) if len(known) == len(args) else (None, None)
-                is_known = low is not None and high is not None
-                return (low, high) if is_known and _fits((low, high), type_of(expr, self.types)) else None
+                if low is None or high is None or not _fits((low, high), type_of(expr, self.types)):
+                    return None
+                return low, high
         return None
 
     def convert(self, expr: Expr, dtype: DType) -> Expr | None:
@@ -194,7 +195,7 @@ def _may_change_type(tensor: str, program: Program, ranges: Ranges) -> bool:
     they say what is read or written."""
     kept = [g.read for own in ranges.statements.values() for g in own.guards]
     for s in program.statements:
-        kept += (n.read for n in walk(s.value) if isinstance(n, Pad))
+        kept += padded_reads(s.value)
         kept += (r for access in (Read(s.target, s.subscripts), *all_reads(s)) for e in access.subscripts for r in reads(e))
         kept += (r for r in all_reads(s) if r.tensor == s.target)
     return all(r.tensor != tensor for r in kept)

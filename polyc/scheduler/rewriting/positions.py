@@ -22,7 +22,6 @@ from polyc.ir.expr import (
     Const,
     Expr,
     Index,
-    Pad,
     Read,
     Select,
     eq,
@@ -31,9 +30,9 @@ from polyc.ir.expr import (
     maximum,
     minimum,
     ne,
+    padded_reads,
     reads,
     substitute,
-    walk,
 )
 from polyc.ir.program import Program, Reduction, Statement
 from polyc.ir.simplify import simplify_int
@@ -141,7 +140,7 @@ def _runs_along(program: Program, pair: _Pair) -> bool:
     """Whether the points lie one after the other in inputs, whose elements can be read again in any order."""
     found = reads(pair.best.value)
     is_plain = all(r.subscripts and r.subscripts[-1] == Index(pair.index) and r.tensor in program.parameters for r in found)
-    return bool(found) and is_plain and not any(isinstance(node, Pad) for node in walk(pair.best.value))
+    return bool(found) and is_plain and not padded_reads(pair.best.value)
 
 
 def _is_alone(program: Program, pair: _Pair) -> bool:

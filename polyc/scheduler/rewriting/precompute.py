@@ -27,7 +27,7 @@ from functools import partial
 from math import prod
 
 from polyc.code_limits import FUNCTION_WORK, MINIMUM_REUSE, SMALL_WORK
-from polyc.ir.expr import Call, Cast, Expr, Index, Pad, Read, Select, children, index_names, reads, type_of, walk
+from polyc.ir.expr import Call, Cast, Expr, Index, Read, Select, children, index_names, padded_reads, reads, type_of, walk
 from polyc.ir.linear import index_coefficients
 from polyc.ir.program import Program, Statement
 from polyc.poly.ranges import Ranges
@@ -146,7 +146,7 @@ def _is_composed(factor: Expr) -> bool:
 
 def _is_without_windows(expr: Expr) -> bool:
     forms = [index_coefficients(e) for r in reads(expr) for e in r.subscripts]
-    return all(f is not None and len(f) <= 1 for f in forms) and not any(isinstance(n, Pad) for n in walk(expr))
+    return all(f is not None and len(f) <= 1 for f in forms) and not padded_reads(expr)
 
 
 def _order(operand: Expr) -> tuple[str, ...]:

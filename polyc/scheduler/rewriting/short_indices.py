@@ -22,20 +22,18 @@ from polyc.ir.expr import (
     Const,
     Expr,
     Index,
-    Pad,
     Read,
-    evaluate,
     identity_of,
     index_names,
     int_const,
-    mentions,
+    padded_reads,
     reads,
     rewrite,
     substitute,
     walk,
 )
 from polyc.ir.program import Program, Statement, all_reads
-from polyc.ir.simplify import simplify, simplify_value
+from polyc.ir.simplify import constant_of, simplify, simplify_value
 from polyc.machine import Machine
 from polyc.machine.memory import LINE
 from polyc.poly.domains import is_box
@@ -79,9 +77,7 @@ class Plan:
                 return False
             if not has_own_elements(s, self.ranges) or not writes_whole(s, self.ranges):
                 return False
-        if not self.is_recurrent and (
-            any(r.tensor == s.target for r in all_reads(s)) or any(isinstance(n, Pad) for n in walk(s.value))
-        ):
+        if not self.is_recurrent and (any(r.tensor == s.target for r in all_reads(s)) or padded_reads(s.value)):
             return False
         return is_box(own.domain, own.indices, s.indices)
 
@@ -95,7 +91,7 @@ class Plan:
             return False
         for s in self.program.statements:
             accesses = [access.subscripts for access in _accesses(s) if access.tensor == tensor]
-            is_padded = not self.is_recurrent and any(isinstance(n, Pad) and n.read.tensor == tensor for n in walk(s.value))
+            is_padded = not self.is_recurrent and tensor in (r.tensor for r in padded_reads(s.value))
             own = self.ranges.statements[s.name]
             if any(g.read.tensor == tensor for g in own.guards):
                 return False
@@ -122,7 +118,7 @@ class Plan:
                 mine = self.indices.get(s.name, set())
                 for access in _accesses(s):
                     for d, e in enumerate(access.subscripts):
-                        if mentions(e, *mine):
+                        if not mine.isdisjoint(index_names(e)):
                             is_new |= self.spread(access.tensor, d)
 
     def is_small(self) -> bool:
@@ -195,7 +191,7 @@ def _are_components(short: set[str], s: Statement, program: Program, extents: Ma
     memory, in rows that are not loaded as vectors as well."""
     accesses = (Read(s.target, s.subscripts), *dict.fromkeys(reads(s.value)))
     for e in (e for r in accesses for e in r.subscripts):
-        if not isinstance(e, Index) and mentions(e, *short):
+        if not isinstance(e, Index) and not short.isdisjoint(index_names(e)):
             return False
     names: list[Expr] = [Index(i) for i in sorted(short)]
     rows = [r for r in accesses[1:] if r.subscripts and r.subscripts[-1] in names]
@@ -242,7 +238,7 @@ def _take_apart(builder: ProgramBuilder, tensor: str, dimensions: set[int]) -> N
         builder.temporary(_part_name(tensor, place), (i for d, i in enumerate(own) if d not in dimensions), like)
 
 
-def _part_name(tensor: str, place: tuple[int, ...]) -> str:
+def _part_name(tensor: str, place: tuple[int | None, ...]) -> str:
     return f"{tensor}.at{'_'.join(map(str, place))}"
 
 
@@ -292,7 +288,7 @@ def _place(expr: Expr, at: Values, plan: Plan) -> Expr:
         apart = plan.dimensions.get(node.tensor, set())
         if not apart:
             return Read(node.tensor, subscripts, node.span)
-        name = _part_name(node.tensor, tuple(evaluate(subscripts[d], {}) for d in sorted(apart)))
+        name = _part_name(node.tensor, tuple(constant_of(subscripts[d]) for d in sorted(apart)))
         return Read(name, tuple(e for d, e in enumerate(subscripts) if d not in apart), node.span)
 
     return simplify_value(rewrite(substitute(expr, {i: int_const(v) for i, v in at.items()}), rule))

@@ -11,11 +11,11 @@ from polyc.ir.expr import (
     Const,
     Expr,
     Index,
-    Pad,
     Read,
     evaluate,
     int_const,
     mentions,
+    padded_reads,
     reads,
     rewrite,
     substitute,
@@ -117,11 +117,10 @@ def find_elementwise_reader(s: Statement, program: Program, ranges: Ranges) -> t
     if len(readers) != 1 or readers[0].reduction is not None or program.tensor(s.target).role != "temporary":
         return None
     (reader,) = readers
-    found = dict.fromkeys(r for r in reads(reader.value) if r.tensor == s.target)
-    is_padded = any(isinstance(node, Pad) and node.read.tensor == s.target for node in walk(reader.value))
-    if len(found) != 1 or is_padded or not is_whole_box(reader, program, ranges):
+    found = {r for r in reads(reader.value) if r.tensor == s.target}
+    if len(found) != 1 or not found.isdisjoint(padded_reads(reader.value)) or not is_whole_box(reader, program, ranges):
         return None
-    place, (own, theirs) = plain_place(*found, s.subscripts), (ranges.statements[n.name].indices for n in (reader, s))
+    place, (own, theirs) = plain_place(found.pop(), s.subscripts), (ranges.statements[n.name].indices for n in (reader, s))
     is_same = place is not None and {*place.values()} == own.keys() and all(own[n] == theirs[i] for i, n in place.items())
     return (reader, place) if place is not None and is_same else None
 
@@ -147,7 +146,7 @@ def find_chain(
             can = not more and is_simple(writer, ranges) and len(moving) == 1
             if not can or not all(_reads_at(u, read.tensor, moving[0], inside) for u in users):
                 return None
-            if any(isinstance(n, Pad) and n.read.tensor == read.tensor for u in users for n in walk(u.value)):
+            if any(r.tensor == read.tensor for u in users for r in padded_reads(u.value)):
                 return None
             interval = ranges.statements[first.name].indices[index]
             own = writer.subscripts[moving[0]]

@@ -69,13 +69,13 @@ def find_dependence(s: Statement, leader: Statement, program: Program, ranges: R
         return substitute(own[0].value, {i: Index(n) for i, n in inside.items()})
 
     value = rewrite(s.value, write_out)
-    uses = dict.fromkeys(r for r in reads(value) if r.tensor == leader.target)
-    place = plain_place(*uses, leader.subscripts) if len(uses) == 1 else None
+    uses = list(dict.fromkeys(r for r in reads(value) if r.tensor == leader.target))
+    place = plain_place(uses[0], leader.subscripts) if len(uses) == 1 else None
     if place is None or not set(place.values()) <= set(s.left_indices):
         return None
     if any(r.tensor == leader.target for r in all_reads(s) if r not in reads(s.value)):
         return None
-    return Dependence(s, value, *uses, place, between)
+    return Dependence(s, value, uses[0], place, between)
 
 
 def find_deviations(

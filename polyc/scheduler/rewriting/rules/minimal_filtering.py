@@ -23,7 +23,7 @@ from math import ceil, inf, prod
 
 from polyc.code_limits import MARGIN
 from polyc.diagnostics import Remark
-from polyc.ir.expr import Const, Expr, Index, Pad, Read, identity_of, int_const, mentions, reads, substitute, walk
+from polyc.ir.expr import Const, Expr, Index, Pad, Read, identity_of, int_const, mentions, padded_reads, reads, substitute
 from polyc.ir.program import Program, Reduction, Statement
 from polyc.ir.simplify import simplify, simplify_int
 from polyc.ir.types import DType
@@ -132,7 +132,7 @@ def _transform_data(f: WindowFilter, builder: ProgramBuilder) -> list[Statement]
 def _data_at(f: WindowFilter, place: Mapping[str, Expr]) -> Expr:
     """The data at a place of a tile; behind the last result there may be none, and 0 takes its place."""
     value = substitute(f.data, place)
-    if all(w.is_full for w in f.windows) or any(isinstance(node, Pad) for node in walk(value)):
+    if all(w.is_full for w in f.windows) or padded_reads(value):
         return value
     return map_reads(value, lambda read: Pad(read, f.zero))
 

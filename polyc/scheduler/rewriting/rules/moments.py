@@ -46,13 +46,7 @@ from polyc.poly.ranges import Ranges
 from polyc.records import dataclass
 from polyc.scheduler.rewriting.builder import Split, change_groups
 from polyc.scheduler.rewriting.rules.analysis import find_chain, find_scale, is_whole_box, linear_in, literal, replace_node
-from polyc.scheduler.rewriting.rules.dependent_reductions import (
-    Dependence,
-    Law,
-    block_reductions,
-    find_dependence,
-    reduced_at,
-)
+from polyc.scheduler.rewriting.rules.dependent_reductions import Dependence, Law, block_reductions, find_dependence, reduced_at
 
 ROW_BLOCK, COLUMN_BLOCK = 512, 64
 """Values of a block where they are consecutive in memory, and where the left side's elements are."""
@@ -167,8 +161,11 @@ def _has_mean(d: Dependence, base: Expr, x: Expr, extents: dict[str, Expr], size
     value, base, x, use = (substitute(e, {}, sizes) for e in (d.value, base, x, d.use))
     count = prod(evaluate(substitute(e, {}, sizes), {}) for e in extents.values())
     root = _square_root(value)
-    form, weight = root and linear_in(root, x, use, with_rest=False), linear_in(base, x, use, with_rest=False)
-    return bool(form and weight and form[0]) and isclose(form[1] * weight[0] * count, -form[0], rel_tol=1e-6)
+    form = None if root is None else linear_in(root, x, use, with_rest=False)
+    weight = linear_in(base, x, use, with_rest=False)
+    if form is None or weight is None or not form[0]:
+        return False
+    return isclose(form[1] * weight[0] * count, -form[0], rel_tol=1e-6)
 
 
 def _square_root(expr: Expr) -> Expr | None:
@@ -199,7 +196,8 @@ def _build(
 ) -> tuple[Program, Ranges]:
     dtype = program.tensor(leader.target).dtype
     extent, others = extents[split.index], _product(e for i, e in extents.items() if i != split.index)
-    total, in_block = _as_number(_product([extent, others]), dtype), int_const(split.size)
+    total = _as_number(_product([extent, others]), dtype)
+    in_block: Expr = int_const(split.size)
     if not isinstance(extent, Const) or int(extent.value) % split.size:  # the last block has fewer
         in_block = minimum(split.size, extent - Index(split.block) * split.size)
     count = _as_number(_product([in_block, others]), dtype)

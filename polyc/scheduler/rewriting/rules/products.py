@@ -21,20 +21,7 @@ from math import prod
 
 from polyc.code_limits import MAX_PARTS, MINIMUM_REUSE, SMALL_WORK, UNKNOWN_EXTENT
 from polyc.ir.contraction_paths import find_path
-from polyc.ir.expr import (
-    Call,
-    Cast,
-    Const,
-    Expr,
-    Index,
-    Read,
-    identity_of,
-    index_names,
-    mentions,
-    operands_of,
-    reads,
-    type_of,
-)
+from polyc.ir.expr import Call, Cast, Const, Expr, Index, Read, identity_of, index_names, mentions, operands_of, reads, type_of
 from polyc.ir.program import Program, Reduction, Statement
 from polyc.ir.read_sites import collect_reads
 from polyc.poly.domains import fills_box, is_box, is_product, project_domain, reads_within

@@ -21,21 +21,7 @@ from math import prod
 
 from polyc.code_limits import TILE_ROWS
 from polyc.diagnostics import Remark
-from polyc.ir.expr import (
-    Call,
-    Const,
-    Expr,
-    Index,
-    Read,
-    Select,
-    eq,
-    identity_of,
-    index_names,
-    int_const,
-    reads,
-    rewrite,
-    walk,
-)
+from polyc.ir.expr import Call, Const, Expr, Index, Read, Select, eq, identity_of, index_names, int_const, reads, rewrite, walk
 from polyc.ir.program import Program, Statement
 from polyc.ir.types import DType
 from polyc.machine import Level, Machine
@@ -148,8 +134,8 @@ def _find_exponential(d: Dependence, leader: Statement, program: Program, ranges
             if _adds_along(node.args[0], (reduced_at(leader, place), d.use), index):
                 continue
             tensors = {t.target for t in program.statements if t.name in inside}
-            factors = [r for r in reads(s.value) if r.tensor in tensors] or [node]
-            return _Exponential(d, index, scale, index_names(*factors), inside)
+            stored = [r for r in reads(s.value) if r.tensor in tensors]
+            return _Exponential(d, index, scale, index_names(*stored) if stored else index_names(node), inside)
     return None
 
 
