@@ -19,7 +19,6 @@ from polyc.ir.expr import (
     Select,
     Size,
     evaluate,
-    identity_of,
     index_names,
     map_children,
     mentions,
@@ -34,7 +33,7 @@ from polyc.ir.types import DType
 from polyc.poly.ranges import Ranges
 from polyc.records import dataclass, replace
 from polyc.scheduler.rewriting.builder import Change, ProgramBuilder
-from polyc.scheduler.rewriting.rules.dependent_reductions import find_deviations
+from polyc.scheduler.rewriting.rules.dependent_reductions import find_deviations, is_maximum
 from polyc.scheduler.rewriting.weighted_sums import LARGEST, collect_weights, has_free_order
 
 Inside = Callable[[Expr], Expr]
@@ -251,7 +250,7 @@ def _bounded_exponentials(s: Statement, program: Program, ranges: Ranges) -> Rul
     to 40, which leaves room for what is rounded: the difference of two products may be a little above 0."""
     if not any(isinstance(e, Call) and e.op == "exp" for e in walk(s.value)):
         return None
-    maxima = {t: w[0] for t, w in program.writers().items() if len(w) == 1 and _is_maximum(w[0], program)}
+    maxima = {t: w[0] for t, w in program.writers().items() if len(w) == 1 and is_maximum(w[0], program)}
 
     def rule(expr: Expr, inside: Inside) -> Expr | None:
         if not isinstance(expr, Call) or expr.op != "exp":
@@ -261,13 +260,6 @@ def _bounded_exponentials(s: Statement, program: Program, ranges: Ranges) -> Rul
         return Call("exp_below", (inside(expr.args[0]),), expr.span) if is_bounded else None
 
     return rule
-
-
-def _is_maximum(s: Statement, program: Program) -> bool:
-    dtype = program.tensor(s.target).dtype
-    if s.reduction is None or s.reduction.op != "max" or not dtype.is_float or dtype.is_storage or not s.has_plain_left:
-        return False
-    return s.reduction.init == identity_of("max", dtype)
 
 
 PEEPHOLES: dict[str, Peephole] = {

@@ -23,7 +23,7 @@ from polyc.ir.expr import (
 )
 from polyc.ir.linear import index_coefficients
 from polyc.ir.program import Program, Statement, all_reads
-from polyc.ir.simplify import simplify
+from polyc.ir.simplify import constant_of, simplify
 from polyc.poly.domains import is_box, project_domain
 from polyc.poly.ranges import Interval, Ranges
 from polyc.scheduler.rewriting.builder import Split
@@ -56,20 +56,13 @@ def _reach_whole(subscripts: tuple[Expr, ...], indices: tuple[tuple[str, Interva
     own = dict(indices)
     found: list[str] = []
     for subscript, whole in zip(subscripts, region, strict=True):
-        steps = index_coefficients(subscript)
-        if steps is None:
+        steps, reach = _steps(subscript, own)
+        if reach is None or any(abs(c) > 1 and (n is None or abs(c) > n + 1) for c, n in steps.values()):
             return False
-        reach: Expr = int_const(0)
-        greatest = {i: own[i].lower + (own[i].extent - 1) for i in steps}
-        least = {i: own[i].lower if c > 0 else greatest[i] for i, c in steps.items()}
-        for i in sorted(steps, key=lambda i: abs(steps[i])):
-            if abs(steps[i]) > 1 and (not isinstance(reach, Const) or abs(steps[i]) > int(reach.value) + 1):
-                return False
-            last = own[i].extent - 1
-            reach = simplify(reach + abs(steps[i]) * last)
-        first = simplify(substitute(subscript, least) - whole.lower)
-        rest = simplify(reach - whole.extent)
-        if first != int_const(0) or rest != int_const(-1):
+        least = {i: own[i].lower if c > 0 else own[i].lower + (own[i].extent - 1) for i, (c, _) in steps.items()}
+        if simplify(substitute(subscript, least) - whole.lower) != int_const(0) or simplify(reach - whole.extent) != int_const(
+            -1
+        ):
             return False
         found += steps
     return len(found) == len(set(found))
@@ -78,20 +71,22 @@ def _reach_whole(subscripts: tuple[Expr, ...], indices: tuple[tuple[str, Interva
 def has_own_elements(s: Statement, ranges: Ranges) -> bool:
     """Whether different values of the left indices are different elements: each stands in one subscript, by a multiple greater
     than all that smaller ones there add up to."""
-    intervals = ranges.statements[s.name].indices
     found: list[str] = []
     for subscript in s.subscripts:
-        steps = index_coefficients(subscript)
-        if steps is None:
+        steps, reach = _steps(subscript, ranges.statements[s.name].indices)
+        if reach is None or any(n is None or abs(c) <= n for c, n in steps.values()):
             return False
-        reach: int | None = 0
-        for i in sorted(steps, key=lambda i: abs(steps[i])):
-            if reach is None or abs(steps[i]) <= reach:
-                return False
-            extent = intervals[i].extent
-            reach = reach + abs(steps[i]) * max(0, int(extent.value) - 1) if isinstance(extent, Const) else None
         found += steps
     return len(found) == len(s.left_indices)
+
+
+def _steps(subscript: Expr, intervals: Mapping[str, Interval]) -> tuple[dict[str, tuple[int, int | None]], Expr | None]:
+    """The coefficients of a linear subscript, each with what smaller ones add up to, if that is a number, and what all do."""
+    steps, reach, found = index_coefficients(subscript), simplify(int_const(0)), dict[str, tuple[int, int | None]]()
+    for i in sorted(steps or (), key=lambda i: abs(steps[i])):
+        found[i] = steps[i], constant_of(reach)
+        reach = simplify(reach + abs(steps[i]) * (intervals[i].extent - 1))
+    return found, None if steps is None else reach
 
 
 def covers(inside: Statement, outside: Statement, place: Mapping[str, str], ranges: Ranges) -> bool:

@@ -15,8 +15,8 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from itertools import permutations
 
-from polyc.ir.expr import Expr, Index, Read, reads, rewrite, substitute
-from polyc.ir.program import Program, Statement, all_reads
+from polyc.ir.expr import Expr, Index, Read, identity_of, reads, rewrite, substitute
+from polyc.ir.program import Program, Reduction, Statement, all_reads
 from polyc.poly.ranges import Ranges
 from polyc.records import dataclass, replace
 from polyc.scheduler.rewriting.builder import ProgramBuilder, Split
@@ -92,6 +92,13 @@ def find_deviations(
         form = linear_in(expr, reduced_at(leader, whole), use, with_rest)
         if form is not None and form[0] == -form[1] > 0 and covers(s, leader, whole, ranges):
             yield whole, form[0]
+
+
+def is_maximum(s: Statement, program: Program) -> bool:
+    """Whether a statement has the maxima of floats, of -inf where there are none."""
+    dtype = program.tensor(s.target).dtype
+    is_plain = s.has_plain_left and dtype.is_float and not dtype.is_storage
+    return is_plain and s.reduction is not None and s.reduction == Reduction("max", identity_of("max", dtype))
 
 
 def reduced_at(leader: Statement, place: Mapping[str, str]) -> Expr:

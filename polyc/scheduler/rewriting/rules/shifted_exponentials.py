@@ -21,7 +21,7 @@ from math import prod
 
 from polyc.code_limits import TILE_ROWS
 from polyc.diagnostics import Remark
-from polyc.ir.expr import Call, Const, Expr, Index, Read, Select, eq, identity_of, index_names, int_const, reads, rewrite, walk
+from polyc.ir.expr import Call, Const, Expr, Index, Read, Select, eq, index_names, int_const, reads, rewrite, walk
 from polyc.ir.program import Program, Statement
 from polyc.ir.types import DType
 from polyc.machine import Level, Machine
@@ -36,6 +36,7 @@ from polyc.scheduler.rewriting.rules.dependent_reductions import (
     block_reductions,
     find_dependence,
     find_deviations,
+    is_maximum,
     is_needed_whole,
     reduced_at,
 )
@@ -72,22 +73,11 @@ def block_exponentials(program: Program, ranges: Ranges, target: Machine) -> tup
     return change_groups("online-softmax", _rewrite, ([s] for s in program.statements), program, ranges, target)
 
 
-def _is_maximum(s: Statement, program: Program, ranges: Ranges) -> bool:
-    dtype = program.tensor(s.target).dtype
-    return (
-        s.reduction is not None
-        and s.reduction.op == "max"
-        and dtype.is_float
-        and s.reduction.init == identity_of("max", dtype)
-        and len(s.reduction_indices) == 1
-        and is_simple(s, ranges)
-        and len(program.writers()[s.target]) == 1
-    )
-
-
 def _rewrite(group: list[Statement], program: Program, ranges: Ranges, target: Machine) -> tuple[Program, Ranges, str] | None:
     (leader,) = group
-    if not _is_maximum(leader, program, ranges):
+    if not is_maximum(leader, program) or len(leader.reduction_indices) != 1 or not is_simple(leader, ranges):
+        return None
+    if len(program.writers()[leader.target]) != 1:
         return None
     sums = [d for s in program.statements if (d := find_dependence(s, leader, program, ranges)) is not None]
     found = [e for d in sums if (e := _find_exponential(d, leader, program, ranges)) is not None]
