@@ -96,8 +96,25 @@ Arguments = Callable[[ProgramContext], tuple[Any, ...]]
 Step = Pass[State, ProgramContext]
 
 
-def _nothing(ctx: ProgramContext) -> tuple[Any, ...]:
-    return ()
+def _on(*options: str) -> When:
+    """Where all of these options are on."""
+    return lambda ctx: all(getattr(ctx.options, name) for name in options)
+
+
+def _with(*names: str) -> Arguments:
+    """These fields of the context."""
+    return lambda ctx: tuple(getattr(ctx, name) for name in names)
+
+
+_NOTHING = _with()
+_ALGEBRA, _VECTORS, _TILES, _INLINE = _on("reassociate"), _on("vectorize"), _on("tile", "vectorize"), _on("inline")
+_TILED_ALGEBRA, _PARALLEL_ALGEBRA = _on("tile", "vectorize", "reassociate"), _on("parallel", "reassociate")
+
+
+def _change(state: State, ctx: ProgramContext, found: Found, **others: Any) -> State:
+    program, ranges, remarks = found
+    ctx.remarks.extend(remarks)
+    return replace(state, program=program, ranges=ranges, **others)
 
 
 def _step(name: str, run: Callable[[State, ProgramContext], State], when: When = always, about: object = None) -> Step:
@@ -106,61 +123,23 @@ def _step(name: str, run: Callable[[State, ProgramContext], State], when: When =
 
 
 def _rewriting(
-    name: str, rewrite: Callable[..., Found], when: When = always, arguments: Arguments = _nothing, about: object = None
+    name: str, rewrite: Callable[..., Found], when: When = always, arguments: Arguments = _NOTHING, about: object = None
 ) -> Step:
     """A rewriting ``(program, ranges, *arguments) → (program, ranges, remarks)`` as an optional pass."""
 
     def run(state: State, ctx: ProgramContext) -> State:
-        program, ranges, found = rewrite(state.program, state.ranges, *arguments(ctx))
-        ctx.remarks.extend(found)
-        return replace(state, program=program, ranges=ranges)
+        return _change(state, ctx, rewrite(state.program, state.ranges, *arguments(ctx)))
 
     return _step(name, run, when, about or rewrite)
 
 
-def _rule(name: str, rule: StatementRule, when: When = always, arguments: Arguments = _nothing, about: object = None) -> Step:
+def _rule(name: str, rule: StatementRule, when: When = always, arguments: Arguments = _NOTHING, about: object = None) -> Step:
     """A rule for one statement at a time as an optional pass."""
     return _rewriting(name, partial(change_statements, name, rule), when, arguments, about or rule)
 
 
 def _peephole(name: str, when: When = always) -> Step:
     return _rule(name, PEEPHOLES[name].change, when, about=PEEPHOLES[name].match)
-
-
-def _algebra(ctx: ProgramContext) -> bool:
-    return ctx.options.reassociate
-
-
-def _vectors(ctx: ProgramContext) -> bool:
-    return ctx.options.vectorize
-
-
-def _tiles(ctx: ProgramContext) -> bool:
-    return ctx.options.tile and ctx.options.vectorize
-
-
-def _tiled_algebra(ctx: ProgramContext) -> bool:
-    return _tiles(ctx) and ctx.options.reassociate
-
-
-def _parallel_algebra(ctx: ProgramContext) -> bool:
-    return ctx.options.parallel and ctx.options.reassociate
-
-
-def _target(ctx: ProgramContext) -> tuple[Any, ...]:
-    return (ctx.target,)
-
-
-def _constants(ctx: ProgramContext) -> tuple[Any, ...]:
-    return ctx.target, ctx.constants
-
-
-def _shared(ctx: ProgramContext) -> tuple[Any, ...]:
-    return ctx.target, ctx.shared
-
-
-def _inlines(ctx: ProgramContext) -> bool:
-    return ctx.options.inline
 
 
 def _drop_exists(state: State, ctx: ProgramContext) -> State:
@@ -176,30 +155,25 @@ def _drop_exists(state: State, ctx: ProgramContext) -> State:
 
 def _lower_monoids(state: State, ctx: ProgramContext) -> State:
     """Reductions by users' monoids are statements."""
-    program, ranges, found = lower_monoids(state.program, state.ranges, ctx.options.reassociate)
-    ctx.remarks.extend(found)
-    return replace(state, program=program, ranges=ranges)
+    return _change(state, ctx, lower_monoids(state.program, state.ranges, ctx.options.reassociate))
 
 
 def _drop_unit_indices(state: State, ctx: ProgramContext) -> State:
     """Reduction indices of extent one are gone."""
-    program, ranges = drop_unit_indices(state.program, state.ranges)
-    return replace(state, program=program, ranges=ranges)
+    return _change(state, ctx, (*drop_unit_indices(state.program, state.ranges), []))
 
 
 def _move_pairs(state: State, ctx: ProgramContext) -> State:
     """Complex numbers that are only moved are one element."""
     program, ranges, whole, found = move_pairs(state.program, state.ranges, dict(state.strides))
-    ctx.remarks.extend(found)
     strides = {**state.strides, **{name: own[:-1] for name in whole if (own := state.strides[name]) is not None}}
-    return State(program, ranges, strides, {**state.groups, **whole})
+    return _change(state, ctx, (program, ranges, found), strides=strides, groups={**state.groups, **whole})
 
 
 def _merge_indices(state: State, ctx: ProgramContext) -> State:
     """Dimension collapsing: dimensions that are dense together become one."""
     program, ranges, groups, found = merge_indices(state.program, state.ranges, state.strides)
-    ctx.remarks.extend(found)
-    return replace(state, program=program, ranges=ranges, groups={**state.groups, **groups})
+    return _change(state, ctx, (program, ranges, found), groups={**state.groups, **groups})
 
 
 def _inline_rewritten(state: State, ctx: ProgramContext) -> State:
@@ -209,22 +183,21 @@ def _inline_rewritten(state: State, ctx: ProgramContext) -> State:
     if not any(r.pass_name in _SUM_RULES for r in ctx.remarks):
         return state
     program, ranges, found = inline_producers(state.program, state.ranges)
-    ctx.remarks.extend(r for r in found if r.kind == "passed")
-    return replace(state, program=program, ranges=ranges)
+    return _change(state, ctx, (program, ranges, [r for r in found if r.kind == "passed"]))
 
 
 _SUMS: tuple[Step, ...] = (
-    _peephole("logistic", _algebra),
-    _peephole("weighted-sums", _algebra),
-    _rewriting("online-softmax", block_exponentials, _algebra, _target),
-    _rewriting("single-pass-moments", block_moments, _algebra, _target),
-    _rule("factor-sums", factor_sums, _algebra),
-    _peephole("reciprocals", _algebra),
-    _peephole("root-reciprocals", _algebra),
-    _rewriting("share-rows", share_rows, _tiled_algebra, _target),
-    _rule("separate-products", separate_products, _tiled_algebra),
-    _rewriting(FILTERING, filter_minimally, _tiled_algebra, lambda ctx: (*_constants(ctx), ctx.form == FILTERED)),
-    _rewriting("block-recurrences", block_recurrences, _tiled_algebra),
+    _peephole("logistic", _ALGEBRA),
+    _peephole("weighted-sums", _ALGEBRA),
+    _rewriting("online-softmax", block_exponentials, _ALGEBRA, _with("target")),
+    _rewriting("single-pass-moments", block_moments, _ALGEBRA, _with("target")),
+    _rule("factor-sums", factor_sums, _ALGEBRA),
+    _peephole("reciprocals", _ALGEBRA),
+    _peephole("root-reciprocals", _ALGEBRA),
+    _rewriting("share-rows", share_rows, _TILED_ALGEBRA, _with("target")),
+    _rule("separate-products", separate_products, _TILED_ALGEBRA),
+    _rewriting(FILTERING, filter_minimally, _TILED_ALGEBRA, lambda ctx: (ctx.target, ctx.constants, ctx.form == FILTERED)),
+    _rewriting("block-recurrences", block_recurrences, _TILED_ALGEBRA),
 )
 
 _SUM_RULES = frozenset(p.name for p in _SUMS)
@@ -233,40 +206,40 @@ _PASSES: tuple[Step, ...] = (
     Pass("drop-exists", _drop_exists, summarize(_drop_exists), required=True),
     Pass("monoid", _lower_monoids, summarize(_lower_monoids), required=True),
     _rewriting("invariant", drop_invariant_dimensions),
-    _rule("running-sums", run_sum, _algebra),
+    _rule("running-sums", run_sum, _ALGEBRA),
     # Parts of a tensor: one statement for those that are alike, several where a band differs.
     _rewriting("merge-parts", merge_parts),
     _rewriting("split-bands", part_bands),
-    _rewriting("block-positions", block_positions, _algebra),
+    _rewriting("block-positions", block_positions, _ALGEBRA),
     _rule("single-values", assign_single_value),
-    _rewriting("short-indices", write_out_short_indices, _vectors, lambda ctx: (ctx.target, ctx.options.reassociate)),
-    _rewriting("short-recurrences", write_out_steps, lambda ctx: ctx.options.inline and ctx.options.tile, _shared),
-    _rewriting("inline", inline_producers, _inlines),
-    _rewriting("narrow", narrow_integers, _vectors),
+    _rewriting("short-indices", write_out_short_indices, _VECTORS, lambda ctx: (ctx.target, ctx.options.reassociate)),
+    _rewriting("short-recurrences", write_out_steps, _on("inline", "tile"), _with("target", "shared")),
+    _rewriting("inline", inline_producers, _INLINE),
+    _rewriting("narrow", narrow_integers, _VECTORS),
     # Indices, before they are merged.
     _step("move-pairs", _move_pairs),
     _rewriting("borders", write_borders),
-    _rule("separate-phases", separate_phases, _vectors),
-    _rule("separate-windows", separate_windows, _algebra),
-    _rule("order-contractions", order_products, _algebra),
-    _rule("gather-windows", gather_windows, _algebra),
-    _rule("byte-words", pack_byte_words, _vectors),
-    _rewriting("skew-diagonals", walk_diagonals, _vectors, _target),
+    _rule("separate-phases", separate_phases, _VECTORS),
+    _rule("separate-windows", separate_windows, _ALGEBRA),
+    _rule("order-contractions", order_products, _ALGEBRA),
+    _rule("gather-windows", gather_windows, _ALGEBRA),
+    _rule("byte-words", pack_byte_words, _VECTORS),
+    _rewriting("skew-diagonals", walk_diagonals, _VECTORS, _with("target")),
     _step("unit-indices", _drop_unit_indices),
     _step("merge", _merge_indices),
     _peephole("bounded-exponentials", lambda ctx: not ctx.target.has_masks),
     # Whole sums.
     *_SUMS,
-    _step("inline-rewritten", _inline_rewritten, _inlines),
+    _step("inline-rewritten", _inline_rewritten, _INLINE),
     _rule("hoist-conversions", hoist_conversions),
-    _rule("store-operands", store_operands, _tiles),
-    _rule("store-functions", store_functions, _tiles),
-    _rewriting("transpose-results", turn_results, _tiles, _constants),
-    _rewriting("batch-recurrences", batch_recurrences, _tiles, _target),
-    _rule("private-tables", split_table, _parallel_algebra, _target),
-    _rule("split", split_reduction, _parallel_algebra),
-    _rewriting("recurrence-ends", forward_ends, _inlines, _shared),
-    _rewriting("overlap", overlap_tiles, lambda ctx: ctx.options.tile, _target),
+    _rule("store-operands", store_operands, _TILES),
+    _rule("store-functions", store_functions, _TILES),
+    _rewriting("transpose-results", turn_results, _TILES, _with("target", "constants")),
+    _rewriting("batch-recurrences", batch_recurrences, _TILES, _with("target")),
+    _rule("private-tables", split_table, _PARALLEL_ALGEBRA, _with("target")),
+    _rule("split", split_reduction, _PARALLEL_ALGEBRA),
+    _rewriting("recurrence-ends", forward_ends, _INLINE, _with("target", "shared")),
+    _rewriting("overlap", overlap_tiles, _on("tile"), _with("target")),
 )
 
 

@@ -83,9 +83,9 @@ def has_own_elements(s: Statement, ranges: Ranges) -> bool:
 def _steps(subscript: Expr, intervals: Mapping[str, Interval]) -> tuple[dict[str, tuple[int, int | None]], Expr | None]:
     """The coefficients of a linear subscript, each with what smaller ones add up to, if that is a number, and what all do."""
     steps, reach, found = index_coefficients(subscript), simplify(int_const(0)), dict[str, tuple[int, int | None]]()
-    for i in sorted(steps or (), key=lambda i: abs(steps[i])):
-        found[i] = steps[i], constant_of(reach)
-        reach = simplify(reach + abs(steps[i]) * (intervals[i].extent - 1))
+    for i, c in sorted((steps or {}).items(), key=lambda step: abs(step[1])):
+        found[i] = c, constant_of(reach)
+        reach = simplify(reach + abs(c) * (intervals[i].extent - 1))
     return found, None if steps is None else reach
 
 
