@@ -192,8 +192,8 @@ def _unit_dimensions(program: Program, ranges: Ranges) -> set[Pair]:
     one = Interval(int_const(0), int_const(1))
     units = {(name, d) for name, intervals in ranges.tensors.items() for d, i in enumerate(intervals) if i == one}
     for s in program.statements if units else ():
-        zeros = _unit_indices(s, ranges.statements[s.name])
-        guards = ranges.statements[s.name].guards
+        own, guards = ranges.statements[s.name].indices, ranges.statements[s.name].guards
+        zeros = [] if guards else [Index(i) for i in s.left_indices if own[i] == one]
         if guards:  # they read with subscripts of their own
             touched = {access.tensor for access in accesses_of(s, guards)}
             units = {(name, d) for name, d in units if name not in touched}
@@ -210,12 +210,6 @@ def _unit_pairs(program: Program, ranges: Ranges, strides: ByteStrides, units: S
         if (name, d) in units or all((name, k) in units for k in behind):
             found.add((name, d))
     return found
-
-
-def _unit_indices(s: Statement, own: StatementRanges) -> set[Expr]:
-    """Left indices that are 0; none where reads are guarded."""
-    one = Interval(int_const(0), int_const(1))
-    return set() if own.guards else {Index(i) for i in s.left_indices if own.indices[i] == one}
 
 
 def _is_contiguous(

@@ -31,7 +31,7 @@ from polyc.ir.operators import HOST_OPERATORS
 from polyc.ir.program import Condition, Program, RangeClause, Statement
 from polyc.ir.types import DType
 from polyc.poly.ranges import Ranges
-from polyc.records import dataclass, replace
+from polyc.records import replace
 from polyc.scheduler.rewriting.builder import Change, ProgramBuilder
 from polyc.scheduler.rewriting.rules.dependent_reductions import find_deviations, is_maximum
 from polyc.scheduler.rewriting.weighted_sums import LARGEST, collect_weights, has_free_order
@@ -58,20 +58,12 @@ def rewrite_value(expr: Expr, rule: Rule) -> Expr:
     return map_children(expr, inside) if made is None else made
 
 
-@dataclass(frozen=True, slots=True)
-class Peephole:
-    name: str
-    """That of the pass."""
-    match: Match
-    """Says what the pass is for, in the first line of its docstring."""
-    done: str | None = None
-    """The remark about a statement, with its ``{target}``; None: what the pass says of itself will do."""
-
-    def change(self, s: Statement, builder: ProgramBuilder) -> Change | None:
-        """A statement with another value; None where that is as it was."""
-        rule = self.match(s, builder.program, builder.ranges)
-        new = s if rule is None else replace(s, value=rewrite_value(s.value, rule))
-        return None if new == s else ([new], self.done.format(target=s.target) if self.done else ())
+def apply_peephole(name: str, s: Statement, builder: ProgramBuilder) -> Change | None:
+    """A statement with another value; None where that is as it was."""
+    match, done = PEEPHOLES[name]
+    rule = match(s, builder.program, builder.ranges)
+    new = s if rule is None else replace(s, value=rewrite_value(s.value, rule))
+    return None if new == s else ([new], done.format(target=s.target) if done else ())
 
 
 # -- weighted sums: x[i] + 0.125 * (x[i-1] - 2 * x[i] + x[i+1])  to  0.75 * x[i] + 0.125 * (x[i-1] + x[i+1])
@@ -262,16 +254,15 @@ def _bounded_exponentials(s: Statement, program: Program, ranges: Ranges) -> Rul
     return rule
 
 
-PEEPHOLES: dict[str, Peephole] = {
-    p.name: p
-    for p in (
-        Peephole("bounded-exponentials", _bounded_exponentials),
-        Peephole("logistic", _logistic, "1 + tanh in {target} is computed as a logistic function"),
-        Peephole("weighted-sums", _weighted_sums, "values of equal weight in {target} are added before they are multiplied"),
-        Peephole("reciprocals", _reciprocals, "terms of {target} are multiplied by a reciprocal instead of divided"),
-        Peephole("root-reciprocals", _roots, "{target} is multiplied by the reciprocal of a root instead of divided"),
-    )
+PEEPHOLES: dict[str, tuple[Match, str | None]] = {
+    "bounded-exponentials": (_bounded_exponentials, None),
+    "logistic": (_logistic, "1 + tanh in {target} is computed as a logistic function"),
+    "weighted-sums": (_weighted_sums, "values of equal weight in {target} are added before they are multiplied"),
+    "reciprocals": (_reciprocals, "terms of {target} are multiplied by a reciprocal instead of divided"),
+    "root-reciprocals": (_roots, "{target} is multiplied by the reciprocal of a root instead of divided"),
 }
+"""By the name of the pass: the rule, whose docstring says first what the pass is for, and the remark about a statement; without
+one, that will do."""
 
 
 def assign_single_value(s: Statement, builder: ProgramBuilder) -> Change | None:

@@ -29,7 +29,7 @@ from polyc.scheduler.rewriting.merge_parts import merge_parts
 from polyc.scheduler.rewriting.monoids import lower_monoids
 from polyc.scheduler.rewriting.narrow_integers import narrow_integers
 from polyc.scheduler.rewriting.overlap.overlap import overlap_tiles
-from polyc.scheduler.rewriting.peepholes import PEEPHOLES, assign_single_value
+from polyc.scheduler.rewriting.peepholes import PEEPHOLES, apply_peephole, assign_single_value
 from polyc.scheduler.rewriting.positions import block_positions
 from polyc.scheduler.rewriting.precompute import hoist_conversions, store_functions, store_operands
 from polyc.scheduler.rewriting.private_tables import split_table
@@ -139,7 +139,7 @@ def _rule(name: str, rule: StatementRule, when: When = always, arguments: Argume
 
 
 def _peephole(name: str, when: When = always) -> Step:
-    return _rule(name, PEEPHOLES[name].change, when, about=PEEPHOLES[name].match)
+    return _rule(name, partial(apply_peephole, name), when, about=PEEPHOLES[name][0])
 
 
 def _drop_exists(state: State, ctx: ProgramContext) -> State:

@@ -82,7 +82,7 @@ def block_positions(program: Program, ranges: Ranges) -> tuple[Program, Ranges, 
         if length is None or length >= 1 << 31 or pair.best.name in made:
             continue
         size = _block_size(length, has_few)
-        if length >= MINIMUM_BLOCKS * size and _runs_along(program, pair) and _is_alone(program, pair):
+        if length >= MINIMUM_BLOCKS * size and _runs_along(program, pair) and len(program.writers()[place.target]) == 1:
             made[pair.best.name], made[place.name] = _block(pair, size, builder)
             message = f"blocks of {size} points of {pair.index}"
         elif isinstance(extent, Const) and pair.dtype.itemsize < program.tensor(place.target).dtype.itemsize:
@@ -143,11 +143,6 @@ def _runs_along(program: Program, pair: _Pair) -> bool:
     return bool(found) and is_plain and not padded_reads(pair.best.value)
 
 
-def _is_alone(program: Program, pair: _Pair) -> bool:
-    """Whether both versions are written by these statements alone."""
-    return all(sum(s.target == target for s in program.statements) == 1 for target in (pair.best.target, pair.place.target))
-
-
 def _narrow(pair: _Pair, builder: ProgramBuilder) -> list[Statement]:
     """Positions from the lower bound on in 32 bits, and converted in a statement of their own."""
     place, index, target = pair.place, pair.index, builder.program.tensor(pair.place.target)
@@ -156,17 +151,16 @@ def _narrow(pair: _Pair, builder: ProgramBuilder) -> list[Statement]:
     assert isinstance(place.value, Select)
     value = replace(place.value, then=Cast(simplify_int(Index(index) - lower), I32), other=_NONE)
     first = builder.define(place, "i32", tuple(left), value, (index,), Reduction("min", _NONE), dtype=I32)
-    read = Read(first.target, place.subscripts)
-    result = Select(eq(read, _NONE), identity_of("min", target.dtype), _wide(lower, read, target.dtype))
     # Also where there is nothing to choose from.
+    result = _position(lower, Read(first.target, place.subscripts), target.dtype)
     return [first, builder.change(place, builder.box(left), value=result, reduction=None)]
 
 
-def _wide(base: Expr, offset: Expr, dtype: DType) -> Expr:
-    """``base + offset`` in the type of a position."""
-    base = simplify_int(base)
-    wide, start = Cast(offset, dtype), base if dtype.name == "i64" else Cast(base, dtype)
-    return wide if base == int_const(0) else start + wide
+def _position(origin: Expr, offset: Expr, dtype: DType, has_points: bool = False) -> Expr:
+    """``origin + offset`` in the type of a position; where there is none, what says so."""
+    position = simplify_int(origin + Cast(offset, I64))
+    position = position if dtype == I64 else Cast(position, dtype)
+    return position if has_points else Select(eq(offset, _NONE), identity_of("min", dtype), position)
 
 
 def _block(pair: _Pair, size: int, builder: ProgramBuilder) -> tuple[list[Statement], list[Statement]]:
@@ -201,10 +195,7 @@ def _block(pair: _Pair, size: int, builder: ProgramBuilder) -> tuple[list[Statem
     in_row = Select(_is_extreme(again, found, pair.dtype), Cast(Index(split.inner), I32), _NONE)
     search = builder.define(place, "offset", left, in_row, (split.inner,), smallest, points, I32)
     offset = Read(search.target, place.subscripts)
-    sum = origin + Cast(offset, I64)
-    result: Expr = sum if target.dtype == I64 else Cast(sum, target.dtype)
-    if not isinstance(interval.extent, Const):  # there may be nothing to choose from
-        result = Select(eq(offset, _NONE), identity_of("min", target.dtype), result)
+    result = _position(origin, offset, target.dtype, has_points=isinstance(interval.extent, Const))
     last = builder.change(place, builder.box(rows), value=result, reduction=None)
     return [part, whole], [first, begin, search, last]
 

@@ -134,14 +134,10 @@ def _find_operands(s: Statement, program: Program, ranges: Ranges) -> list[_Valu
     found = []
     for factor, moving in zip(factors, names, strict=True):
         reuse = prod(extents[i] or MINIMUM_REUSE for i in s.indices if i not in moving)
-        if reuse >= MINIMUM_REUSE and _is_composed(factor):
+        # A window would be stored once for each position in it.
+        if reuse >= MINIMUM_REUSE and len(set(reads(factor))) > 1 and _is_without_windows(factor):
             found.append(_Value(factor, _order(factor), "an operand of the sum is computed before it"))
     return found
-
-
-def _is_composed(factor: Expr) -> bool:
-    """Whether a factor has several reads, none of them of a window, which would be stored once for each position in it."""
-    return len(set(reads(factor))) > 1 and _is_without_windows(factor)
 
 
 def _is_without_windows(expr: Expr) -> bool:
@@ -166,8 +162,9 @@ def store_functions(s: Statement, builder: ProgramBuilder) -> Change | None:
 def _find_functions(s: Statement, program: Program, ranges: Ranges) -> list[_Value]:
     """The largest such expressions of a statement and their indices, in the order of memory."""
     own = ranges.statements[s.name]
-    if own.guards or _is_product(s):
-        return []
+    is_sum = s.reduction is not None and s.reduction.op == "add"
+    if own.guards or (is_sum and isinstance(s.value, Call) and s.value.op in ("mul", "fma")):
+        return []  # a sum of products of two takes functions along when it copies its operands
     trips = {i: trip_count(own.indices[i].extent) for i in s.indices}
     moving = {*s.reduction_indices, *s.left_indices[-1:]}
     found: dict[Expr, _Value] = {}
@@ -188,11 +185,6 @@ def _find_functions(s: Statement, program: Program, ranges: Ranges) -> list[_Val
 
     visit(s.value)
     return list(found.values())
-
-
-def _is_product(s: Statement) -> bool:
-    """Whether this is a sum of products of two, which takes functions along when it copies its operands."""
-    return s.reduction is not None and s.reduction.op == "add" and isinstance(s.value, Call) and s.value.op in ("mul", "fma")
 
 
 def _is_free(expr: Expr, s: Statement, program: Program) -> bool:

@@ -145,7 +145,9 @@ def write_out_short_indices(
     written: set[str] = set()
     for s in program.statements:
         seeds = _find_seeds(s, written, program, ranges)
-        if seeds and all(plan.can_write_out(s, i) for i in seeds) and _has_points(s, seeds, ranges):
+        own = ranges.statements[s.name].indices
+        has_points = any(i not in seeds and trip_count(own[i].extent) >= FULL_ROW for i in s.left_indices)
+        if seeds and has_points and all(plan.can_write_out(s, i) for i in seeds):
             plan.indices[s.name] = seeds
             written.add(s.target)
     first = dict(plan.indices)
@@ -175,7 +177,9 @@ def _find_seeds(s: Statement, written: set[str], program: Program, ranges: Range
     """Indices that had better be written out: those that take elements out of order, under a remainder or a division, and all
     short ones of a sum of few terms for each of many points, none of which has anything to do with the others, or of what
     reads tensors that are `written` so."""
-    remainders = [n for r in reads(s.value) for e in r.subscripts for n in walk(e) if _is_remainder(n)]
+    remainders = [
+        n for r in reads(s.value) for e in r.subscripts for n in walk(e) if isinstance(n, Call) and n.op in ("mod", "floordiv")
+    ]
     found = index_names(*remainders)
     extents = ranges.statements[s.name].indices
     long = {i for i in s.left_indices if trip_count(extents[i].extent) >= FULL_ROW}
@@ -205,16 +209,6 @@ def _are_components(short: set[str], s: Statement, program: Program, extents: Ma
         return False
     sizes = [trip_count(extents[i].extent) * program.tensor(r.tensor).dtype.itemsize for r in rows for i in lasts]
     return len(rows) == 1 or max(sizes) < LINE // 2
-
-
-def _is_remainder(expr: Expr) -> bool:
-    return isinstance(expr, Call) and expr.op in ("mod", "floordiv")
-
-
-def _has_points(s: Statement, seeds: set[str], ranges: Ranges) -> bool:
-    """Whether the left side has another index that is long enough for vectors."""
-    own = ranges.statements[s.name].indices
-    return any(i not in seeds and trip_count(own[i].extent) >= FULL_ROW for i in s.left_indices)
 
 
 def _accesses(s: Statement) -> list[Read]:

@@ -191,7 +191,9 @@ def _transform_result(
 ) -> Statement:
     """Result `at` of the tiles that have one: so many in each dimension."""
     made, tiles = f.s, {w.left: w.tile for w in f.windows}
-    value = _sum([TRANSFORMS.result[a] for a in at], lambda points: _product_at(f, points), f.dtype)
+    others = (*map(Index, f.data_outer), *map(Index, f.product_inner))
+    products = f.tensor("products")
+    value = _sum([TRANSFORMS.result[a] for a in at], lambda p: Read(products, (*map(int_const, p), *others)), f.dtype)
     place: dict[str, Expr] = {w.left: add_number(w.first, a) for w, a in zip(f.windows, at, strict=True)}
     assert made.reduction is not None
     if made.reduction.init != identity_of("add", f.dtype):
@@ -204,10 +206,6 @@ def _transform_result(
     intervals = f.intervals(builder.ranges) | {i: Interval(int_const(0), n) for i, n in counts.items()}
     box, name = builder.box(intervals, [tiles.get(i, i) for i in f.s.element_names]), "_".join([f.s.name, *map(str, at)])
     return builder.assign(name, made.target, subscripts, simplify(value), box, f.s)
-
-
-def _product_at(f: WindowFilter, points: Sequence[int]) -> Expr:
-    return Read(f.tensor("products"), (*map(int_const, points), *map(Index, f.data_outer), *map(Index, f.product_inner)))
 
 
 def _sum(rows: Sequence[Sequence[Fraction]], at: Callable[[tuple[int, ...]], Expr], dtype: DType) -> Expr:

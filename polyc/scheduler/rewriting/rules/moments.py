@@ -13,7 +13,7 @@ of sizes and literals do not agree by chance.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from itertools import permutations
 from math import isclose, prod
 
@@ -195,12 +195,12 @@ def _build(
     leader: Statement, squares: list[_Squares], split: Split, extents: dict[str, Expr], program: Program, ranges: Ranges
 ) -> tuple[Program, Ranges]:
     dtype = program.tensor(leader.target).dtype
-    extent, others = extents[split.index], _product(e for i, e in extents.items() if i != split.index)
-    total = _as_number(_product([extent, others]), dtype)
+    extent, others = extents[split.index], prod((e for i, e in extents.items() if i != split.index), start=int_const(1))
+    total = _as_number(extent * others, dtype)
     in_block: Expr = int_const(split.size)
     if not isinstance(extent, Const) or int(extent.value) % split.size:  # the last block has fewer
         in_block = minimum(split.size, extent - Index(split.block) * split.size)
-    count = _as_number(_product([in_block, others]), dtype)
+    count = _as_number(in_block * others, dtype)
     by_name = {q.sum.statement.name: q for q in squares}
 
     def refer(result: Read) -> Expr:
@@ -220,13 +220,6 @@ def _build(
     return block_reductions(leader, split, cut, {}, Law(refer, {}, combine), program, ranges, values)
 
 
-def _product(factors: Iterable[Expr]) -> Expr:
-    """A product of integers."""
-    result: Expr = int_const(1)
-    for factor in factors:
-        result = simplify_int(result * factor)
-    return result
-
-
 def _as_number(count: Expr, dtype: DType) -> Expr:
+    count = simplify_int(count)
     return Const(float(count.value), dtype) if isinstance(count, Const) else Cast(count, dtype)

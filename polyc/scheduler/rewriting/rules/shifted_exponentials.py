@@ -96,15 +96,11 @@ def _rewrite(group: list[Statement], program: Program, ranges: Ranges, target: M
         return None
     size = COMPUTED_BLOCK if chain else READ_BLOCK
     split = Split(k, size, ranges.statements[leader.name].indices[k], 0 if chain else len(leader.left_indices))
-    cut |= stored | {s.name: _index_at(s, chain[s.target]) for s in program.statements if s.target in chain}
+    cut |= stored | {s.name: s.left_indices[chain[s.target]] for s in program.statements if s.target in chain}
     chain |= {by_name[name].target: by_name[name].left_indices.index(i) for name, i in stored.items()}
     law = _make_law(found, program.tensor(leader.target).dtype)
     built = block_reductions(leader, split, cut, chain, law, program, ranges)
     return *built, f"maximum and sums of exponentials in blocks of {size}: {leader.target} scales them at the end"
-
-
-def _index_at(s: Statement, dimension: int) -> str:
-    return s.left_indices[dimension]
 
 
 def _find_exponential(d: Dependence, leader: Statement, program: Program, ranges: Ranges) -> _Exponential | None:
@@ -151,7 +147,7 @@ def _find_passes(
     exponentials: list[_Exponential], chain: Mapping[str, int], program: Program
 ) -> list[tuple[Statement, str, set[str]]]:
     """Statements that pass along computed rows of scores: each with its index along a row, and those that say where in one."""
-    found = [(s, _index_at(s, chain[s.target]), index_names(*s.subscripts)) for s in program.statements if s.target in chain]
+    found = [(s, s.left_indices[chain[s.target]], index_names(*s.subscripts)) for s in program.statements if s.target in chain]
     return found + [(e.sum.statement, e.index, e.element) for e in exponentials]
 
 
