@@ -81,12 +81,13 @@ def _rewrite(group: list[Statement], program: Program, ranges: Ranges, target: M
         return None
     sums = [d for s in program.statements if (d := find_dependence(s, leader, program, ranges)) is not None]
     found = [e for d in sums if (e := _find_exponential(d, leader, program, ranges)) is not None]
+    by_name, (k,) = {s.name: s for s in program.statements}, leader.reduction_indices
+    scaled = {by_name[name].target for e in found for name in e.stored}
+    found = [e for e in found if scaled.isdisjoint(r.tensor for r in reads(e.sum.value))]  # each has one factor that is
     if not found:
         return None
-    (k,) = leader.reduction_indices
     cut = {leader.name: k} | {e.sum.statement.name: e.index for e in found}
     stored = {name: index for e in found for name, index in e.stored.items()}
-    by_name = {s.name: s for s in program.statements}
     members = cut | {name: i for name, i in stored.items() if not is_needed_whole(by_name[name], cut, program)}
     chain = find_chain(leader, k, members, program, ranges)
     if chain is None:
