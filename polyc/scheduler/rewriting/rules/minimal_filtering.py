@@ -6,8 +6,8 @@
             ``M[e,k,t] += U[e,k,c] * V[e,c,t]``
             ``O[k,2*t+a] = sum of AT[a,e] * M[e,k,t]``                               a = 0, 1
 
-Every result takes 2 products instead of 3 for each channel, in two dimensions 4 instead of 9.  The matrices are those of
-`toom_cook`, written out as sums, a statement for each point.  What alone reads the results, element by element, is computed
+Every result takes 2 products instead of 3 for each channel, in two dimensions 4 instead of 9.  The matrices are written out as
+sums, a statement for each point.  What alone reads the results, element by element, is computed
 with them.  It is a window wherever a left index and an index of the sum meet as ``p + r`` in one operand and r alone moves the
 other; whether it pays is decided by estimated cycles of both forms: here where all extents are known, else by the sizes of a
 call among versions of a kernel (`size_classes`).
@@ -36,13 +36,23 @@ from polyc.scheduler.contractions.contraction import find_contraction_in
 from polyc.scheduler.rewriting.builder import ProgramBuilder
 from polyc.scheduler.rewriting.reindexing import map_reads
 from polyc.scheduler.rewriting.rules.analysis import find_elementwise_reader
-from polyc.scheduler.rewriting.rules.tap_windows import POINTS, RESULTS, TAPS, TapWindow, WindowFilter, add_number, find_filter
-from polyc.scheduler.rewriting.rules.toom_cook import make_transforms
+from polyc.scheduler.rewriting.rules.tap_windows import RESULTS, TAPS, TapWindow, WindowFilter, add_number, find_filter
 from polyc.scheduler.rewriting.weighted_sums import write_sum
 
-TRANSFORMS = make_transforms(RESULTS, TAPS, POINTS)
+N_POINTS = TAPS + RESULTS - 1
 
-ALL_POINTS = Interval(int_const(0), int_const(TRANSFORMS.n_points))
+ALL_POINTS = Interval(int_const(0), int_const(N_POINTS))
+
+HALF = Fraction(1, 2)
+
+DATA = (1, 0, -1, 0), (0, 1, 1, 0), (0, -1, 1, 0), (0, -1, 0, 1)
+FILTER = (1, 0, 0), (HALF, HALF, HALF), (HALF, -HALF, HALF), (0, 0, 1)
+RESULT = (1, 1, 1, 0), (0, 1, -1, 1)
+"""B^T, G and A^T of ``y = A^T ((G g) * (B^T d))``, for ``y[i] = sum over k of d[i + k] * g[k]``: interpolation at 0, 1, -1 and
+infinity (Winograd, "Arithmetic Complexity of Computations", 1980; Lavin and Gray, "Fast Algorithms for Convolutional Neural
+Networks", 2016, equation 6).  More points have powers as factors, which cost digits."""
+
+Matrix = Sequence[Sequence[Fraction | int]]
 
 
 def filter_minimally(
@@ -95,7 +105,7 @@ def _transform_filter(f: WindowFilter, builder: ProgramBuilder) -> list[Statemen
         place = {i: e for w, n in zip(f.windows, at, strict=True) for i, e in w.tap_place(n).items()}
         return simplify(substitute(f.taps, place))
 
-    return _at_points(f, "taps", len(f.windows), f.taps_indices, TRANSFORMS.filter, tap, f.intervals(builder.ranges), builder)
+    return _at_points(f, "taps", len(f.windows), f.taps_indices, FILTER, tap, f.intervals(builder.ranges), builder)
 
 
 def _transform_data(f: WindowFilter, builder: ProgramBuilder) -> list[Statement]:
@@ -110,7 +120,7 @@ def _transform_data(f: WindowFilter, builder: ProgramBuilder) -> list[Statement]
 
     intervals, left = f.intervals(builder.ranges), [*f.data_outer, *f.data_inner]
     if len(f.windows) == 1 or all(isinstance(w.results, Const) for w in f.windows):
-        return _at_points(f, "tiles", len(f.windows), left, TRANSFORMS.data, element, intervals, builder)
+        return _at_points(f, "tiles", len(f.windows), left, DATA, element, intervals, builder)
     first, second = f.windows
     along = f"{second.left}.element"
     n_elements = simplify_int(RESULTS * second.n_tiles + (TAPS - 1))
@@ -125,8 +135,8 @@ def _transform_data(f: WindowFilter, builder: ProgramBuilder) -> list[Statement]
         place = add_number(RESULTS * Index(second.tile), at[0])
         return Read(f.tensor("rows"), tuple(place if i == along else Index(i) for i in (first.point, *inner)))
 
-    rows = _at_points(f, "rows", 1, inner, TRANSFORMS.data, combine, intervals, builder)
-    return rows + _at_points(f, "tiles", 1, left, TRANSFORMS.data, row, intervals, builder, before=[first.point])
+    rows = _at_points(f, "rows", 1, inner, DATA, combine, intervals, builder)
+    return rows + _at_points(f, "tiles", 1, left, DATA, row, intervals, builder, before=[first.point])
 
 
 def _data_at(f: WindowFilter, place: Mapping[str, Expr]) -> Expr:
@@ -142,7 +152,7 @@ def _at_points(
     suffix: str,
     n_dimensions: int,
     indices: Sequence[str],
-    matrix: Sequence[Sequence[Fraction]],
+    matrix: Matrix,
     at: Callable[[tuple[int, ...]], Expr],
     intervals: Mapping[str, Interval],
     builder: ProgramBuilder,
@@ -153,7 +163,7 @@ def _at_points(
     shape = [*(intervals[i] for i in before), *[ALL_POINTS] * n_dimensions, *(intervals[i] for i in indices)]
     target, box = builder.add_temporary(f.s, suffix, shape), {i: intervals[i] for i in (*before, *indices)}
     made = []
-    for points in product(range(TRANSFORMS.n_points), repeat=n_dimensions):
+    for points in product(range(N_POINTS), repeat=n_dimensions):
         name = "_".join([f"{f.s.name}_{suffix}", *map(str, points)])
         subscripts: list[Expr] = [*map(Index, before), *map(int_const, points), *map(Index, indices)]
         value = simplify(_sum([matrix[e] for e in points], at, f.dtype))
@@ -193,7 +203,7 @@ def _transform_result(
     made, tiles = f.s, {w.left: w.tile for w in f.windows}
     others = (*map(Index, f.data_outer), *map(Index, f.product_inner))
     products = f.tensor("products")
-    value = _sum([TRANSFORMS.result[a] for a in at], lambda p: Read(products, (*map(int_const, p), *others)), f.dtype)
+    value = _sum([RESULT[a] for a in at], lambda p: Read(products, (*map(int_const, p), *others)), f.dtype)
     place: dict[str, Expr] = {w.left: add_number(w.first, a) for w, a in zip(f.windows, at, strict=True)}
     assert made.reduction is not None
     if made.reduction.init != identity_of("add", f.dtype):
@@ -208,7 +218,7 @@ def _transform_result(
     return builder.assign(name, made.target, subscripts, simplify(value), box, f.s)
 
 
-def _sum(rows: Sequence[Sequence[Fraction]], at: Callable[[tuple[int, ...]], Expr], dtype: DType) -> Expr:
+def _sum(rows: Matrix, at: Callable[[tuple[int, ...]], Expr], dtype: DType) -> Expr:
     """``sum over n… of rows[0][n0] * rows[1][n1] * … * at(n…)``, inner sums first, so that neighbours share them."""
 
     def over(k: int, later: tuple[int, ...]) -> Expr:
@@ -255,7 +265,7 @@ def _n_tiles(f: WindowFilter, w: TapWindow) -> int:
 
 def _transform_cycles(f: WindowFilter, target: Machine, is_bound: bool) -> float:
     """Cycles of making the parts that are multiplied, and the results of them, and of reading a longer filter."""
-    points = (TAPS + RESULTS - 1) ** len(f.windows)
+    points = N_POINTS ** len(f.windows)
     tiles = prod(_n_tiles(f, w) for w in f.windows)
     slowness = max(1.0, 16 / (target.lanes(f.dtype.itemsize) * target.fma_per_cycle))
     count = {i: f.trips[i] for i in f.s.indices if all(i not in (w.left, w.tap) for w in f.windows)}
