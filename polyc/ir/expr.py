@@ -265,6 +265,11 @@ def index_names(*exprs: Expr) -> set[str]:
     return {node.name for expr in exprs for node in walk(expr) if isinstance(node, Index)}
 
 
+def size_names(*exprs: Expr) -> set[str]:
+    """The symbolic sizes in `exprs`."""
+    return {node.name for expr in exprs for node in walk(expr) if isinstance(node, Size)}
+
+
 def mentions(expr: Expr, *names: str) -> bool:
     """Whether one of these indices stands in an expression."""
     return any(isinstance(node, Index) and node.name in names for node in walk(expr))

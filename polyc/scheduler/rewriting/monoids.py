@@ -28,7 +28,7 @@ CHUNKED_ROW = 8 * CHUNK
 
 
 def lower_monoids(program: Program, ranges: Ranges, may_reassociate: bool) -> tuple[Program, Ranges, list[Remark]]:
-    """Replace all reductions by users' monoids."""
+    """Reductions by users' monoids are statements."""
     groups: dict[object, list[Statement]] = {}  # two of a group have one component where a text asks twice
     for s in program.statements:
         if s.reduction is not None and s.reduction.monoid is not None:

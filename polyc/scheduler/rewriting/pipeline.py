@@ -117,15 +117,18 @@ def _change(state: State, ctx: ProgramContext, found: Found, **others: Any) -> S
     return replace(state, program=program, ranges=ranges, **others)
 
 
-def _step(name: str, run: Callable[[State, ProgramContext], State], when: When = always, about: object = None) -> Step:
-    """An optional pass that is for what the docstring of `about`, by default of `run`, says in its first line."""
+def _step(name: str, run: Callable[[State, ProgramContext], State], when: When | None = always, about: object = None) -> Step:
+    """A pass that is for what the docstring of `about`, by default of `run`, says in its first line; required if `when` is
+    None."""
+    if when is None:
+        return Pass(name, run, summarize(about or run), required=True)
     return Pass(name, run, summarize(about or run), lambda ctx: not ctx.as_written and when(ctx))
 
 
 def _rewriting(
-    name: str, rewrite: Callable[..., Found], when: When = always, arguments: Arguments = _NOTHING, about: object = None
+    name: str, rewrite: Callable[..., Found], when: When | None = always, arguments: Arguments = _NOTHING, about: object = None
 ) -> Step:
-    """A rewriting ``(program, ranges, *arguments) → (program, ranges, remarks)`` as an optional pass."""
+    """A rewriting ``(program, ranges, *arguments) → (program, ranges, remarks)`` as a pass."""
 
     def run(state: State, ctx: ProgramContext) -> State:
         return _change(state, ctx, rewrite(state.program, state.ranges, *arguments(ctx)))
@@ -151,11 +154,6 @@ def _drop_exists(state: State, ctx: ProgramContext) -> State:
         return state
     statements = (replace(s, where=tuple(w for w in s.where if not isinstance(w, Exists))) for s in program.statements)
     return replace(state, program=replace(program, statements=tuple(statements)))
-
-
-def _lower_monoids(state: State, ctx: ProgramContext) -> State:
-    """Reductions by users' monoids are statements."""
-    return _change(state, ctx, lower_monoids(state.program, state.ranges, ctx.options.reassociate))
 
 
 def _drop_unit_indices(state: State, ctx: ProgramContext) -> State:
@@ -203,8 +201,8 @@ _SUMS: tuple[Step, ...] = (
 _SUM_RULES = frozenset(p.name for p in _SUMS)
 
 _PASSES: tuple[Step, ...] = (
-    Pass("drop-exists", _drop_exists, summarize(_drop_exists), required=True),
-    Pass("monoid", _lower_monoids, summarize(_lower_monoids), required=True),
+    _step("drop-exists", _drop_exists, None),
+    _rewriting("monoid", lower_monoids, None, lambda ctx: (ctx.options.reassociate,)),
     _rewriting("invariant", drop_invariant_dimensions),
     _rule("running-sums", run_sum, _ALGEBRA),
     # Parts of a tensor: one statement for those that are alike, several where a band differs.

@@ -123,9 +123,9 @@ def _parts(expr: Expr, dtype: DType) -> list[tuple[Expr, Fraction]]:
     return []
 
 
-def write_sum(weights: Mapping[Expr, Fraction | int], dtype: DType) -> Expr:
+def write_sum(weights: Mapping[Expr, Fraction], dtype: DType) -> Expr:
     """The sum of values with these weights; values whose weights are equal but for a sign are added first."""
-    groups: dict[Fraction | int, list[tuple[Expr, bool]]] = {}
+    groups: dict[Fraction, list[tuple[Expr, bool]]] = {}
     for value, weight in weights.items():
         groups.setdefault(abs(weight), []).append((value, weight < 0))
     terms: list[tuple[Expr, bool]] = []

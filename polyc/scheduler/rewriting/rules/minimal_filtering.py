@@ -222,7 +222,11 @@ def _sum(rows: Matrix, at: Callable[[tuple[int, ...]], Expr], dtype: DType) -> E
     """``sum over n… of rows[0][n0] * rows[1][n1] * … * at(n…)``, inner sums first, so that neighbours share them."""
 
     def over(k: int, later: tuple[int, ...]) -> Expr:
-        return at(later) if k < 0 else write_sum({over(k - 1, (n, *later)): c for n, c in enumerate(rows[k]) if c}, dtype)
+        return (
+            at(later)
+            if k < 0
+            else write_sum({over(k - 1, (n, *later)): Fraction(c) for n, c in enumerate(rows[k]) if c}, dtype)
+        )
 
     return over(len(rows) - 1, ())
 

@@ -33,6 +33,7 @@ from polyc.ir.expr import (
     mentions,
     minimum,
     reads,
+    size_names,
     substitute,
     type_of,
     walk,
@@ -139,7 +140,7 @@ def _find_squares(d: Dependence, leader: Statement, index: str, extents: dict[st
 
 def _trials(extents: dict[str, Expr], *values: Expr) -> list[dict[str, Expr]]:
     """Numbers to try in the place of symbolic sizes; one trial where there are none."""
-    names = sorted({n.name for e in (*extents.values(), *values) for n in walk(e) if isinstance(n, Size)})
+    names = sorted(size_names(*extents.values(), *values))
     return [{name: int_const(p) for name, p in zip(names, primes, strict=False)} for primes in _PRIMES] if names else [{}]
 
 
