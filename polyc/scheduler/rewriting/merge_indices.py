@@ -15,6 +15,7 @@ A dimension of one element merges with any neighbour, and an index that walks su
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence, Set
+from itertools import pairwise
 
 from polyc.code_limits import LONG_ROW
 from polyc.diagnostics import Remark
@@ -100,14 +101,11 @@ def _run_as_one(
         return replace(read, subscripts=tuple(old if new == old else simplify(new) for old, new in moved))
 
     indices = tuple(dict.fromkeys(merged.get(i, i) for i in s.indices))
-    own = StatementRanges(
-        {i: intervals[i] for i in indices},
-        box_domain(s.name, indices, intervals, ranges.parameters).intersect_params(own.domain.params()),
-    )
+    domain = box_domain(s.name, indices, intervals, ranges.parameters).intersect_params(own.domain.params())
     new = map_statement(s, lambda e: map_reads(e, move))
     # Where clauses say no more than the intervals here, and speak of indices that are gone.
     new = replace(new, subscripts=move(Read(s.target, new.subscripts)).subscripts, indices=indices, where=())
-    return new, own, sorted(set(merged.values()))
+    return new, StatementRanges({i: intervals[i] for i in indices}, domain), sorted(set(merged.values()))
 
 
 def _drop_unit_dimensions(program: Program, ranges: Ranges, strides: ByteStrides) -> tuple[Program, Ranges, Groups]:
@@ -125,11 +123,9 @@ def _drop_unit_dimensions(program: Program, ranges: Ranges, strides: ByteStrides
 def accesses_of(s: Statement, guards: Sequence[GuardedSubscript] = ()) -> list[Access]:
     """Accesses of a statement, the write first, and the reads that it guards: its value may do without them."""
     found = [Read(s.target, s.subscripts), *(g.read for g in guards), *all_reads(s)]
-    pairs = [{d: p for d in range(len(r.subscripts) - 1) if (p := _pair(*r.subscripts[d : d + 2])) is not None} for r in found]
-    return [
-        Access(r.tensor, r.subscripts, p, n > 0 or s.reduction is None)
-        for n, (r, p) in enumerate(zip(found, pairs, strict=True))
-    ]
+    pairs = [{d: p for d, two in enumerate(pairwise(r.subscripts)) if (p := _pair(*two)) is not None} for r in found]
+    may_shift = (s.reduction is None, *[True] * (len(found) - 1))
+    return [Access(r.tensor, r.subscripts, p, shift) for r, p, shift in zip(found, pairs, may_shift, strict=True)]
 
 
 def find_pairs(program: Program, ranges: Ranges, strides: ByteStrides, keeping: Set[str] = frozenset()) -> set[Pair]:
@@ -137,25 +133,14 @@ def find_pairs(program: Program, ranges: Ranges, strides: ByteStrides, keeping: 
 
     What the statements `keeping` write may be read so, though they do not use the pair together themselves."""
     dims = _contiguous_pairs(program, ranges, strides)
-    by_statement = {s.name: accesses_of(s, ranges.statements[s.name].guards) for s in program.statements}
-    while dims:
-        bad: set[Pair] = set()
-        for s in program.statements:
-            _, misused = uses_of_pairs(s, ranges.statements[s.name], by_statement[s.name], dims, ranges, s.name in keeping)
-            bad |= misused
-        if not bad:
-            break
+    statements = [(s, own := ranges.statements[s.name], accesses_of(s, own.guards)) for s in program.statements]
+    while bad := set[Pair]().union(*(uses_of_pairs(*each, dims, ranges, each[0].name in keeping)[1] for each in statements)):
         dims -= bad
     return dims
 
 
 def uses_of_pairs(
-    s: Statement,
-    own: StatementRanges,
-    accesses: list[Access],
-    dims: Set[Pair],
-    ranges: Ranges,
-    is_keeping: bool = False,
+    s: Statement, own: StatementRanges, accesses: list[Access], dims: Set[Pair], ranges: Ranges, is_keeping: bool = False
 ) -> tuple[set[tuple[str, str]], set[Pair]]:
     """Pairs of indices of a statement that stand side by side, in pairs `dims` of dimensions, wherever one of them stands; and
     those of `dims` that it uses otherwise, but for its write if it `is_keeping` its indices."""
