@@ -34,7 +34,7 @@ from polyc.poly.ranges import Ranges
 from polyc.records import dataclass, replace
 from polyc.scheduler.accesses import call_weight, trip_count
 from polyc.scheduler.rewriting.builder import Change, ProgramBuilder
-from polyc.scheduler.rewriting.rules.analysis import is_simple, replace_node
+from polyc.scheduler.rewriting.rules.analysis import is_matrix_product, is_simple, replace_node
 
 _SLOW = ("truediv", "sqrt", "rsqrt")
 """Operations that count as functions: they take as long as several loads."""
@@ -119,21 +119,15 @@ def _find_operands(s: Statement, program: Program, ranges: Ranges) -> list[_Valu
     """Factors of a sum of two, each with left indices of its own, that are made of several reads."""
     if s.reduction is None or s.reduction.op != "add" or not is_simple(s, ranges):
         return []
-    match s.value:
-        case Call(op="mul", args=(a, b)):
-            factors = (a, b)
-        case _:
-            return []
-    extents = ranges.trips(s.name)
-    names = [index_names(f) for f in factors]
-    left, summed = set(s.left_indices), set(s.reduction_indices)
-    if not all(n & summed for n in names) or not left & (names[0] - names[1]) or not left & (names[1] - names[0]):
+    factors = s.value.args if isinstance(s.value, Call) and s.value.op == "mul" else ()
+    if not is_matrix_product(s, factors):
         return []
+    extents = ranges.trips(s.name)
     if prod(extents[i] or MINIMUM_REUSE for i in s.indices) < SMALL_WORK:
         return []
     found = []
-    for factor, moving in zip(factors, names, strict=True):
-        reuse = prod(extents[i] or MINIMUM_REUSE for i in s.indices if i not in moving)
+    for factor in factors:
+        reuse = prod(extents[i] or MINIMUM_REUSE for i in s.indices if i not in index_names(factor))
         # A window would be stored once for each position in it.
         if reuse >= MINIMUM_REUSE and len(set(reads(factor))) > 1 and _is_without_windows(factor):
             found.append(_Value(factor, _order(factor), "an operand of the sum is computed before it"))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
 from polyc.ir.expr import (
@@ -13,6 +13,7 @@ from polyc.ir.expr import (
     Index,
     Read,
     evaluate,
+    index_names,
     int_const,
     mentions,
     padded_reads,
@@ -103,6 +104,15 @@ def plain_place(read: Read, element: tuple[Expr, ...]) -> dict[str, str] | None:
     if len(names) != len(read.subscripts) or len(set(names)) != len(names):
         return None
     return {e.name: n for e, n in zip(element, names, strict=True) if isinstance(e, Index)}
+
+
+def is_matrix_product(s: Statement, factors: Sequence[Expr]) -> bool:
+    """Whether two factors are summed over, and each moves with left indices that leave the other one alone: rows and columns
+    of register tiles."""
+    if len(factors) != 2:
+        return False
+    (a, b), left, summed = (index_names(f) for f in factors), set(s.left_indices), set(s.reduction_indices)
+    return all((a & summed, b & summed, left & (a - b), left & (b - a)))
 
 
 def find_elementwise_reader(s: Statement, program: Program, ranges: Ranges) -> tuple[Statement, dict[str, str]] | None:

@@ -149,11 +149,8 @@ _PRIMES = ((101, 211, 307, 401, 503, 601), (131, 233, 331, 431, 541, 631), (151,
 
 def _may_wrap(value: Expr) -> bool:
     """Whether sizes are multiplied as numbers of a type that may not hold the product."""
-    narrow = [n for n in walk(value) if isinstance(n, Call) and n.op == "mul" and any(isinstance(a, Cast) for a in n.args)]
-    return any(
-        len([1 for leaf in walk(n) if isinstance(leaf, Size)]) > 1 and not any(isinstance(leaf, Read) for leaf in walk(n))
-        for n in narrow
-    )
+    products = (n for n in walk(value) if isinstance(n, Call) and n.op == "mul" and any(isinstance(a, Cast) for a in n.args))
+    return any(sum(isinstance(leaf, Size) for leaf in walk(n)) > 1 and not reads(n) for n in products)
 
 
 def _has_mean(d: Dependence, base: Expr, x: Expr, extents: dict[str, Expr], sizes: dict[str, Expr]) -> bool:

@@ -29,7 +29,7 @@ from polyc.poly.ranges import Ranges, StatementRanges
 from polyc.records import dataclass, replace
 from polyc.scheduler.accesses import trip_count
 from polyc.scheduler.rewriting.builder import Change, ProgramBuilder
-from polyc.scheduler.rewriting.rules.analysis import is_simple, writes_whole
+from polyc.scheduler.rewriting.rules.analysis import is_matrix_product, is_simple, writes_whole
 
 DISTRIBUTIVE = {"add": "mul", "max": "add", "min": "add", "or": "and"}
 """The product that distributes over a sum."""
@@ -266,10 +266,8 @@ def _addends(expr: Expr, is_negative: bool) -> Iterator[Expr]:
 
 def _is_contraction(term: Expr, s: Statement) -> bool:
     """Whether a term is a product of two operands, each with left indices that leave the other one alone."""
-    operands = [_operand(a) for a in term.args] if isinstance(term, Call) and term.op == "mul" else []
-    first, second = ({*index_names(r)} if r is not None else set[str]() for r in (operands or [None, None]))
-    summed, left = set(s.reduction_indices), set(s.left_indices)
-    return bool(first & summed and second & summed and left & (first - second) and left & (second - first))
+    factors = term.args if isinstance(term, Call) and term.op == "mul" else ()
+    return is_matrix_product(s, [read for f in factors if (read := _operand(f)) is not None])
 
 
 def _operand(expr: Expr) -> Read | None:
