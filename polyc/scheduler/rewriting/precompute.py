@@ -120,7 +120,7 @@ def _find_operands(s: Statement, program: Program, ranges: Ranges) -> list[_Valu
     if s.reduction is None or s.reduction.op != "add" or not is_simple(s, ranges):
         return []
     factors = s.value.args if isinstance(s.value, Call) and s.value.op == "mul" else ()
-    if not is_matrix_product(s, factors):
+    if not is_matrix_product(s, factors, ranges):
         return []
     extents = ranges.trips(s.name)
     if prod(extents[i] or MINIMUM_REUSE for i in s.indices) < SMALL_WORK:

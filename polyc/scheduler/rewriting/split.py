@@ -63,7 +63,7 @@ def _find_split(s: Statement, ranges: Ranges) -> Split | None:
 def _split_many(s: Statement, longest: str, results: int, points: int, ranges: Ranges) -> Split | None:
     """Cut long sums whose results make too few tasks for threads: by sizes alone, whatever the number of threads."""
     operands = dict.fromkeys(reads(s.value))
-    is_tiled = is_matrix_product(s, list(operands))
+    is_tiled = is_matrix_product(s, list(operands), ranges)
     if points < (MINIMUM_DEPTH if is_tiled else 4 * STREAM_DEPTH) or results * points < MINIMUM_POINTS * ENOUGH_TASKS:
         return None
     if not s.has_plain_left:

@@ -106,12 +106,13 @@ def plain_place(read: Read, element: tuple[Expr, ...]) -> dict[str, str] | None:
     return {e.name: n for e, n in zip(element, names, strict=True) if isinstance(e, Index)}
 
 
-def is_matrix_product(s: Statement, factors: Sequence[Expr]) -> bool:
+def is_matrix_product(s: Statement, factors: Sequence[Expr], ranges: Ranges) -> bool:
     """Whether two factors are summed over, and each moves with left indices that leave the other one alone: rows and columns
     of register tiles."""
     if len(factors) != 2:
         return False
-    (a, b), left, summed = (index_names(f) for f in factors), set(s.left_indices), set(s.reduction_indices)
+    (a, b), summed, extents = (index_names(f) for f in factors), set(s.reduction_indices), ranges.statements[s.name].indices
+    left = {i for i in s.left_indices if extents[i].extent != int_const(1)}
     return all((a & summed, b & summed, left & (a - b), left & (b - a)))
 
 

@@ -235,7 +235,7 @@ def separate_products(s: Statement, builder: ProgramBuilder) -> Change | None:
     if s.reduction is None or s.reduction.op != "add" or not _may_split(s, builder):
         return None
     terms, trips = list(_addends(s.value, False)), builder.ranges.trips(s.name)
-    if not 2 <= len(terms) <= MAX_PARTS or not all(_is_contraction(t, s) for t in terms):
+    if not 2 <= len(terms) <= MAX_PARTS or not all(_is_contraction(t, s, builder.ranges) for t in terms):
         return None
     if builder.tensor(s.target).dtype.is_complex or len({frozenset(reads(t)) for t in terms}) < len(terms):
         return None  # the same operands in other functions: one pass over them
@@ -264,10 +264,10 @@ def _addends(expr: Expr, is_negative: bool) -> Iterator[Expr]:
             yield -expr if is_negative else expr
 
 
-def _is_contraction(term: Expr, s: Statement) -> bool:
+def _is_contraction(term: Expr, s: Statement, ranges: Ranges) -> bool:
     """Whether a term is a product of two operands, each with left indices that leave the other one alone."""
     factors = term.args if isinstance(term, Call) and term.op == "mul" else ()
-    return is_matrix_product(s, [read for f in factors if (read := _operand(f)) is not None])
+    return is_matrix_product(s, [read for f in factors if (read := _operand(f)) is not None], ranges)
 
 
 def _operand(expr: Expr) -> Read | None:
