@@ -52,7 +52,14 @@ class Law:
     at the place of a read of the leader's result."""
 
 
-def find_dependence(s: Statement, leader: Statement, program: Program, ranges: Ranges) -> Dependence | None:
+def find_dependences(leader: Statement, program: Program, ranges: Ranges) -> list[Dependence]:
+    """The sums that depend on `leader`, each at one place."""
+    near = {leader.target, *(s.target for s in program.readers(leader.target))}
+    some = (s for s in program.statements if not near.isdisjoint(r.tensor for r in reads(s.value)))
+    return [d for s in some if (d := _find_dependence(s, leader, program, ranges)) is not None]
+
+
+def _find_dependence(s: Statement, leader: Statement, program: Program, ranges: Ranges) -> Dependence | None:
     """How a sum depends on `leader`; None where it does not, or at several places."""
     if s.reduction is None or s.reduction.op != "add" or s.name == leader.name or not is_simple(s, ranges):
         return None

@@ -47,7 +47,7 @@ from polyc.poly.ranges import Ranges
 from polyc.records import dataclass
 from polyc.scheduler.rewriting.builder import Split, change_groups
 from polyc.scheduler.rewriting.rules.analysis import find_chain, find_scale, is_whole_box, linear_in, literal, replace_node
-from polyc.scheduler.rewriting.rules.dependent_reductions import Dependence, Law, block_reductions, find_dependence, reduced_at
+from polyc.scheduler.rewriting.rules.dependent_reductions import Dependence, Law, block_reductions, find_dependences, reduced_at
 
 ROW_BLOCK, COLUMN_BLOCK = 512, 64
 """Values of a block where they are consecutive in memory, and where the left side's elements are."""
@@ -88,7 +88,7 @@ def _rewrite(group: list[Statement], program: Program, ranges: Ranges, target: M
     split = _choose_split(leader, counts, program, ranges, target)
     if split is None or find_chain(leader, split.index, {}, program, ranges) != {}:
         return None
-    sums = [d for s in program.statements if (d := find_dependence(s, leader, program, ranges)) is not None]
+    sums = find_dependences(leader, program, ranges)
     squares = [q for d in sums if (q := _find_squares(d, leader, split.index, extents, ranges)) is not None]
     if not squares:
         return None

@@ -34,7 +34,7 @@ from polyc.scheduler.rewriting.rules.dependent_reductions import (
     Dependence,
     Law,
     block_reductions,
-    find_dependence,
+    find_dependences,
     find_deviations,
     is_maximum,
     is_needed_whole,
@@ -79,7 +79,7 @@ def _rewrite(group: list[Statement], program: Program, ranges: Ranges, target: M
         return None
     if len(program.writers()[leader.target]) != 1:
         return None
-    sums = [d for s in program.statements if (d := find_dependence(s, leader, program, ranges)) is not None]
+    sums = find_dependences(leader, program, ranges)
     found = [e for d in sums if (e := _find_exponential(d, leader, program, ranges)) is not None]
     by_name, (k,) = {s.name: s for s in program.statements}, leader.reduction_indices
     scaled = {by_name[name].target for e in found for name in e.stored}
