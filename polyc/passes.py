@@ -26,6 +26,12 @@ def always(ctx: Any) -> bool:
     return True
 
 
+def summarize(about: object) -> str:
+    """The first line of a docstring, as one of a table: what a pass is for."""
+    first = (about.__doc__ or "undocumented").split("\n")[0].rstrip(".")
+    return first[0].lower() + first[1:]
+
+
 @dataclass(frozen=True, slots=True)
 class Pass(Generic[T, C]):
     """One pass of a level."""

@@ -148,7 +148,7 @@ def test_former_names_of_passes_are_still_accepted() -> None:
 def test_names_are_unique_over_all_levels_and_every_pass_has_a_reason() -> None:
     found = [p for level in driver.pass_levels() for p in level.passes]
     assert len({p.name for p in found}) == len(found)
-    assert all((p.why and p.why[0].islower()) or p.why[:7] == "Winograd"[:7] for p in found)
+    assert all(p.why and p.why[0].islower() for p in found)
 
 
 def invoke(*arguments: str) -> Result:

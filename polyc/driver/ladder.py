@@ -29,7 +29,7 @@ from polyc.poly.scop import Scop
 from polyc.poly.tree import build_schedule
 from polyc.scheduler.pipeline import PLAN, Draft, PlanContext
 from polyc.scheduler.preparation import add_constants
-from polyc.scheduler.rewriting.merge_indices import Groups
+from polyc.scheduler.rewriting.reindexing import Groups
 from polyc.scheduler.rows import fallback, ilp
 from polyc.scheduler.storage import fold_steps
 

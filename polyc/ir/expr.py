@@ -265,6 +265,11 @@ def index_names(*exprs: Expr) -> set[str]:
     return {node.name for expr in exprs for node in walk(expr) if isinstance(node, Index)}
 
 
+def size_names(*exprs: Expr) -> set[str]:
+    """The symbolic sizes in `exprs`."""
+    return {node.name for expr in exprs for node in walk(expr) if isinstance(node, Size)}
+
+
 def mentions(expr: Expr, *names: str) -> bool:
     """Whether one of these indices stands in an expression."""
     return any(isinstance(node, Index) and node.name in names for node in walk(expr))
@@ -324,6 +329,11 @@ def reads(expr: Expr) -> tuple[Read, ...]:
     result = tuple(found)
     _remember_reads(expr, result)
     return result
+
+
+def padded_reads(*exprs: Expr) -> list[Read]:
+    """Those beyond whose borders there is something else."""
+    return [node.read for expr in exprs for node in walk(expr) if isinstance(node, Pad)]
 
 
 def count_operations(expr: Expr, values: Collection[Expr] = ()) -> int:

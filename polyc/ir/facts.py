@@ -8,7 +8,7 @@ Passes that unswitch loops, peel iterations or split index sets choose tests and
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise, product
 from math import inf, isfinite
 from operator import add, itemgetter
@@ -396,28 +396,40 @@ def range_of(expr: Expr, ranges: Mapping[str, Interval] = MappingProxyType({})) 
             return ranges.get(name, (None, None))
         case Size(name):
             return None if ".stride" in name else 0, None
-        case Call("neg", (a,)):
-            low, high = range_of(a, ranges)
-            return None if high is None else -high, None if low is None else -low
-        case Call("sub", (a, b)):
-            return range_of(a + -b, ranges)
         case Call("mod", (_, Const(n))) if n > 0:
             return 0, int(n) - 1
-        case Call("add" | "mul" | "min" | "max" as op, (a, b)):
-            (a_low, a_high), (b_low, b_high) = range_of(a, ranges), range_of(b, ranges)
-            match op:
-                case "add":
-                    return _both(a_low, b_low, add), _both(a_high, b_high, add)
-                case "min":
-                    return _both(a_low, b_low, min), min((n for n in (a_high, b_high) if n is not None), default=None)
-                case "max":
-                    return max((n for n in (a_low, b_low) if n is not None), default=None), _both(a_high, b_high, max)
-            if a_low is not None and a_high is not None and b_low is not None and b_high is not None:
-                corners = [p * q for p in (a_low, a_high) for q in (b_low, b_high)]
-                return min(corners), max(corners)
-            if a_low == a_high and a_low is not None:
-                ends = [None if n is None else a_low * n for n in (b_low, b_high)]
-                return (ends[0], ends[1]) if a_low >= 0 else (ends[1], ends[0])
+        case Call(op, args):
+            return range_of_call(op, [range_of(a, ranges) for a in args])
+    return None, None
+
+
+def range_of_call(op: str, args: Sequence[Interval]) -> Interval:
+    """Bounds of what an operator makes of values in these ranges."""
+    (a_low, a_high), (b_low, b_high) = args[0], args[-1]
+    match op:
+        case "neg":
+            return None if a_high is None else -a_high, None if a_low is None else -a_low
+        case "abs":
+            below, above = range_of_call("neg", args)
+            return max(0, a_low or 0, below or 0), _both(a_high, above, max)
+        case "add":
+            return _both(a_low, b_low, add), _both(a_high, b_high, add)
+        case "sub":
+            return range_of_call("add", (args[0], range_of_call("neg", args[1:])))
+        case "min":
+            return _both(a_low, b_low, min), min((n for n in (a_high, b_high) if n is not None), default=None)
+        case "max":
+            return max((n for n in (a_low, b_low) if n is not None), default=None), _both(a_high, b_high, max)
+        case "mul" if a_low is not None and a_high is not None and b_low is not None and b_high is not None:
+            corners = [p * q for p in (a_low, a_high) for q in (b_low, b_high)]
+            return min(corners), max(corners)
+        case "mul" if a_low == a_high and a_low is not None:
+            ends = [None if n is None else a_low * n for n in (b_low, b_high)]
+            return (ends[0], ends[1]) if a_low >= 0 else (ends[1], ends[0])
+        case "floordiv" if b_low == b_high and b_low is not None and b_low > 0:
+            return None if a_low is None else a_low // b_low, None if a_high is None else a_high // b_low
+        case "mod" if b_low == b_high and b_low is not None and b_low > 0:
+            return 0, b_low - 1
     return None, None
 
 

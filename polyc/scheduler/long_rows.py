@@ -21,13 +21,13 @@ from polyc.scheduler.contractions.contraction import find_contraction
 from polyc.scheduler.distribute import distribute_bands
 from polyc.scheduler.rewriting.merge_indices import (
     ByteStrides,
-    Groups,
     Pair,
     connected_pairs,
     find_pairs,
     nest_groups,
     rewrite_pairs,
 )
+from polyc.scheduler.rewriting.reindexing import Groups
 from polyc.scheduler.rows.ilp import schedule_statements
 
 

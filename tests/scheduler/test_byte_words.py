@@ -51,8 +51,8 @@ def test_before_and_after():
     program, ranges = infer(read(SIGNED), M=20, K=32, N=40)
     new, _, remarks = run_pass("byte-words", program, ranges)
     assert [line.partition(":")[2].partition(" init")[0].strip() for line in statements(new)][2:] == [
-        "Y.words[m, n] += dot4u8s8(Y.unsigned[m, k.word], Y.signed[k.word, n])",
-        "Y.moved[n] += dot4u8s8(16843009:i32, Y.signed[k.word, n])",
+        "Y.words[m, n] += dot4u8s8(Y.unsigned[m, k.block], Y.signed[k.block, n])",
+        "Y.moved[n] += dot4u8s8(16843009:i32, Y.signed[k.block, n])",
         "Y[m, n] = Y.words[m, n] + -128:i32 * Y.moved[n]",
     ]
     assert [r.pass_name for r in remarks] == ["byte-words"]

@@ -12,7 +12,8 @@ from polyc.ir.expr import Call, Const, Index, Read, int_const
 from polyc.ir.program import Program, Reduction
 from polyc.ir.verify import verify_program
 from polyc.poly.ranges import Ranges
-from polyc.scheduler.rewriting.merge_indices import Groups, merge_indices
+from polyc.scheduler.rewriting.merge_indices import merge_indices
+from polyc.scheduler.rewriting.reindexing import Groups
 from tests.scheduler.support import check, check_nest, contiguous, infer, lower, read, statements
 
 

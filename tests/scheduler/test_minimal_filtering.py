@@ -14,7 +14,6 @@ from polyc.poly.ranges import assume_sizes
 from polyc.poly.rows import Band, Leaf, Node, Sequence, statements_of
 from polyc.scheduler.rewriting.rules import minimal_filtering, tap_windows
 from polyc.scheduler.rewriting.rules.minimal_filtering import filter_minimally, has_symbolic_filter
-from polyc.scheduler.rewriting.rules.toom_cook import make_transforms
 from tests.oracle.programs import agree, draw
 from tests.scheduler.support import check, check_each, infer, read, statements
 
@@ -90,23 +89,15 @@ def _sizes(name: str, h: int, w: int) -> dict[str, int]:
     return {n: known[n] for n in program.sizes}
 
 
-@pytest.mark.parametrize(("m", "r", "points"), [(2, 3, (0, 1, -1)), (3, 2, (0, 1, -1)), (4, 3, (0, 1, -1, 2, -2)), (1, 1, ())])
-def test_transforms_are_exact(m: int, r: int, points: tuple[int, ...]):
-    t = make_transforms(m, r, points)
-    rng = np.random.default_rng(m)
-    d, g = ([Fraction(int(x)) for x in rng.integers(-99, 99, n)] for n in (m + r - 1, r))
+def test_transforms_are_exact():
+    rng = np.random.default_rng(3)
+    d, g = ([Fraction(int(x)) for x in rng.integers(-99, 99, n)] for n in (4, 3))
 
-    def times(matrix: tuple[tuple[Fraction, ...], ...], vector: list[Fraction]) -> list[Fraction]:
+    def times(matrix: minimal_filtering.Matrix, vector: list[Fraction]) -> list[Fraction]:
         return [sum((a * x for a, x in zip(row, vector, strict=True)), start=Fraction(0)) for row in matrix]
 
-    products = [a * b for a, b in zip(times(t.filter, g), times(t.data, d), strict=True)]
-    assert times(t.result, products) == [sum(d[i + k] * g[k] for k in range(r)) for i in range(m)]
-
-
-def test_points_must_differ_and_suffice():
-    for points in ((0, 1), (0, 1, 1)):
-        with pytest.raises(ValueError, match="need 3 different points"):
-            make_transforms(2, 3, points)
+    products = [a * b for a, b in zip(times(minimal_filtering.FILTER, g), times(minimal_filtering.DATA, d), strict=True)]
+    assert times(minimal_filtering.RESULT, products) == [sum(d[i + k] * g[k] for k in range(3)) for i in range(2)]
 
 
 def test_before_and_after(always: None):

@@ -18,10 +18,12 @@ from typing import Generic
 
 from polyc.ir.expr import Const, Expr, Read, Select, Size, walk
 from polyc.ir.linear import index_coefficients
+from polyc.ir.program import Program
 from polyc.machine import Machine
-from polyc.poly.ranges import estimate_extent
+from polyc.poly.extraction import extract_scop
+from polyc.poly.ranges import Ranges, estimate_extent
 from polyc.poly.scop import Scop, ScopStatement
-from polyc.records import dataclass
+from polyc.records import dataclass, replace
 from polyc.scheduler.accesses import index_trips, trip_count
 from polyc.scheduler.amounts import A, Amount, Formula, N, largest, product
 from polyc.scheduler.contractions.operands import Operand, find_operands, form_extent
@@ -169,6 +171,13 @@ def find_contraction(
     tested = frozenset(i for e in walk(s.origin.value) if isinstance(e, Select) for i in _names(e.condition))
     free = tuple(i for i in s.separate_left if i not in sequential)
     return Contraction(s, trips, (views[0], views[1]), result, lanes, itemsize, left, summed, free, tested)
+
+
+def find_contraction_in(program: Program, ranges: Ranges, name: str, target: Machine) -> Contraction | None:
+    """A statement of a program as a contraction, whatever else the program computes."""
+    alone = tuple(s for s in program.statements if s.name == name)
+    scop = extract_scop(replace(program, statements=alone), ranges)
+    return find_contraction(scop.statement(name), scop, target)
 
 
 def _extents(tensor: str, scop: Scop) -> list[int]:

@@ -25,7 +25,7 @@ MINIMUM_SHARE = 4
 
 
 def part_bands(program: Program, ranges: Ranges) -> tuple[Program, Ranges, list[Remark]]:
-    """The program with each recurrence that chooses between a band and the rest of a result as statements of these parts."""
+    """Domain splitting: what lies beside a band is a statement of its own."""
     remarks: list[Remark] = []
     cyclic = {s.name: frozenset(r.target for r in group) for group in find_recurrences(program) for s in group}
     statements: list[Statement] = []

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from polyc.ir.expr import Call, Cast, Expr, Size, children, int_const, operands_of, walk
+from polyc.ir.expr import Call, Cast, Expr, Size, children, int_const, operands_of, size_names
 from polyc.ir.loops import Fold, Loop, LoopNest
 from polyc.ir.program import Program, Statement, statement_expressions
 from polyc.ir.signature import Signature
@@ -25,9 +25,9 @@ def find_folds(program: Program, ranges: Ranges, signature: Signature, nest: Loo
     found: list[Fold] = []
     parallel = [node for node in walk_nodes(nest.body) if isinstance(node, Loop) and node.kind == "parallel"]
     for first, second in foldable_sizes(program, ranges):
-        is_shared = any(_mentions_size(loop.lower, {first}) or _mentions_size(loop.upper, {first}) for loop in parallel)
+        is_shared = any(first in size_names(loop.lower, loop.upper) for loop in parallel)
         extents = (e for b in nest.buffers if b.space != "argument" for e in b.shape)
-        if is_shared and any(_mentions_size(e, {first, second}) for e in extents):
+        if is_shared and {first, second} & size_names(*extents):
             continue
         strides: list[tuple[str, Expr]] = []
         for array in (a.memory for a in signature.arrays):
@@ -61,27 +61,18 @@ def _candidates(program: Program, ranges: Ranges) -> list[tuple[str, str]]:
 
 
 def _is_foldable(program: Program, ranges: Ranges, first: str, second: str) -> bool:
-    sizes = {first, second}
-    whole = Interval(int_const(0), Size(first)), Interval(int_const(0), Size(second))
-    if any(_mentions_size(e, sizes) for _, e in program.defined_sizes):
-        return False
-    if any(_mentions_size(check.condition, sizes) for check in ranges.checks):
-        return False
-    pairs: set[Pair] = set()
+    whole, pairs = (Interval(int_const(0), Size(first)), Interval(int_const(0), Size(second))), set[Pair]()
+    others = [*(e for _, e in program.defined_sizes), *(check.condition for check in ranges.checks)]
     for t in program.tensors:
         if t.name not in ranges.tensors:
             return False
         intervals = ranges.tensors[t.name]
         own = {d for d in range(t.rank - 1) if intervals[d : d + 2] == whole}
-        if any(
-            _mentions_size(e, sizes)
-            for d, interval in enumerate(intervals)
-            if d not in own and d - 1 not in own
-            for e in (interval.lower, interval.extent)
-        ):
-            return False
+        others += (e for d, i in enumerate(intervals) if not {d, d - 1} & own for e in (i.lower, i.extent))
         pairs |= {(t.name, d) for d in own}
-    return all(_keeps_together(s, ranges, whole, pairs, sizes) for s in program.statements)
+    if not size_names(*others).isdisjoint((first, second)):
+        return False
+    return all(_keeps_together(s, ranges, whole, pairs, {first, second}) for s in program.statements)
 
 
 def _keeps_together(s: Statement, ranges: Ranges, whole: tuple[Interval, Interval], pairs: set[Pair], sizes: set[str]) -> bool:
@@ -90,7 +81,7 @@ def _keeps_together(s: Statement, ranges: Ranges, whole: tuple[Interval, Interva
     if own.guards or own.region is not None or s.where or not is_box(own.domain, own.indices, s.indices):
         return False
     others = {i: interval for i, interval in own.indices.items() if interval not in whole}
-    if any(_mentions_size(e, sizes) for interval in others.values() for e in (interval.lower, interval.extent)):
+    if sizes & size_names(*(e for interval in others.values() for e in (interval.lower, interval.extent))):
         return False
     if any(_tells_apart(e, (whole[0].extent, whole[1].extent)) for e in statement_expressions(s)):
         return False
@@ -113,7 +104,3 @@ def _tells_apart(expr: Expr, sizes: tuple[Expr, Expr]) -> bool:
             return counts[0] != counts[1] or any(_tells_apart(f, sizes) for f in factors if f not in sizes)
         case _:
             return any(_tells_apart(e, sizes) for e in children(expr))
-
-
-def _mentions_size(expr: Expr, sizes: set[str]) -> bool:
-    return any(isinstance(n, Size) and n.name in sizes for n in walk(expr))

@@ -29,7 +29,7 @@ read three times: 2.3 us for 32 x 256 with rows stored, 3.1 without)."""
 
 
 def inline_producers(program: Program, ranges: Ranges) -> tuple[Program, Ranges, list[Remark]]:
-    """Remove temporaries that are cheaper to compute where they are read."""
+    """Temporaries are computed where they are read."""
     statements = {s.name: s for s in program.statements}
     remarks: list[Remark] = []
     own = dict(ranges.statements)

@@ -8,16 +8,16 @@ had it, is computed once.
 from __future__ import annotations
 
 from polyc.diagnostics import Remark
-from polyc.ir.expr import Index, Pad, index_names, mentions, reads, walk
+from polyc.ir.expr import Index, Pad, mentions, reads, walk
 from polyc.ir.program import Program, Statement
 from polyc.poly.domains import is_box, is_product, project_domain
 from polyc.poly.ranges import Ranges, StatementRanges
 from polyc.records import replace
-from polyc.scheduler.rewriting.reindexing import map_reads, relayout, without_indices
+from polyc.scheduler.rewriting.reindexing import drop_dimensions, map_reads
 
 
 def drop_invariant_dimensions(program: Program, ranges: Ranges) -> tuple[Program, Ranges, list[Remark]]:
-    """The program whose temporaries have no dimension that tells nothing."""
+    """Temporaries lose dimensions along which they are constant."""
     remarks: list[Remark] = []
     is_changed = True
     while is_changed:
@@ -28,7 +28,7 @@ def drop_invariant_dimensions(program: Program, ranges: Ranges) -> tuple[Program
             d = next((d for d in range(t.rank) if _is_invariant(own, d, ranges)), None)
             if d is not None:
                 remarks.append(Remark("passed", "invariant", f"{t.base} is the same all along its dimension {d}", None))
-                program, ranges = _drop(t.name, d, program, ranges)
+                program, ranges = drop_dimensions(program, ranges, {t.name: [(k,) for k in range(t.rank) if k != d]})
                 is_changed = True
                 break
     return program, ranges, remarks
@@ -66,16 +66,3 @@ def _ignores(s: Statement, d: int, own: StatementRanges) -> bool:
         return False
     rest = map_reads(s.value, lambda r: replace(r, subscripts=(*r.subscripts[:d], *r.subscripts[d + 1 :])), s.target)
     return not any(mentions(e, index.name) for e in (rest, *others)) and is_product(own.domain, [s.indices.index(index.name)])
-
-
-def _drop(tensor: str, d: int, program: Program, ranges: Ranges) -> tuple[Program, Ranges]:
-    """The program with one dimension less of a tensor, and one index less in what writes it."""
-    gone = {s.name: index_names(s.subscripts[d]) for s in program.statements if s.target == tensor}
-    kept = [k for k in range(program.tensor(tensor).rank) if k != d]
-    program, ranges = relayout(program, ranges, {tensor: kept})
-    own = dict(ranges.statements)
-    statements = list(program.statements)
-    for n, s in enumerate(statements):
-        if s.name in gone:
-            statements[n], own[s.name] = without_indices(s, own[s.name], gone[s.name])
-    return replace(program, statements=tuple(statements)), replace(ranges, statements=own)

@@ -15,25 +15,21 @@ A dimension of one element merges with any neighbour, and an index that walks su
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence, Set
-from functools import partial, reduce
-from math import prod
+from itertools import pairwise
 
 from polyc.code_limits import LONG_ROW
 from polyc.diagnostics import Remark
-from polyc.ir.expr import Const, Expr, Index, Pad, Read, int_const, substitute, walk
-from polyc.ir.program import Program, Statement, all_reads, element_names, map_statement
-from polyc.ir.simplify import linear_form, simplify_int
-from polyc.poly.domains import box_domain, fills_box, is_box
+from polyc.ir.expr import Const, Expr, Index, Read, int_const, padded_reads, substitute
+from polyc.ir.program import Program, Statement, all_reads, map_statement
+from polyc.ir.simplify import linear_form, simplify, simplify_int
+from polyc.poly.domains import box_domain, fills_box
 from polyc.poly.ranges import GuardedSubscript, Interval, Ranges, StatementRanges
 from polyc.records import dataclass, replace
 from polyc.scheduler.accesses import loose_indices, trip_count
-from polyc.scheduler.rewriting.reindexing import map_reads, relayout, without_indices
+from polyc.scheduler.rewriting.reindexing import Groups, drop_dimensions, join_intervals, map_reads, relayout
 
 Pair = tuple[str, int]
 """A tensor version and the first of two neighbouring dimensions; or a statement and the position of the first index."""
-
-Groups = dict[str, tuple[tuple[int, ...], ...]]
-"""By tensor version: which original dimensions each dimension stands for."""
 
 ByteStrides = Mapping[str, tuple[int | None, ...] | None]
 """Known strides of arguments by version."""
@@ -72,24 +68,44 @@ def rewrite_pairs(
 
     The statements `keeping` keep their indices, and compute the subscripts of what they write."""
     groups, remarks = _group(program, dims), []
-    statements, own = [], dict(ranges.statements)
-    for s in program.statements:
-        if s.name in keeping:
-            new = replace(s, subscripts=_join(s.subscripts, ranges.tensors[s.target], groups.get(s.target)))
-        else:
-            new, own[s.name], names = _merge_statement(s, own[s.name], groups, ranges)
-            if names:
-                remarks.append(Remark("passed", "merge", f"indices {', '.join(names)} run as one", s.name, s.span))
-        statements.append(new)
-    tensors, intervals = list(program.tensors), dict(ranges.tensors)
-    for n, t in enumerate(tensors):
-        if t.name in groups:
-            intervals[t.name] = tuple(_merge_intervals([intervals[t.name][d] for d in g]) for g in groups[t.name])
-            pairs = zip(groups[t.name], intervals[t.name], strict=True)
-            shape = t.shape and tuple(t.shape[g[0]] if len(g) == 1 else i.extent for g, i in pairs)
-            tensors[n] = replace(t, rank=len(groups[t.name]), shape=shape)
-    program = replace(program, statements=tuple(statements), tensors=tuple(tensors))
-    return program, replace(ranges, statements=own, tensors=intervals), groups, remarks
+    new, new_ranges = relayout(program, ranges, groups)
+    statements, own = list(new.statements), dict(new_ranges.statements)
+    for n, s in enumerate(program.statements):
+        pairs = dict(p for a in accesses_of(s) for d, p in a.pairs.items() if (a.tensor, d) in dims)
+        if pairs and s.name not in keeping:
+            statements[n], own[s.name], names = _run_as_one(statements[n], own[s.name], pairs, ranges)
+            remarks.append(Remark("passed", "merge", f"indices {', '.join(names)} run as one", s.name, s.span))
+    return replace(new, statements=tuple(statements)), replace(new_ranges, statements=own), groups, remarks
+
+
+def _run_as_one(
+    s: Statement, own: StatementRanges, following: Mapping[str, str], ranges: Ranges
+) -> tuple[Statement, StatementRanges, list[str]]:
+    """A statement with one index in the place of each row of indices, which are `following` each other in all subscripts, and
+    the names of those."""
+    merged, place, intervals = dict[str, str](), dict[str, Expr](), dict(own.indices)
+    for first in following.keys() - following.values():
+        row = [first]
+        outer: Expr = int_const(0)
+        while row[-1] in following:
+            extent = own.indices[following[row[-1]]].extent
+            outer = simplify_int((outer + Index(row[-1])) * extent)
+            row.append(following[row[-1]])
+        name = ".".join(row)
+        merged |= dict.fromkeys(row, name)
+        place[row[-1]] = Index(name) - outer  # takes the others out of linear subscripts
+        intervals[name] = join_intervals([own.indices[i] for i in row])
+
+    def move(read: Read) -> Read:
+        moved = zip(read.subscripts, (substitute(e, place) for e in read.subscripts), strict=True)
+        return replace(read, subscripts=tuple(old if new == old else simplify(new) for old, new in moved))
+
+    indices = tuple(dict.fromkeys(merged.get(i, i) for i in s.indices))
+    domain = box_domain(s.name, indices, intervals, ranges.parameters).intersect_params(own.domain.params())
+    new = map_statement(s, lambda e: map_reads(e, move))
+    # Where clauses say no more than the intervals here, and speak of indices that are gone.
+    new = replace(new, subscripts=move(Read(s.target, new.subscripts)).subscripts, indices=indices, where=())
+    return new, StatementRanges({i: intervals[i] for i in indices}, domain), sorted(set(merged.values()))
 
 
 def _drop_unit_dimensions(program: Program, ranges: Ranges, strides: ByteStrides) -> tuple[Program, Ranges, Groups]:
@@ -97,17 +113,8 @@ def _drop_unit_dimensions(program: Program, ranges: Ranges, strides: ByteStrides
     them only."""
     units = _unit_dimensions(program, ranges)
     groups = _group(program, _unit_pairs(program, ranges, strides, units))
-    kept = {name: [next((d for d in g if (name, d) not in units), g[0]) for g in own] for name, own in groups.items()}
-    new, ranges = relayout(program, ranges, kept)
-    statements, own = list(new.statements), dict(ranges.statements)
-    for n, (old, s) in enumerate(zip(program.statements, statements, strict=True)):
-        gone: dict[str, Expr] = dict.fromkeys(set(old.left_indices).difference(s.left_indices), int_const(0))
-        if gone:
-            is_whole = is_box(own[s.name].domain, own[s.name].indices, s.indices)
-            s = map_statement(s, partial(substitute, indices=gone))
-            s, own[s.name] = without_indices(s, own[s.name], gone)
-            statements[n] = replace(s, where=()) if is_whole else s
-    return replace(new, statements=tuple(statements)), replace(ranges, statements=own), groups
+    kept = {name: [(next((d for d in g if (name, d) not in units), g[0]),) for g in own] for name, own in groups.items()}
+    return *drop_dimensions(program, ranges, kept), groups
 
 
 # -- which dimensions
@@ -116,11 +123,9 @@ def _drop_unit_dimensions(program: Program, ranges: Ranges, strides: ByteStrides
 def accesses_of(s: Statement, guards: Sequence[GuardedSubscript] = ()) -> list[Access]:
     """Accesses of a statement, the write first, and the reads that it guards: its value may do without them."""
     found = [Read(s.target, s.subscripts), *(g.read for g in guards), *all_reads(s)]
-    pairs = [{d: p for d in range(len(r.subscripts) - 1) if (p := _pair(*r.subscripts[d : d + 2])) is not None} for r in found]
-    return [
-        Access(r.tensor, r.subscripts, p, n > 0 or s.reduction is None)
-        for n, (r, p) in enumerate(zip(found, pairs, strict=True))
-    ]
+    pairs = [{d: p for d, two in enumerate(pairwise(r.subscripts)) if (p := _pair(*two)) is not None} for r in found]
+    may_shift = (s.reduction is None, *[True] * (len(found) - 1))
+    return [Access(r.tensor, r.subscripts, p, shift) for r, p, shift in zip(found, pairs, may_shift, strict=True)]
 
 
 def find_pairs(program: Program, ranges: Ranges, strides: ByteStrides, keeping: Set[str] = frozenset()) -> set[Pair]:
@@ -128,25 +133,14 @@ def find_pairs(program: Program, ranges: Ranges, strides: ByteStrides, keeping: 
 
     What the statements `keeping` write may be read so, though they do not use the pair together themselves."""
     dims = _contiguous_pairs(program, ranges, strides)
-    by_statement = {s.name: accesses_of(s, ranges.statements[s.name].guards) for s in program.statements}
-    while dims:
-        bad: set[Pair] = set()
-        for s in program.statements:
-            _, misused = uses_of_pairs(s, ranges.statements[s.name], by_statement[s.name], dims, ranges, s.name in keeping)
-            bad |= misused
-        if not bad:
-            break
+    statements = [(s, own := ranges.statements[s.name], accesses_of(s, own.guards)) for s in program.statements]
+    while bad := set[Pair]().union(*(uses_of_pairs(*each, dims, ranges, each[0].name in keeping)[1] for each in statements)):
         dims -= bad
     return dims
 
 
 def uses_of_pairs(
-    s: Statement,
-    own: StatementRanges,
-    accesses: list[Access],
-    dims: Set[Pair],
-    ranges: Ranges,
-    is_keeping: bool = False,
+    s: Statement, own: StatementRanges, accesses: list[Access], dims: Set[Pair], ranges: Ranges, is_keeping: bool = False
 ) -> tuple[set[tuple[str, str]], set[Pair]]:
     """Pairs of indices of a statement that stand side by side, in pairs `dims` of dimensions, wherever one of them stands; and
     those of `dims` that it uses otherwise, but for its write if it `is_keeping` its indices."""
@@ -183,8 +177,8 @@ def _unit_dimensions(program: Program, ranges: Ranges) -> set[Pair]:
     one = Interval(int_const(0), int_const(1))
     units = {(name, d) for name, intervals in ranges.tensors.items() for d, i in enumerate(intervals) if i == one}
     for s in program.statements if units else ():
-        zeros = _unit_indices(s, ranges.statements[s.name])
-        guards = ranges.statements[s.name].guards
+        own, guards = ranges.statements[s.name].indices, ranges.statements[s.name].guards
+        zeros = [] if guards else [Index(i) for i in s.left_indices if own[i] == one]
         if guards:  # they read with subscripts of their own
             touched = {access.tensor for access in accesses_of(s, guards)}
             units = {(name, d) for name, d in units if name not in touched}
@@ -201,12 +195,6 @@ def _unit_pairs(program: Program, ranges: Ranges, strides: ByteStrides, units: S
         if (name, d) in units or all((name, k) in units for k in behind):
             found.add((name, d))
     return found
-
-
-def _unit_indices(s: Statement, own: StatementRanges) -> set[Expr]:
-    """Left indices that are 0; none where reads are guarded."""
-    one = Interval(int_const(0), int_const(1))
-    return set() if own.guards else {Index(i) for i in s.left_indices if own.indices[i] == one}
 
 
 def _is_contiguous(
@@ -231,7 +219,7 @@ def _statement_pairs(
     if own.guards or not fills_box(own.domain, own.indices, s.indices):
         return set()
     computed = [s.value] if s.reduction is None else [s.value, s.reduction.init]
-    if any(isinstance(node, Pad) for e in computed for node in walk(e)):
+    if padded_reads(*computed):
         return set()
     loose, left = {i for e in computed for i in loose_indices(e)}, set(s.left_indices)
     found: set[tuple[str, str]] = set()
@@ -283,9 +271,6 @@ def _mentions(subscript: Expr, index: str) -> bool:
     return index in loose_indices(subscript)
 
 
-# -- rewriting
-
-
 def _group(program: Program, dims: set[Pair]) -> Groups:
     """The dimensions that are one each, of tensors that have pairs `dims` of such."""
     groups: Groups = {}
@@ -296,65 +281,3 @@ def _group(program: Program, dims: set[Pair]) -> Groups:
         if len(found) < t.rank:
             groups[t.name] = tuple(found)
     return groups
-
-
-def _join(
-    subscripts: tuple[Expr, ...], intervals: tuple[Interval, ...], groups: tuple[tuple[int, ...], ...] | None
-) -> tuple[Expr, ...]:
-    """``h, w`` as ``56*h + w``, for each group of dimensions."""
-    if groups is None:
-        return subscripts
-    return tuple(
-        reduce(lambda e, d: simplify_int(intervals[d].extent * e + subscripts[d]), g[1:], subscripts[g[0]]) for g in groups
-    )
-
-
-def _row(intervals: Sequence[Interval]) -> int:
-    """Elements of all dimensions but the first."""
-    return prod(trip_count(i.extent) for i in intervals[1:])
-
-
-def _merge_intervals(intervals: list[Interval]) -> Interval:
-    if len(intervals) == 1:
-        return intervals[0]
-    row, first = _row(intervals), intervals[0]
-    return Interval(simplify_int(row * first.lower), simplify_int(row * first.extent))
-
-
-def _merge_statement(
-    s: Statement, own: StatementRanges, groups: Groups, ranges: Ranges
-) -> tuple[Statement, StatementRanges, list[str]]:
-    parts: dict[str, list[str]] = {}
-
-    def join(read: Read) -> Read:
-        if read.tensor not in groups:
-            return read
-        result: list[Expr] = []
-        for group in groups[read.tensor]:
-            shifted = [_shifted_index(read.subscripts[d]) for d in group]
-            names = [found[0] for found in shifted if found is not None]
-            if len(group) == 1 or shifted[0] is None:
-                result.append(read.subscripts[group[0]])
-                continue
-            joined = ".".join(names)
-            parts[joined] = names
-            shift = shifted[0][1] * _row([ranges.tensors[read.tensor][d] for d in group])
-            result.append(simplify_int(Index(joined) + shift))
-        return replace(read, subscripts=tuple(result))
-
-    new = map_statement(s, lambda e: map_reads(e, join))
-    subscripts = join(Read(s.target, new.subscripts)).subscripts
-    if not parts:
-        return s, own, []
-    if new.reduction is not None:
-        # Coordinates without an index of their own are called by their dimension, which may be another one now.
-        elements = zip(groups.get(s.target, ()), element_names(s.target, subscripts), strict=False)
-        renamed: dict[str, Expr] = {s.element_names[g[0]]: Index(name) for g, name in elements if len(g) == 1}
-        new = replace(new, reduction=replace(new.reduction, init=substitute(new.reduction.init, renamed)))
-    merged = {i: joined for joined, names in parts.items() for i in names}
-    indices = tuple(dict.fromkeys(merged.get(i, i) for i in s.indices))
-    intervals = {i: _merge_intervals([own.indices[o] for o in parts.get(i, [i])]) for i in indices}
-    domain = box_domain(s.name, indices, intervals, ranges.parameters).intersect_params(own.domain.params())
-    # Where clauses say no more than the intervals here, and speak of indices that are gone.
-    new = replace(new, subscripts=subscripts, indices=indices, where=())
-    return new, StatementRanges(intervals, domain), sorted(parts)

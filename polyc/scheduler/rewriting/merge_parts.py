@@ -39,7 +39,7 @@ class Place:
 
 
 def merge_parts(program: Program, ranges: Ranges) -> tuple[Program, Ranges, list[Remark]]:
-    """The program with one statement for the parts of each temporary that belong to one step of its recurrence."""
+    """Statements that write parts of a tensor alike become one."""
     remarks: list[Remark] = []
     builder, merged, gone = ProgramBuilder(program, ranges), dict[str, Statement](), set[str]()
     for tensor, writers in program.writers().items():

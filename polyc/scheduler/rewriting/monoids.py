@@ -13,19 +13,11 @@ from collections.abc import Mapping, Sequence
 
 from polyc.code_limits import CHUNK
 from polyc.diagnostics import Remark, UnsupportedError
-from polyc.ir.expr import Const, Expr, Index, Read, Select, all_hold, ge, int_const, lt, reads, substitute, walk
-from polyc.ir.program import (
-    Condition,
-    Monoid,
-    Program,
-    RangeClause,
-    Statement,
-    all_reads,
-    describe_monoid_recurrence,
-    tuple_components,
-)
+from polyc.ir.expr import Const, Expr, Index, Read, Select, all_hold, int_const, lt, reads, substitute, walk
+from polyc.ir.program import Program, Statement, all_reads, describe_monoid_recurrence, tuple_components
 from polyc.ir.simplify import simplify_int
-from polyc.poly.domains import is_box, subtract_domain
+from polyc.ir.types import BOOL
+from polyc.poly.domains import condition_inside, subtract_domain
 from polyc.poly.points import Points
 from polyc.poly.ranges import GuardedSubscript, Interval, Ranges
 from polyc.records import replace
@@ -36,7 +28,7 @@ CHUNKED_ROW = 8 * CHUNK
 
 
 def lower_monoids(program: Program, ranges: Ranges, may_reassociate: bool) -> tuple[Program, Ranges, list[Remark]]:
-    """Replace all reductions by users' monoids."""
+    """Reductions by users' monoids are statements."""
     groups: dict[object, list[Statement]] = {}  # two of a group have one component where a text asks twice
     for s in program.statements:
         if s.reduction is not None and s.reduction.monoid is not None:
@@ -73,7 +65,7 @@ class _Writer:
         reduction = self.s.reduction
         assert reduction is not None
         assert reduction.monoid is not None
-        self.monoid: Monoid = reduction.monoid
+        self.monoid = reduction.monoid
         self.bounds = dict(builder.points(self.s).indices)
         self.statements: list[Statement] = []
         self.words: list[str] = []
@@ -111,20 +103,16 @@ class _Writer:
     def _masked(self, values: tuple[Expr, ...]) -> tuple[Expr, ...]:
         """The values at all points of the box: the identity where a condition excludes a point."""
         s = self.s
-        own = self.builder.own[s.name]
-        mask: Expr | None = None
-        if not is_box(own.domain, own.indices, s.indices):
-            conditions = [part for clause in s.where for part in _conditions(clause)]
-            mask = all_hold(conditions) if conditions else None
-        if mask is not None:
-            values = tuple(Select(mask, v, c) for v, c in zip(values, self.monoid.identity, strict=True))
+        own, box = self.builder.own[s.name], self.builder.box(self.bounds, s.indices)
+        inside = condition_inside(self.builder.points(s).domain, box.domain, s.indices)
+        mask = () if inside == Const(True, BOOL) else (inside,)
+        if mask:
+            values = tuple(Select(inside, v, c) for v, c in zip(values, self.monoid.identity, strict=True))
         if not own.guards:
             return values
         # Subscripts that are checked at run time are checked once, where their values are stored.
-        guards = [
-            replace(g, condition=all_hold(c for c in (mask, g.condition) if c is not None)) if mask is not None else g
-            for g in own.guards
-        ]
+        outer = [(*mask, *(() if g.condition is None else (g.condition,))) for g in own.guards]
+        guards = [replace(g, condition=all_hold(c) if c else None) for g, c in zip(own.guards, outer, strict=True)]
         return self._read(self._store(values, s.indices, guards=guards), s.indices)
 
     # -- one index -----------------------------------------------------------------------------------------------
@@ -231,16 +219,6 @@ class _Writer:
 
     def _read(self, names: Sequence[str], order: Sequence[str]) -> tuple[Expr, ...]:
         return tuple(Read(name, tuple(map(Index, order))) for name in names)
-
-
-def _conditions(clause: object) -> list[Expr]:
-    match clause:
-        case Condition(condition):
-            return [condition]
-        case RangeClause(index, lower, upper):
-            return [ge(Index(index), lower), lt(Index(index), upper)]
-        case _:
-            return []
 
 
 def _runs_along(values: tuple[Expr, ...], index: str) -> bool:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import field
+from functools import partial
 from math import prod
 
 from polyc.code_limits import MAX_ITEMS
@@ -25,18 +26,19 @@ from polyc.ir.expr import (
     Select,
     children,
     identity_of,
+    padded_reads,
     reads,
     type_of,
     with_children,
 )
-from polyc.ir.facts import COMPARISONS
+from polyc.ir.facts import COMPARISONS, range_of_call
 from polyc.ir.program import Program, Statement, all_reads
 from polyc.ir.types import I16, U16, DType
 from polyc.poly.domains import is_box
 from polyc.poly.ranges import Ranges
 from polyc.records import dataclass, replace
 from polyc.scheduler.rewriting.peepholes import rewrite_value
-from polyc.scheduler.rewriting.reindexing import map_reads
+from polyc.scheduler.rewriting.reindexing import change_expressions, map_reads
 from polyc.scheduler.rewriting.rules.analysis import has_own_elements
 
 Bounds = tuple[int, int]
@@ -69,8 +71,10 @@ class _Narrowing:
                 return _union(self.find_bounds(then), self.find_bounds(other))
             case Call(op, args) if op in _ARITHMETIC:
                 known = [b for a in args if (b := self.find_bounds(a)) is not None]
-                found = _apply(op, known) if len(known) == len(args) else None
-                return found if found is not None and _fits(found, type_of(expr, self.types)) else None
+                low, high = range_of_call(op, known) if len(known) == len(args) else (None, None)
+                if low is None or high is None or not _fits((low, high), type_of(expr, self.types)):
+                    return None
+                return low, high
         return None
 
     def convert(self, expr: Expr, dtype: DType) -> Expr | None:
@@ -121,12 +125,12 @@ class _Narrowing:
 
 
 def narrow_integers(program: Program, ranges: Ranges) -> tuple[Program, Ranges, list[Remark]]:
-    """The program with integer arithmetic and temporaries in 16 bits where all values fit."""
+    """Integers are computed in as many bits as their ranges need."""
     state = _Narrowing(dict(program.types))
     if not any(t.dtype.is_integer and t.dtype.bits < U16.bits for t in program.tensors):
         return program, ranges, []
     remarks: list[Remark] = []
-    statements: dict[str, Statement] = {s.name: s for s in program.statements}
+    statements, own = {s.name: s for s in program.statements}, dict(ranges.statements)
     for s in program.statements:
         if (narrow := _narrow_temporary(statements[s.name], program, ranges, state)) is None:
             continue
@@ -134,12 +138,9 @@ def narrow_integers(program: Program, ranges: Ranges) -> tuple[Program, Ranges, 
         wide, found = state.types[s.target], type_of(statements[s.name].value, state.types)
         state.types[s.target], state.bounds[s.target] = found, bounds
 
-        def widen(read: Read, wide: DType = wide) -> Expr:
-            return Cast(read, wide, read.span)
-
-        for r in program.statements:
-            if r.name != s.name:
-                statements[r.name] = replace(statements[r.name], value=map_reads(statements[r.name].value, widen, s.target))
+        widen = partial(map_reads, change=partial(_convert, dtype=wide), tensor=s.target)
+        for name in statements.keys() - {s.name}:
+            statements[name], own[name] = change_expressions(statements[name], own[name], widen)
         remarks.append(
             Remark("passed", "narrow", f"{s.target} is computed in {found}: {bounds[0]} to {bounds[1]}", s.name, s.span)
         )
@@ -151,7 +152,12 @@ def narrow_integers(program: Program, ranges: Ranges) -> tuple[Program, Ranges, 
     if not remarks:
         return program, ranges, []
     tensors = tuple(replace(t, dtype=state.types[t.name]) for t in program.tensors)
-    return replace(program, tensors=tensors, statements=tuple(statements[s.name] for s in program.statements)), ranges, remarks
+    program = replace(program, tensors=tensors, statements=tuple(statements[s.name] for s in program.statements))
+    return program, replace(ranges, statements=own), remarks
+
+
+def _convert(read: Read, dtype: DType) -> Expr:
+    return Cast(read, dtype, read.span)
 
 
 def _narrow_temporary(s: Statement, program: Program, ranges: Ranges, state: _Narrowing) -> tuple[Statement, Bounds] | None:
@@ -160,7 +166,7 @@ def _narrow_temporary(s: Statement, program: Program, ranges: Ranges, state: _Na
     wide = state.types[s.target]
     if tensor.role != "temporary" or not wide.is_integer or wide.bits <= U16.bits or len(program.writers()[s.target]) != 1:
         return None
-    if not _is_read_as_value(s.target, program, ranges):
+    if not _may_change_type(s.target, program, ranges):
         return None
     found, start = state.find_bounds(s.value), None
     if found is not None and s.reduction is not None:
@@ -184,29 +190,15 @@ def _narrow_temporary(s: Statement, program: Program, ranges: Ranges, state: _Na
     return replace(s, value=value, reduction=reduction), found
 
 
-def _is_read_as_value(tensor: str, program: Program, ranges: Ranges) -> bool:
-    """Whether a tensor is read in values only: no subscript, bound, initial value or check depends on its type."""
+def _may_change_type(tensor: str, program: Program, ranges: Ranges) -> bool:
+    """Whether conversions may stand in the places of all reads of a tensor: not at borders, where reads are checked, nor where
+    they say what is read or written."""
+    kept = [g.read for own in ranges.statements.values() for g in own.guards]
     for s in program.statements:
-        found = [r for r in all_reads(s) if r.tensor == tensor]
-        if found and (ranges.statements[s.name].guards or s.where):
-            return False
-        others = [*s.subscripts] + ([] if s.reduction is None else [s.reduction.init])
-        if any(r.tensor == tensor for e in others for r in reads(e)) or (found and s.target == tensor):
-            return False
-        if _stands_inside(s.value, tensor):
-            return False
-    return True
-
-
-def _stands_inside(expr: Expr, tensor: str) -> bool:
-    """Whether a subscript or a padded read is of `tensor`."""
-    match expr:
-        case Pad(read=read):
-            return any(r.tensor == tensor for r in reads(expr)) or _stands_inside(read, tensor)
-        case Read(subscripts=subscripts):
-            return any(r.tensor == tensor for e in subscripts for r in reads(e))
-        case _:
-            return any(_stands_inside(child, tensor) for child in children(expr))
+        kept += padded_reads(s.value)
+        kept += (r for access in (Read(s.target, s.subscripts), *all_reads(s)) for e in access.subscripts for r in reads(e))
+        kept += (r for r in all_reads(s) if r.tensor == s.target)
+    return all(r.tensor != tensor for r in kept)
 
 
 def _fits(bounds: Bounds, dtype: DType) -> bool:
@@ -215,28 +207,3 @@ def _fits(bounds: Bounds, dtype: DType) -> bool:
 
 def _union(a: Bounds | None, b: Bounds | None) -> Bounds | None:
     return None if a is None or b is None else (min(a[0], b[0]), max(a[1], b[1]))
-
-
-def _apply(op: str, args: list[Bounds]) -> Bounds | None:
-    """Bounds of an operator's value from those of its operands; None for divisors that are no positive number."""
-    (low, high), *rest = args
-    match op:
-        case "neg":
-            return -high, -low
-        case "abs":
-            return max(low, -high, 0), max(high, -low)
-        case "add":
-            return low + rest[0][0], high + rest[0][1]
-        case "sub":
-            return low - rest[0][1], high - rest[0][0]
-        case "mul":
-            corners = [a * b for a in (low, high) for b in rest[0]]
-            return min(corners), max(corners)
-        case "max":
-            return max(low, rest[0][0]), max(high, rest[0][1])
-        case "min":
-            return min(low, rest[0][0]), min(high, rest[0][1])
-    if rest[0][0] <= 0 or rest[0][0] != rest[0][1]:
-        return None
-    divisor = rest[0][0]
-    return (low // divisor, high // divisor) if op == "floordiv" else (0, divisor - 1)

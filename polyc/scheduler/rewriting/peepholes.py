@@ -7,7 +7,6 @@ all factors, of a sum all terms.
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import permutations
 from math import isfinite
 
 from polyc.ir.expr import (
@@ -20,13 +19,11 @@ from polyc.ir.expr import (
     Select,
     Size,
     evaluate,
-    identity_of,
     index_names,
     map_children,
     mentions,
     operands_of,
     reads,
-    substitute,
     type_of,
     walk,
 )
@@ -34,9 +31,9 @@ from polyc.ir.operators import HOST_OPERATORS
 from polyc.ir.program import Condition, Program, RangeClause, Statement
 from polyc.ir.types import DType
 from polyc.poly.ranges import Ranges
-from polyc.records import dataclass, replace
+from polyc.records import replace
 from polyc.scheduler.rewriting.builder import Change, ProgramBuilder
-from polyc.scheduler.rewriting.rules.analysis import covers, linear_in, plain_place
+from polyc.scheduler.rewriting.rules.dependent_reductions import find_deviations, is_maximum
 from polyc.scheduler.rewriting.weighted_sums import LARGEST, collect_weights, has_free_order
 
 Inside = Callable[[Expr], Expr]
@@ -61,26 +58,19 @@ def rewrite_value(expr: Expr, rule: Rule) -> Expr:
     return map_children(expr, inside) if made is None else made
 
 
-@dataclass(frozen=True, slots=True)
-class Peephole:
-    name: str
-    """That of the pass."""
-    match: Match
-    why: str
-    done: str | None = None
-    """The remark about a statement, with its ``{target}``; None: what the pass says of itself will do."""
-
-    def change(self, s: Statement, builder: ProgramBuilder) -> Change | None:
-        """A statement with another value; None where that is as it was."""
-        rule = self.match(s, builder.program, builder.ranges)
-        new = s if rule is None else replace(s, value=rewrite_value(s.value, rule))
-        return None if new == s else ([new], self.done.format(target=s.target) if self.done else ())
+def apply_peephole(name: str, s: Statement, builder: ProgramBuilder) -> Change | None:
+    """A statement with another value; None where that is as it was."""
+    match, done = PEEPHOLES[name]
+    rule = match(s, builder.program, builder.ranges)
+    new = s if rule is None else replace(s, value=rewrite_value(s.value, rule))
+    return None if new == s else ([new], done.format(target=s.target) if done else ())
 
 
 # -- weighted sums: x[i] + 0.125 * (x[i-1] - 2 * x[i] + x[i+1])  to  0.75 * x[i] + 0.125 * (x[i-1] + x[i+1])
 
 
 def _weighted_sums(s: Statement, program: Program, _: Ranges) -> Rule | None:
+    """Values of equal weight are added before they are multiplied."""
     if s.reduction is not None or not has_free_order(s):
         return None
     return lambda expr, inside: collect_weights(expr, inside, program.types)
@@ -96,7 +86,9 @@ LARGEST_HALF = 0.5
 
 
 def _logistic(s: Statement, program: Program, _: Ranges) -> Rule | None:
-    """``1 + tanh(u) = 2 / (1 + exp(-2u))``, where no such tangent is needed for anything else."""
+    """Hyperbolic tangents that 1 is added to are logistic functions.
+
+    ``1 + tanh(u) = 2 / (1 + exp(-2u))``, where no such tangent is needed for anything else."""
     nodes = list(walk(s.value))
     added = [found[0] for e in nodes if (found := _tangent(e)) is not None]
     if not added or any(nodes.count(t) > added.count(t) for t in added):
@@ -178,7 +170,9 @@ def _multiply(invert: Callable[[Expr, Expr], Expr | None], through: str) -> Rule
 
 
 def _reciprocals(s: Statement, program: Program, _: Ranges) -> Rule | None:
-    """Terms of a sum that divide by a number divide as often as they add, and a division takes the time of several additions.
+    """Many quotients by one divisor are products with its reciprocal.
+
+    Terms of a sum that divide by a number divide as often as they add, and a division takes the time of several additions.
     Each product has one rounding more, which is what the order of additions costs as well, so this is for sums alone: a
     quotient that is a result is divided.  Terms do not overflow, as they would where the sum is divided at its end."""
     dtype = program.tensor(s.target).dtype
@@ -216,7 +210,9 @@ LARGEST_ADDEND = 1e10
 
 
 def _roots(s: Statement, program: Program, _: Ranges) -> Rule | None:
-    """Where the dividend moves and the root stays, its reciprocal is computed once.  Roots and their reciprocals never leave
+    """Quotients by one square root are products with its reciprocal.
+
+    Where the dividend moves and the root stays, its reciprocal is computed once.  Roots and their reciprocals never leave
     the normal floats but for zero, infinity and NaN, so these come out as of a division, and nothing else overflows or
     vanishes; there is one rounding more, of a divisor that was rounded already."""
     dtype = program.tensor(s.target).dtype
@@ -240,82 +236,37 @@ def _roots(s: Statement, program: Program, _: Ranges) -> Rule | None:
 
 
 def _bounded_exponentials(s: Statement, program: Program, ranges: Ranges) -> Rule | None:
-    """Arguments that are not positive need fewer instructions without AVX-512.  `exp_below` has the same bits for arguments up
+    """Exponentials of values under their maximum need no test for overflow.
+
+    Arguments that are not positive need fewer instructions without AVX-512.  `exp_below` has the same bits for arguments up
     to 40, which leaves room for what is rounded: the difference of two products may be a little above 0."""
     if not any(isinstance(e, Call) and e.op == "exp" for e in walk(s.value)):
         return None
-    maxima = {t: w[0] for t, w in program.writers().items() if len(w) == 1 and _is_maximum(w[0], program)}
+    maxima = {t: w[0] for t, w in program.writers().items() if len(w) == 1 and is_maximum(w[0], program)}
 
     def rule(expr: Expr, inside: Inside) -> Expr | None:
         if not isinstance(expr, Call) or expr.op != "exp":
             return None
         under = (r for r in reads(expr) if r.tensor in maxima)
-        is_bounded = any(_is_below(expr.args[0], r, maxima[r.tensor], s, ranges) for r in under)
+        is_bounded = any(any(find_deviations(expr.args[0], s, maxima[r.tensor], r, ranges)) for r in under)
         return Call("exp_below", (inside(expr.args[0]),), expr.span) if is_bounded else None
 
     return rule
 
 
-def _is_maximum(s: Statement, program: Program) -> bool:
-    dtype = program.tensor(s.target).dtype
-    if s.reduction is None or s.reduction.op != "max" or not dtype.is_float or dtype.is_storage or not s.has_plain_left:
-        return False
-    return s.reduction.init == identity_of("max", dtype)
-
-
-def _is_below(argument: Expr, maximum: Read, leader: Statement, s: Statement, ranges: Ranges) -> bool:
-    """Whether `argument` is a positive multiple of a value of `leader` less its maximum, at every point of `s`."""
-    place = plain_place(maximum, leader.subscripts)
-    if place is None or not all(n in s.indices for n in place.values()):
-        return False
-    free = [i for i in s.indices if i not in place.values()]
-    for chosen in permutations(free, len(leader.reduction_indices)):
-        whole = place | dict(zip(leader.reduction_indices, chosen, strict=True))
-        score = substitute(leader.value, {i: Index(n) for i, n in whole.items()})
-        form = linear_in(argument, score, maximum, with_rest=False)
-        if form is not None and form[0] == -form[1] > 0 and covers(s, leader, whole, ranges):
-            return True
-    return False
-
-
-PEEPHOLES: dict[str, Peephole] = {
-    p.name: p
-    for p in (
-        Peephole(
-            "bounded-exponentials",
-            _bounded_exponentials,
-            "exponentials of values under their maximum need no test for overflow",
-        ),
-        Peephole(
-            "logistic",
-            _logistic,
-            "hyperbolic tangents that 1 is added to are logistic functions",
-            "1 + tanh in {target} is computed as a logistic function",
-        ),
-        Peephole(
-            "weighted-sums",
-            _weighted_sums,
-            "values of equal weight are added before they are multiplied",
-            "values of equal weight in {target} are added before they are multiplied",
-        ),
-        Peephole(
-            "reciprocals",
-            _reciprocals,
-            "many quotients by one divisor are products with its reciprocal",
-            "terms of {target} are multiplied by a reciprocal instead of divided",
-        ),
-        Peephole(
-            "root-reciprocals",
-            _roots,
-            "quotients by one square root are products with its reciprocal",
-            "{target} is multiplied by the reciprocal of a root instead of divided",
-        ),
-    )
+PEEPHOLES: dict[str, tuple[Match, str | None]] = {
+    "bounded-exponentials": (_bounded_exponentials, None),
+    "logistic": (_logistic, "1 + tanh in {target} is computed as a logistic function"),
+    "weighted-sums": (_weighted_sums, "values of equal weight in {target} are added before they are multiplied"),
+    "reciprocals": (_reciprocals, "terms of {target} are multiplied by a reciprocal instead of divided"),
+    "root-reciprocals": (_roots, "{target} is multiplied by the reciprocal of a root instead of divided"),
 }
+"""By the name of the pass: the rule, whose docstring says first what the pass is for, and the remark about a statement; without
+one, that will do."""
 
 
 def assign_single_value(s: Statement, builder: ProgramBuilder) -> Change | None:
-    """A reduction over no index that starts from another version, whole, as the assignment that it is.
+    """Reductions over one point are assignments.
 
     before  ``y.1[i] = y[i] + sum over nothing of a[i]``
     after   ``y.1[i] = y[i] + a[i]``                         which its reader may compute"""

@@ -17,23 +17,24 @@ from polyc.ir.signature import Strides
 from polyc.ir.text import format_program
 from polyc.ir.verify import verify_program
 from polyc.machine import Machine
-from polyc.passes import Level, Pass, always
+from polyc.passes import Level, Pass, always, summarize
 from polyc.poly.ranges import Ranges
 from polyc.records import dataclass, replace
 from polyc.scheduler.rewriting.band_parts import part_bands
 from polyc.scheduler.rewriting.builder import StatementRule, change_statements
 from polyc.scheduler.rewriting.inline import inline_producers
 from polyc.scheduler.rewriting.invariant_dimensions import drop_invariant_dimensions
-from polyc.scheduler.rewriting.merge_indices import ByteStrides, Groups, merge_indices
+from polyc.scheduler.rewriting.merge_indices import ByteStrides, merge_indices
 from polyc.scheduler.rewriting.merge_parts import merge_parts
 from polyc.scheduler.rewriting.monoids import lower_monoids
 from polyc.scheduler.rewriting.narrow_integers import narrow_integers
 from polyc.scheduler.rewriting.overlap.overlap import overlap_tiles
-from polyc.scheduler.rewriting.peepholes import PEEPHOLES, assign_single_value
+from polyc.scheduler.rewriting.peepholes import PEEPHOLES, apply_peephole, assign_single_value
 from polyc.scheduler.rewriting.positions import block_positions
 from polyc.scheduler.rewriting.precompute import hoist_conversions, store_functions, store_operands
 from polyc.scheduler.rewriting.private_tables import split_table
 from polyc.scheduler.rewriting.recurrence_ends import forward_ends
+from polyc.scheduler.rewriting.reindexing import Groups
 from polyc.scheduler.rewriting.rules.batched_recurrences import batch_recurrences
 from polyc.scheduler.rewriting.rules.borders import write_borders
 from polyc.scheduler.rewriting.rules.byte_words import pack_byte_words
@@ -91,66 +92,63 @@ class ProgramContext:
 
 Found = tuple[Program, Ranges, list[Remark]]
 When = Callable[[ProgramContext], bool]
+Arguments = Callable[[ProgramContext], tuple[Any, ...]]
+Step = Pass[State, ProgramContext]
+
+
+def _on(*options: str) -> When:
+    """Where all of these options are on."""
+    return lambda ctx: all(getattr(ctx.options, name) for name in options)
+
+
+def _with(*names: str) -> Arguments:
+    """These fields of the context."""
+    return lambda ctx: tuple(getattr(ctx, name) for name in names)
+
+
+_NOTHING = _with()
+_ALGEBRA, _VECTORS, _TILES, _INLINE = _on("reassociate"), _on("vectorize"), _on("tile", "vectorize"), _on("inline")
+_TILED_ALGEBRA, _PARALLEL_ALGEBRA = _on("tile", "vectorize", "reassociate"), _on("parallel", "reassociate")
+
+
+def _change(state: State, ctx: ProgramContext, found: Found, **others: Any) -> State:
+    program, ranges, remarks = found
+    ctx.remarks.extend(remarks)
+    return replace(state, program=program, ranges=ranges, **others)
+
+
+def _step(name: str, run: Callable[[State, ProgramContext], State], when: When | None = always, about: object = None) -> Step:
+    """A pass that is for what the docstring of `about`, by default of `run`, says in its first line; required if `when` is
+    None."""
+    if when is None:
+        return Pass(name, run, summarize(about or run), required=True)
+    return Pass(name, run, summarize(about or run), lambda ctx: not ctx.as_written and when(ctx))
 
 
 def _rewriting(
-    name: str,
-    rewrite: Callable[..., Found],
-    why: str,
-    when: When = always,
-    arguments: Callable[[ProgramContext], tuple[Any, ...]] = lambda ctx: (),
-) -> Pass[State, ProgramContext]:
-    """A rewriting ``(program, ranges, *arguments) → (program, ranges, remarks)`` as an optional pass."""
+    name: str, rewrite: Callable[..., Found], when: When | None = always, arguments: Arguments = _NOTHING, about: object = None
+) -> Step:
+    """A rewriting ``(program, ranges, *arguments) → (program, ranges, remarks)`` as a pass."""
 
     def run(state: State, ctx: ProgramContext) -> State:
-        program, ranges, found = rewrite(state.program, state.ranges, *arguments(ctx))
-        ctx.remarks.extend(found)
-        return replace(state, program=program, ranges=ranges)
+        return _change(state, ctx, rewrite(state.program, state.ranges, *arguments(ctx)))
 
-    return Pass(name, run, why, lambda ctx: not ctx.as_written and when(ctx))
+    return _step(name, run, when, about or rewrite)
 
 
-def _rule(
-    name: str,
-    rule: StatementRule,
-    why: str,
-    when: When = always,
-    arguments: Callable[[ProgramContext], tuple[Any, ...]] = lambda ctx: (),
-) -> Pass[State, ProgramContext]:
+def _rule(name: str, rule: StatementRule, when: When = always, arguments: Arguments = _NOTHING, about: object = None) -> Step:
     """A rule for one statement at a time as an optional pass."""
-    return _rewriting(name, partial(change_statements, name, rule), why, when, arguments)
+    return _rewriting(name, partial(change_statements, name, rule), when, arguments, about or rule)
 
 
-def _peephole(name: str, when: When = always) -> Pass[State, ProgramContext]:
-    return _rule(name, PEEPHOLES[name].change, PEEPHOLES[name].why, when)
-
-
-def _algebra(ctx: ProgramContext) -> bool:
-    return ctx.options.reassociate
-
-
-def _vectors(ctx: ProgramContext) -> bool:
-    return ctx.options.vectorize
-
-
-def _tiles(ctx: ProgramContext) -> bool:
-    return ctx.options.tile and ctx.options.vectorize
-
-
-def _tiled_algebra(ctx: ProgramContext) -> bool:
-    return _tiles(ctx) and ctx.options.reassociate
-
-
-def _parallel_algebra(ctx: ProgramContext) -> bool:
-    return ctx.options.parallel and ctx.options.reassociate
-
-
-def _target(ctx: ProgramContext) -> tuple[Machine]:
-    return (ctx.target,)
+def _peephole(name: str, when: When = always) -> Step:
+    return _rule(name, partial(apply_peephole, name), when, about=PEEPHOLES[name][0])
 
 
 def _drop_exists(state: State, ctx: ProgramContext) -> State:
-    """Without the clauses that only ranges are inferred from: what they read may be inlined away."""
+    """Clauses that only ranges were inferred from are gone.
+
+    What they read may be inlined away."""
     program = state.program
     if not any(isinstance(w, Exists) for s in program.statements for w in s.where):
         return state
@@ -158,161 +156,88 @@ def _drop_exists(state: State, ctx: ProgramContext) -> State:
     return replace(state, program=replace(program, statements=tuple(statements)))
 
 
-def _lower_monoids(state: State, ctx: ProgramContext) -> State:
-    program, ranges, found = lower_monoids(state.program, state.ranges, ctx.options.reassociate)
-    ctx.remarks.extend(found)
-    return replace(state, program=program, ranges=ranges)
+def _drop_unit_indices(state: State, ctx: ProgramContext) -> State:
+    """Reduction indices of extent one are gone."""
+    return _change(state, ctx, (*drop_unit_indices(state.program, state.ranges), []))
 
 
 def _move_pairs(state: State, ctx: ProgramContext) -> State:
+    """Complex numbers that are only moved are one element."""
     program, ranges, whole, found = move_pairs(state.program, state.ranges, dict(state.strides))
-    ctx.remarks.extend(found)
     strides = {**state.strides, **{name: own[:-1] for name in whole if (own := state.strides[name]) is not None}}
-    return State(program, ranges, strides, {**state.groups, **whole})
+    return _change(state, ctx, (program, ranges, found), strides=strides, groups={**state.groups, **whole})
 
 
 def _merge_indices(state: State, ctx: ProgramContext) -> State:
+    """Dimension collapsing: dimensions that are dense together become one."""
     program, ranges, groups, found = merge_indices(state.program, state.ranges, state.strides)
-    ctx.remarks.extend(found)
-    return replace(state, program=program, ranges=ranges, groups={**state.groups, **groups})
+    return _change(state, ctx, (program, ranges, found), groups={**state.groups, **groups})
 
 
 def _inline_rewritten(state: State, ctx: ProgramContext) -> State:
-    """Inline once more where a rule about sums had something to say."""
+    """Temporaries of the rules above that are read once.
+
+    Only where a rule about sums had something to say."""
     if not any(r.pass_name in _SUM_RULES for r in ctx.remarks):
         return state
     program, ranges, found = inline_producers(state.program, state.ranges)
-    ctx.remarks.extend(r for r in found if r.kind == "passed")
-    return replace(state, program=program, ranges=ranges)
+    return _change(state, ctx, (program, ranges, [r for r in found if r.kind == "passed"]))
 
 
-def _as_written(name: str, run: Callable[[State, ProgramContext], State], why: str, when: When = always) -> Pass[Any, Any]:
-    return Pass(name, run, why, lambda ctx: not ctx.as_written and when(ctx))
-
-
-_SUMS: tuple[Pass[State, ProgramContext], ...] = (
-    _peephole("logistic", _algebra),
-    _peephole("weighted-sums", _algebra),
-    _rewriting(
-        "online-softmax",
-        block_exponentials,
-        "long rows of exponentials go by blocks under a running maximum",
-        _algebra,
-        _target,
-    ),
-    _rewriting("single-pass-moments", block_moments, "mean and squared deviations of long rows in one pass", _algebra, _target),
-    _rule("factor-sums", factor_sums, "distributivity: factors that do not change along a sum leave it", _algebra),
-    _peephole("reciprocals", _algebra),
-    _peephole("root-reciprocals", _algebra),
-    _rewriting(
-        "share-rows", share_rows, "fusion by blocks of rows: reductions share the rows that they read", _tiled_algebra, _target
-    ),
-    _rule("separate-products", separate_products, "loop fission: each product of a sum is a contraction", _tiled_algebra),
-    _rewriting(
-        FILTERING,
-        filter_minimally,
-        "Winograd: filters of three taps take fewer products",
-        _tiled_algebra,
-        lambda ctx: (ctx.target, ctx.constants, ctx.form == FILTERED),
-    ),
-    _rewriting(
-        "block-recurrences",
-        block_recurrences,
-        "factorisations, triangular solves and recurrences over intervals by blocks",
-        _tiled_algebra,
-    ),
+_SUMS: tuple[Step, ...] = (
+    _peephole("logistic", _ALGEBRA),
+    _peephole("weighted-sums", _ALGEBRA),
+    _rewriting("online-softmax", block_exponentials, _ALGEBRA, _with("target")),
+    _rewriting("single-pass-moments", block_moments, _ALGEBRA, _with("target")),
+    _rule("factor-sums", factor_sums, _ALGEBRA),
+    _peephole("reciprocals", _ALGEBRA),
+    _peephole("root-reciprocals", _ALGEBRA),
+    _rewriting("share-rows", share_rows, _TILED_ALGEBRA, _with("target")),
+    _rule("separate-products", separate_products, _TILED_ALGEBRA),
+    _rewriting(FILTERING, filter_minimally, _TILED_ALGEBRA, lambda ctx: (ctx.target, ctx.constants, ctx.form == FILTERED)),
+    _rewriting("block-recurrences", block_recurrences, _TILED_ALGEBRA),
 )
 
 _SUM_RULES = frozenset(p.name for p in _SUMS)
 
-_PASSES: tuple[Pass[State, ProgramContext], ...] = (
-    Pass("drop-exists", _drop_exists, "clauses that only ranges were inferred from are gone", required=True),
-    Pass("monoid", _lower_monoids, "reductions by users' monoids are statements", required=True),
-    _rewriting("invariant", drop_invariant_dimensions, "temporaries lose dimensions along which they are constant"),
-    _rule("running-sums", run_sum, "sums over everything up to an index are prefix sums", _algebra),
+_PASSES: tuple[Step, ...] = (
+    _step("drop-exists", _drop_exists, None),
+    _rewriting("monoid", lower_monoids, None, lambda ctx: (ctx.options.reassociate,)),
+    _rewriting("invariant", drop_invariant_dimensions),
+    _rule("running-sums", run_sum, _ALGEBRA),
     # Parts of a tensor: one statement for those that are alike, several where a band differs.
-    _rewriting("merge-parts", merge_parts, "statements that write parts of a tensor alike become one"),
-    _rewriting("split-bands", part_bands, "domain splitting: what lies beside a band is a statement of its own"),
-    _rewriting("block-positions", block_positions, "arg-reductions go by blocks", _algebra),
-    _rule("single-values", assign_single_value, "reductions over one point are assignments"),
-    _rewriting(
-        "short-indices",
-        write_out_short_indices,
-        "full unrolling of short dimensions",
-        _vectors,
-        lambda ctx: (ctx.target, ctx.options.reassociate),
-    ),
-    _rewriting(
-        "short-recurrences",
-        write_out_steps,
-        "full unrolling of recurrences of few steps: their steps are tiled as producers and consumers",
-        lambda ctx: ctx.options.inline and ctx.options.tile,
-        lambda ctx: (ctx.target, ctx.shared),
-    ),
-    _rewriting("inline", inline_producers, "temporaries are computed where they are read", lambda ctx: ctx.options.inline),
-    _rewriting("narrow", narrow_integers, "integers are computed in as many bits as their ranges need", _vectors),
+    _rewriting("merge-parts", merge_parts),
+    _rewriting("split-bands", part_bands),
+    _rewriting("block-positions", block_positions, _ALGEBRA),
+    _rule("single-values", assign_single_value),
+    _rewriting("short-indices", write_out_short_indices, _VECTORS, lambda ctx: (ctx.target, ctx.options.reassociate)),
+    _rewriting("short-recurrences", write_out_steps, _on("inline", "tile"), _with("target", "shared")),
+    _rewriting("inline", inline_producers, _INLINE),
+    _rewriting("narrow", narrow_integers, _VECTORS),
     # Indices, before they are merged.
-    _as_written("move-pairs", _move_pairs, "complex numbers that are only moved are one element"),
-    _rewriting("borders", write_borders, "padded operands of sums are stored with their borders"),
-    _rule(
-        "separate-phases",
-        separate_phases,
-        "polyphase decomposition: statements of remainders have domains of their own",
-        _vectors,
-    ),
-    _rule("separate-windows", separate_windows, "windows are combined along one dimension at a time", _algebra),
-    _rule("order-contractions", order_products, "products of several operands are summed a few at a time", _algebra),
-    _rule("gather-windows", gather_windows, "scatter to gather: each result sums what is added to it", _algebra),
-    _rule("byte-words", pack_byte_words, "dot products of bytes, four at a time", _vectors),
-    _rewriting(
-        "skew-diagonals",
-        walk_diagonals,
-        "wavefront skewing: recurrences in two directions run along diagonals",
-        _vectors,
-        _target,
-    ),
-    _rewriting(
-        "unit-indices",
-        lambda program, ranges: (*drop_unit_indices(program, ranges), []),
-        "reduction indices of extent one are gone",
-    ),
-    _as_written("merge", _merge_indices, "dimension collapsing: dimensions that are dense together become one"),
+    _step("move-pairs", _move_pairs),
+    _rewriting("borders", write_borders),
+    _rule("separate-phases", separate_phases, _VECTORS),
+    _rule("separate-windows", separate_windows, _ALGEBRA),
+    _rule("order-contractions", order_products, _ALGEBRA),
+    _rule("gather-windows", gather_windows, _ALGEBRA),
+    _rule("byte-words", pack_byte_words, _VECTORS),
+    _rewriting("skew-diagonals", walk_diagonals, _VECTORS, _with("target")),
+    _step("unit-indices", _drop_unit_indices),
+    _step("merge", _merge_indices),
     _peephole("bounded-exponentials", lambda ctx: not ctx.target.has_masks),
     # Whole sums.
     *_SUMS,
-    _as_written(
-        "inline-rewritten",
-        _inline_rewritten,
-        "temporaries of the rules above that are read once",
-        lambda ctx: ctx.options.inline,
-    ),
-    _rule("hoist-conversions", hoist_conversions, "operands are converted before the sum that reads them often"),
-    _rule("store-operands", store_operands, "computed operands of contractions are stored before them", _tiles),
-    _rule("store-functions", store_functions, "functions that are computed again and again are stored", _tiles),
-    _rewriting(
-        "transpose-results",
-        turn_results,
-        "temporaries have the layout in which they are read",
-        _tiles,
-        lambda ctx: (ctx.target, ctx.constants),
-    ),
-    _rewriting("batch-recurrences", batch_recurrences, "many small recurrences run side by side in vectors", _tiles, _target),
-    _rule("private-tables", split_table, "privatisation: histograms have a table for each thread", _parallel_algebra, _target),
-    _rule("split", split_reduction, "rfactor: long reductions have partial results for threads", _parallel_algebra),
-    _rewriting(
-        "recurrence-ends",
-        forward_ends,
-        "forward substitution: the first and the last step of a recurrence read and write the caller's arrays",
-        lambda ctx: ctx.options.inline,
-        lambda ctx: (ctx.target, ctx.shared),
-    ),
-    _rewriting(
-        "overlap",
-        overlap_tiles,
-        "overlapped tiling: producers are computed a tile at a time",
-        lambda ctx: ctx.options.tile,
-        _target,
-    ),
+    _step("inline-rewritten", _inline_rewritten, _INLINE),
+    _rule("hoist-conversions", hoist_conversions),
+    _rule("store-operands", store_operands, _TILES),
+    _rule("store-functions", store_functions, _TILES),
+    _rewriting("transpose-results", turn_results, _TILES, _with("target", "constants")),
+    _rewriting("batch-recurrences", batch_recurrences, _TILES, _with("target")),
+    _rule("private-tables", split_table, _PARALLEL_ALGEBRA, _with("target")),
+    _rule("split", split_reduction, _PARALLEL_ALGEBRA),
+    _rewriting("recurrence-ends", forward_ends, _INLINE, _with("target", "shared")),
+    _rewriting("overlap", overlap_tiles, _on("tile"), _with("target")),
 )
 
 

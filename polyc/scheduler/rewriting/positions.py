@@ -22,7 +22,6 @@ from polyc.ir.expr import (
     Const,
     Expr,
     Index,
-    Pad,
     Read,
     Select,
     eq,
@@ -31,9 +30,9 @@ from polyc.ir.expr import (
     maximum,
     minimum,
     ne,
+    padded_reads,
     reads,
     substitute,
-    walk,
 )
 from polyc.ir.program import Program, Reduction, Statement
 from polyc.ir.simplify import simplify_int
@@ -68,7 +67,7 @@ class _Pair:
 
 
 def block_positions(program: Program, ranges: Ranges) -> tuple[Program, Ranges, list[Remark]]:
-    """Narrow the positions of extremes, and compute those of few long rows in blocks."""
+    """Arg-reductions go by blocks."""
     builder = ProgramBuilder(program, ranges)
     made: dict[str, list[Statement]] = {}
     remarks: list[Remark] = []
@@ -83,7 +82,7 @@ def block_positions(program: Program, ranges: Ranges) -> tuple[Program, Ranges, 
         if length is None or length >= 1 << 31 or pair.best.name in made:
             continue
         size = _block_size(length, has_few)
-        if length >= MINIMUM_BLOCKS * size and _runs_along(program, pair) and _is_alone(program, pair):
+        if length >= MINIMUM_BLOCKS * size and _runs_along(program, pair) and len(program.writers()[place.target]) == 1:
             made[pair.best.name], made[place.name] = _block(pair, size, builder)
             message = f"blocks of {size} points of {pair.index}"
         elif isinstance(extent, Const) and pair.dtype.itemsize < program.tensor(place.target).dtype.itemsize:
@@ -104,31 +103,17 @@ def _find_pair(program: Program, place: Statement, ranges: Ranges) -> _Pair | No
     dtype = program.tensor(place.target).dtype
     none = identity_of("min", dtype)
     here: Expr = Index(index) if dtype.name == "i64" else Cast(Index(index), dtype)
-    match place.value:
-        case Select(condition, then, other) if then == here and other == none and place.reduction.init == none:
-            pass
-        case _:
-            return None
-    match condition:
-        case Call("or", (Call("eq", (value, Read() as read)), Call("ne", (a, b)))) if a == b == value:
-            pass
-        case Call("eq", (value, Read() as read)):
-            pass
-        case _:
-            return None
-    writers = [s for s in program.statements if s.target == read.tensor]
-    if len(writers) != 1 or read.subscripts != place.subscripts:
+    found = (s for r in reads(place.value) if r.subscripts == place.subscripts for s in program.writers().get(r.tensor, ()))
+    best = next((s for s in found if s.reduction is not None and s.reduction.op in ("max", "min")), None)
+    if best is None or best.reduction is None or len(program.writers()[best.target]) != 1:
         return None
-    (best,) = writers
-    kind = program.tensor(best.target).dtype
-    if best.reduction is None or best.reduction.op not in ("max", "min") or best.value != value:
+    kind, value = program.tensor(best.target).dtype, best.value
+    # Where a NaN is the extreme, and is not asked for, no point is: that must not change.
+    chosen = Select(_is_extreme(value, Read(best.target, place.subscripts), kind), here, none)
+    if place.value != chosen or (best.subscripts, best.indices, best.where) != (place.subscripts, place.indices, place.where):
         return None
-    if best.subscripts != place.subscripts or best.indices != place.indices or best.where != place.where:
+    if place.reduction.init != none or best.reduction.init != identity_of(best.reduction.op, kind):
         return None
-    if best.reduction.init != identity_of(best.reduction.op, kind):
-        return None
-    if kind.is_float and condition == eq(value, read):
-        return None  # where a NaN is the extreme, no point is: that must not change
     if any(r.tensor in (best.target, place.target) for r in reads(value)):
         return None
     for s in (best, place):
@@ -155,12 +140,7 @@ def _runs_along(program: Program, pair: _Pair) -> bool:
     """Whether the points lie one after the other in inputs, whose elements can be read again in any order."""
     found = reads(pair.best.value)
     is_plain = all(r.subscripts and r.subscripts[-1] == Index(pair.index) and r.tensor in program.parameters for r in found)
-    return bool(found) and is_plain and not any(isinstance(node, Pad) for node in walk(pair.best.value))
-
-
-def _is_alone(program: Program, pair: _Pair) -> bool:
-    """Whether both versions are written by these statements alone."""
-    return all(sum(s.target == target for s in program.statements) == 1 for target in (pair.best.target, pair.place.target))
+    return bool(found) and is_plain and not padded_reads(pair.best.value)
 
 
 def _narrow(pair: _Pair, builder: ProgramBuilder) -> list[Statement]:
@@ -171,17 +151,16 @@ def _narrow(pair: _Pair, builder: ProgramBuilder) -> list[Statement]:
     assert isinstance(place.value, Select)
     value = replace(place.value, then=Cast(simplify_int(Index(index) - lower), I32), other=_NONE)
     first = builder.define(place, "i32", tuple(left), value, (index,), Reduction("min", _NONE), dtype=I32)
-    read = Read(first.target, place.subscripts)
-    result = Select(eq(read, _NONE), identity_of("min", target.dtype), _wide(lower, read, target.dtype))
     # Also where there is nothing to choose from.
+    result = _position(lower, Read(first.target, place.subscripts), target.dtype)
     return [first, builder.change(place, builder.box(left), value=result, reduction=None)]
 
 
-def _wide(base: Expr, offset: Expr, dtype: DType) -> Expr:
-    """``base + offset`` in the type of a position."""
-    base = simplify_int(base)
-    wide, start = Cast(offset, dtype), base if dtype.name == "i64" else Cast(base, dtype)
-    return wide if base == int_const(0) else start + wide
+def _position(origin: Expr, offset: Expr, dtype: DType, has_points: bool = False) -> Expr:
+    """``origin + offset`` in the type of a position; where there is none, what says so."""
+    position = simplify_int(origin + Cast(offset, I64))
+    position = position if dtype == I64 else Cast(position, dtype)
+    return position if has_points else Select(eq(offset, _NONE), identity_of("min", dtype), position)
 
 
 def _block(pair: _Pair, size: int, builder: ProgramBuilder) -> tuple[list[Statement], list[Statement]]:
@@ -216,10 +195,7 @@ def _block(pair: _Pair, size: int, builder: ProgramBuilder) -> tuple[list[Statem
     in_row = Select(_is_extreme(again, found, pair.dtype), Cast(Index(split.inner), I32), _NONE)
     search = builder.define(place, "offset", left, in_row, (split.inner,), smallest, points, I32)
     offset = Read(search.target, place.subscripts)
-    sum = origin + Cast(offset, I64)
-    result: Expr = sum if target.dtype == I64 else Cast(sum, target.dtype)
-    if not isinstance(interval.extent, Const):  # there may be nothing to choose from
-        result = Select(eq(offset, _NONE), identity_of("min", target.dtype), result)
+    result = _position(origin, offset, target.dtype, has_points=isinstance(interval.extent, Const))
     last = builder.change(place, builder.box(rows), value=result, reduction=None)
     return [part, whole], [first, begin, search, last]
 

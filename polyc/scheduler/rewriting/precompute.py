@@ -27,14 +27,14 @@ from functools import partial
 from math import prod
 
 from polyc.code_limits import FUNCTION_WORK, MINIMUM_REUSE, SMALL_WORK
-from polyc.ir.expr import Call, Cast, Expr, Index, Pad, Read, Select, children, index_names, reads, type_of, walk
+from polyc.ir.expr import Call, Cast, Expr, Index, Read, Select, children, index_names, padded_reads, reads, type_of, walk
 from polyc.ir.linear import index_coefficients
 from polyc.ir.program import Program, Statement
 from polyc.poly.ranges import Ranges
 from polyc.records import dataclass, replace
 from polyc.scheduler.accesses import call_weight, trip_count
 from polyc.scheduler.rewriting.builder import Change, ProgramBuilder
-from polyc.scheduler.rewriting.rules.analysis import is_simple, replace_node
+from polyc.scheduler.rewriting.rules.analysis import is_matrix_product, is_simple, replace_node
 
 _SLOW = ("truediv", "sqrt", "rsqrt")
 """Operations that count as functions: they take as long as several loads."""
@@ -73,7 +73,7 @@ def _store(s: Statement, suffix: str, found: list[_Value], builder: ProgramBuild
 
 
 def hoist_conversions(s: Statement, builder: ProgramBuilder) -> Change | None:
-    """Give the broadcast 16-bit operands of a sum a statement that converts them."""
+    """Operands are converted before the sum that reads them often."""
     return _store(s, "converted", _find_conversions(s, builder.program, builder.ranges), builder)
 
 
@@ -111,7 +111,7 @@ def _certain_children(expr: Expr) -> tuple[Expr, ...]:
 
 
 def store_operands(s: Statement, builder: ProgramBuilder) -> Change | None:
-    """A statement of its own for each operand of a contraction that is made of several reads."""
+    """Computed operands of contractions are stored before them."""
     return _store(s, "operand", _find_operands(s, builder.program, builder.ranges), builder)
 
 
@@ -119,34 +119,24 @@ def _find_operands(s: Statement, program: Program, ranges: Ranges) -> list[_Valu
     """Factors of a sum of two, each with left indices of its own, that are made of several reads."""
     if s.reduction is None or s.reduction.op != "add" or not is_simple(s, ranges):
         return []
-    match s.value:
-        case Call(op="mul", args=(a, b)):
-            factors = (a, b)
-        case _:
-            return []
-    extents = ranges.trips(s.name)
-    names = [index_names(f) for f in factors]
-    left, summed = set(s.left_indices), set(s.reduction_indices)
-    if not all(n & summed for n in names) or not left & (names[0] - names[1]) or not left & (names[1] - names[0]):
+    factors = s.value.args if isinstance(s.value, Call) and s.value.op == "mul" else ()
+    if not is_matrix_product(s, factors, ranges):
         return []
+    extents = ranges.trips(s.name)
     if prod(extents[i] or MINIMUM_REUSE for i in s.indices) < SMALL_WORK:
         return []
     found = []
-    for factor, moving in zip(factors, names, strict=True):
-        reuse = prod(extents[i] or MINIMUM_REUSE for i in s.indices if i not in moving)
-        if reuse >= MINIMUM_REUSE and _is_composed(factor):
+    for factor in factors:
+        reuse = prod(extents[i] or MINIMUM_REUSE for i in s.indices if i not in index_names(factor))
+        # A window would be stored once for each position in it.
+        if reuse >= MINIMUM_REUSE and len(set(reads(factor))) > 1 and _is_without_windows(factor):
             found.append(_Value(factor, _order(factor), "an operand of the sum is computed before it"))
     return found
 
 
-def _is_composed(factor: Expr) -> bool:
-    """Whether a factor has several reads, none of them of a window, which would be stored once for each position in it."""
-    return len(set(reads(factor))) > 1 and _is_without_windows(factor)
-
-
 def _is_without_windows(expr: Expr) -> bool:
     forms = [index_coefficients(e) for r in reads(expr) for e in r.subscripts]
-    return all(f is not None and len(f) <= 1 for f in forms) and not any(isinstance(n, Pad) for n in walk(expr))
+    return all(f is not None and len(f) <= 1 for f in forms) and not padded_reads(expr)
 
 
 def _order(operand: Expr) -> tuple[str, ...]:
@@ -159,15 +149,16 @@ def _order(operand: Expr) -> tuple[str, ...]:
 
 
 def store_functions(s: Statement, builder: ProgramBuilder) -> Change | None:
-    """A statement of its own for each function that a statement computes again and again."""
+    """Functions that are computed again and again are stored."""
     return _store(s, "function", _find_functions(s, builder.program, builder.ranges), builder)
 
 
 def _find_functions(s: Statement, program: Program, ranges: Ranges) -> list[_Value]:
     """The largest such expressions of a statement and their indices, in the order of memory."""
     own = ranges.statements[s.name]
-    if own.guards or _is_product(s):
-        return []
+    is_sum = s.reduction is not None and s.reduction.op == "add"
+    if own.guards or (is_sum and isinstance(s.value, Call) and s.value.op in ("mul", "fma")):
+        return []  # a sum of products of two takes functions along when it copies its operands
     trips = {i: trip_count(own.indices[i].extent) for i in s.indices}
     moving = {*s.reduction_indices, *s.left_indices[-1:]}
     found: dict[Expr, _Value] = {}
@@ -188,11 +179,6 @@ def _find_functions(s: Statement, program: Program, ranges: Ranges) -> list[_Val
 
     visit(s.value)
     return list(found.values())
-
-
-def _is_product(s: Statement) -> bool:
-    """Whether this is a sum of products of two, which takes functions along when it copies its operands."""
-    return s.reduction is not None and s.reduction.op == "add" and isinstance(s.value, Call) and s.value.op in ("mul", "fma")
 
 
 def _is_free(expr: Expr, s: Statement, program: Program) -> bool:

@@ -27,7 +27,7 @@ APART, LARGE = 128, 1024
 
 
 def split_table(s: Statement, builder: ProgramBuilder, target: Machine) -> Change | None:
-    """Private tables for a statement that gains by them."""
+    """Privatisation: histograms have a table for each thread."""
     split = _find_split(s, builder.program, builder.ranges, target)
     if split is None or split.is_taken(s):
         return None

@@ -48,8 +48,9 @@ LEAST_ELEMENTS = 1024
 def forward_ends(
     program: Program, ranges: Ranges, target: Machine, shared: Collection[str] = ()
 ) -> tuple[Program, Ranges, list[Remark]]:
-    """The program without copies of whole steps into recurrences and out of them; `shared` inputs, whose memory results share,
-    are copied."""
+    """Forward substitution: the first and the last step of a recurrence read and write the caller's arrays.
+
+    `shared` inputs, whose memory results share, are copied."""
     remarks: list[Remark] = []
     tensors = {t.name: t.base for t in program.tensors if t.role == "temporary" and _is_recurrence(t.name, program, ranges)}
     for tensor, base in tensors.items():

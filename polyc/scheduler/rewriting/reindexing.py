@@ -7,13 +7,16 @@ after   ``t[j] = f(x[j])      ;  y[i, j] = t[j]``       `relayout` of t to its d
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial, reduce
+from math import prod
 
-from polyc.ir.expr import Expr, Index, Read, mentions, rewrite, substitute
+from polyc.ir.expr import Expr, Index, Read, int_const, mentions, rewrite, substitute
 from polyc.ir.program import Condition, Program, RangeClause, Statement, Where, map_statement
-from polyc.ir.simplify import simplify
-from polyc.poly.domains import project_domain
-from polyc.poly.ranges import Ranges, StatementRanges
+from polyc.ir.simplify import simplify, simplify_int
+from polyc.poly.domains import is_box, project_domain
+from polyc.poly.ranges import Interval, Ranges, StatementRanges
 from polyc.records import replace
+from polyc.scheduler.accesses import trip_count
 
 
 def map_reads(expr: Expr, change: Callable[[Read], Expr], tensor: str | None = None) -> Expr:
@@ -35,33 +38,69 @@ def change_expressions(s: Statement, own: StatementRanges, change: Callable[[Exp
     return map_statement(s, change), replace(own, guards=tuple(g.map(change) for g in own.guards))
 
 
-def relayout(program: Program, ranges: Ranges, orders: Mapping[str, Sequence[int]]) -> tuple[Program, Ranges]:
-    """Tensors with these of their dimensions, in this order, wherever they are written or read; nothing guards dimensions that
-    are gone."""
+Groups = dict[str, tuple[tuple[int, ...], ...]]
+"""By tensor: which of its dimensions each dimension of another layout stands for."""
+
+
+def relayout(program: Program, ranges: Ranges, groups: Mapping[str, Sequence[Sequence[int]]]) -> tuple[Program, Ranges]:
+    """Tensors with each group of their dimensions as one, in this order, wherever they are written or read: dimensions of 4 and
+    56 elements as one of 224, with ``56*h + w`` for ``h, w``.  Nothing guards dimensions that are gone."""
+
+    def join(tensor: str, subscripts: Sequence[Expr]) -> tuple[Expr, ...]:
+        box = ranges.tensors[tensor]
+        return tuple(
+            reduce(lambda e, d: simplify_int(box[d].extent * e + subscripts[d]), g[1:], subscripts[g[0]])
+            for g in groups[tensor]
+        )
 
     def move(read: Read) -> Read:
-        order = orders.get(read.tensor)
-        return read if order is None else replace(read, subscripts=tuple(read.subscripts[d] for d in order))
+        return replace(read, subscripts=join(read.tensor, read.subscripts)) if read.tensor in groups else read
 
     own = dict(ranges.statements)
     statements = []
     for s in program.statements:
         new, own[s.name] = change_expressions(s, own[s.name], lambda e: map_reads(e, move))
         new = replace(new, subscripts=move(Read(s.target, new.subscripts)).subscripts)
-        if new.reduction is not None and s.target in orders:
-            place: dict[str, Expr] = {n: i.lower for n, i in zip(s.element_names, ranges.tensors[s.target], strict=True)}
-            place |= {s.element_names[d]: Index(n) for d, n in zip(orders[s.target], new.element_names, strict=True)}
+        if new.reduction is not None and s.target in groups:
+            # Coordinates without an index of their own are called by their dimension, which may be another one now.
+            kept = zip(groups[s.target], new.element_names, strict=True)
+            gone = {d for d in range(len(s.subscripts)) if not any(d in g for g in groups[s.target])}
+            place: dict[str, Expr] = {s.element_names[d]: ranges.tensors[s.target][d].lower for d in gone}
+            place |= {s.element_names[g[0]]: Index(name) for g, name in kept if len(g) == 1}
             new = replace(new, reduction=replace(new.reduction, init=substitute(new.reduction.init, place)))
         statements.append(new)
-    tensors = tuple(
-        t
-        if (order := orders.get(t.name)) is None
-        else replace(t, rank=len(order), shape=None if t.shape is None else tuple(t.shape[d] for d in order))
-        for t in program.tensors
-    )
-    intervals = {n: tuple(i[d] for d in orders[n]) if n in orders else i for n, i in ranges.tensors.items()}
-    program = replace(program, statements=tuple(statements), tensors=tensors)
+    intervals, tensors = dict(ranges.tensors), list(program.tensors)
+    for n, t in enumerate(tensors):
+        if t.name in groups:
+            intervals[t.name] = tuple(join_intervals([intervals[t.name][d] for d in g]) for g in groups[t.name])
+            pairs = list(zip(groups[t.name], intervals[t.name], strict=True))
+            shape = t.shape and tuple(t.shape[g[0]] if len(g) == 1 else i.extent for g, i in pairs)
+            tensors[n] = replace(t, rank=len(pairs), shape=shape)
+    program = replace(program, statements=tuple(statements), tensors=tuple(tensors))
     return program, replace(ranges, statements=own, tensors=intervals)
+
+
+def join_intervals(intervals: Sequence[Interval]) -> Interval:
+    """Those of dimensions, or of indices, that run as one."""
+    if len(intervals) == 1:
+        return intervals[0]
+    row = prod(trip_count(i.extent) for i in intervals[1:])
+    return Interval(simplify_int(row * intervals[0].lower), simplify_int(row * intervals[0].extent))
+
+
+def drop_dimensions(program: Program, ranges: Ranges, groups: Mapping[str, Sequence[Sequence[int]]]) -> tuple[Program, Ranges]:
+    """`relayout`, and statements without the indices that walked dimensions which are gone; others may mention only those that
+    are 0."""
+    new, ranges = relayout(program, ranges, groups)
+    statements, own = list(new.statements), dict(ranges.statements)
+    for n, (old, s) in enumerate(zip(program.statements, statements, strict=True)):
+        gone: dict[str, Expr] = dict.fromkeys(set(old.left_indices).difference(s.left_indices), int_const(0))
+        if gone:
+            is_whole = is_box(own[s.name].domain, own[s.name].indices, s.indices)
+            s = map_statement(s, partial(substitute, indices=gone))
+            s, own[s.name] = without_indices(s, own[s.name], gone)
+            statements[n] = replace(s, where=()) if is_whole else s
+    return replace(new, statements=tuple(statements)), replace(ranges, statements=own)
 
 
 def without_indices(s: Statement, own: StatementRanges, gone: Collection[str]) -> tuple[Statement, StatementRanges]:

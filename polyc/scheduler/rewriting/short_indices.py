@@ -22,20 +22,18 @@ from polyc.ir.expr import (
     Const,
     Expr,
     Index,
-    Pad,
     Read,
-    evaluate,
     identity_of,
     index_names,
     int_const,
-    mentions,
+    padded_reads,
     reads,
     rewrite,
     substitute,
     walk,
 )
 from polyc.ir.program import Program, Statement, all_reads
-from polyc.ir.simplify import simplify, simplify_value
+from polyc.ir.simplify import constant_of, simplify, simplify_value
 from polyc.machine import Machine
 from polyc.machine.memory import LINE
 from polyc.poly.domains import is_box
@@ -79,9 +77,7 @@ class Plan:
                 return False
             if not has_own_elements(s, self.ranges) or not writes_whole(s, self.ranges):
                 return False
-        if not self.is_recurrent and (
-            any(r.tensor == s.target for r in all_reads(s)) or any(isinstance(n, Pad) for n in walk(s.value))
-        ):
+        if not self.is_recurrent and (any(r.tensor == s.target for r in all_reads(s)) or padded_reads(s.value)):
             return False
         return is_box(own.domain, own.indices, s.indices)
 
@@ -95,7 +91,7 @@ class Plan:
             return False
         for s in self.program.statements:
             accesses = [access.subscripts for access in _accesses(s) if access.tensor == tensor]
-            is_padded = not self.is_recurrent and any(isinstance(n, Pad) and n.read.tensor == tensor for n in walk(s.value))
+            is_padded = not self.is_recurrent and tensor in (r.tensor for r in padded_reads(s.value))
             own = self.ranges.statements[s.name]
             if any(g.read.tensor == tensor for g in own.guards):
                 return False
@@ -122,7 +118,7 @@ class Plan:
                 mine = self.indices.get(s.name, set())
                 for access in _accesses(s):
                     for d, e in enumerate(access.subscripts):
-                        if mentions(e, *mine):
+                        if not mine.isdisjoint(index_names(e)):
                             is_new |= self.spread(access.tensor, d)
 
     def is_small(self) -> bool:
@@ -141,7 +137,7 @@ class Plan:
 def write_out_short_indices(
     program: Program, ranges: Ranges, target: Machine, may_reassociate: bool
 ) -> tuple[Program, Ranges, list[Remark]]:
-    """The program with statements over a few components of many points written out."""
+    """Full unrolling of short dimensions."""
     _, _, shared = share_rows(program, ranges, target)
     if shared:
         return program, ranges, []  # sums along rows and down columns go in one pass, which costs less
@@ -149,7 +145,9 @@ def write_out_short_indices(
     written: set[str] = set()
     for s in program.statements:
         seeds = _find_seeds(s, written, program, ranges)
-        if seeds and all(plan.can_write_out(s, i) for i in seeds) and _has_points(s, seeds, ranges):
+        own = ranges.statements[s.name].indices
+        has_points = any(i not in seeds and trip_count(own[i].extent) >= FULL_ROW for i in s.left_indices)
+        if seeds and has_points and all(plan.can_write_out(s, i) for i in seeds):
             plan.indices[s.name] = seeds
             written.add(s.target)
     first = dict(plan.indices)
@@ -179,7 +177,9 @@ def _find_seeds(s: Statement, written: set[str], program: Program, ranges: Range
     """Indices that had better be written out: those that take elements out of order, under a remainder or a division, and all
     short ones of a sum of few terms for each of many points, none of which has anything to do with the others, or of what
     reads tensors that are `written` so."""
-    remainders = [n for r in reads(s.value) for e in r.subscripts for n in walk(e) if _is_remainder(n)]
+    remainders = [
+        n for r in reads(s.value) for e in r.subscripts for n in walk(e) if isinstance(n, Call) and n.op in ("mod", "floordiv")
+    ]
     found = index_names(*remainders)
     extents = ranges.statements[s.name].indices
     long = {i for i in s.left_indices if trip_count(extents[i].extent) >= FULL_ROW}
@@ -195,7 +195,7 @@ def _are_components(short: set[str], s: Statement, program: Program, extents: Ma
     memory, in rows that are not loaded as vectors as well."""
     accesses = (Read(s.target, s.subscripts), *dict.fromkeys(reads(s.value)))
     for e in (e for r in accesses for e in r.subscripts):
-        if not isinstance(e, Index) and mentions(e, *short):
+        if not isinstance(e, Index) and not short.isdisjoint(index_names(e)):
             return False
     names: list[Expr] = [Index(i) for i in sorted(short)]
     rows = [r for r in accesses[1:] if r.subscripts and r.subscripts[-1] in names]
@@ -209,16 +209,6 @@ def _are_components(short: set[str], s: Statement, program: Program, extents: Ma
         return False
     sizes = [trip_count(extents[i].extent) * program.tensor(r.tensor).dtype.itemsize for r in rows for i in lasts]
     return len(rows) == 1 or max(sizes) < LINE // 2
-
-
-def _is_remainder(expr: Expr) -> bool:
-    return isinstance(expr, Call) and expr.op in ("mod", "floordiv")
-
-
-def _has_points(s: Statement, seeds: set[str], ranges: Ranges) -> bool:
-    """Whether the left side has another index that is long enough for vectors."""
-    own = ranges.statements[s.name].indices
-    return any(i not in seeds and trip_count(own[i].extent) >= FULL_ROW for i in s.left_indices)
 
 
 def _accesses(s: Statement) -> list[Read]:
@@ -242,7 +232,7 @@ def _take_apart(builder: ProgramBuilder, tensor: str, dimensions: set[int]) -> N
         builder.temporary(_part_name(tensor, place), (i for d, i in enumerate(own) if d not in dimensions), like)
 
 
-def _part_name(tensor: str, place: tuple[int, ...]) -> str:
+def _part_name(tensor: str, place: tuple[int | None, ...]) -> str:
     return f"{tensor}.at{'_'.join(map(str, place))}"
 
 
@@ -292,7 +282,7 @@ def _place(expr: Expr, at: Values, plan: Plan) -> Expr:
         apart = plan.dimensions.get(node.tensor, set())
         if not apart:
             return Read(node.tensor, subscripts, node.span)
-        name = _part_name(node.tensor, tuple(evaluate(subscripts[d], {}) for d in sorted(apart)))
+        name = _part_name(node.tensor, tuple(constant_of(subscripts[d]) for d in sorted(apart)))
         return Read(name, tuple(e for d, e in enumerate(subscripts) if d not in apart), node.span)
 
     return simplify_value(rewrite(substitute(expr, {i: int_const(v) for i, v in at.items()}), rule))

@@ -32,7 +32,9 @@ steps of 160 cubed on one thread: 6.5 ms in tiles of time, 13.4 as a chain)."""
 def write_out_steps(
     program: Program, ranges: Ranges, target: Machine, shared: frozenset[str]
 ) -> tuple[Program, Ranges, list[Remark]]:
-    """The program with stencils over few steps written out; `shared` inputs, whose memory results share, leave it as it is."""
+    """Full unrolling of recurrences of few steps: their steps are tiled as producers and consumers.
+
+    `shared` inputs, whose memory results share, leave the program as it is."""
     plan = Plan(program, ranges, False, MOST_STEPS, 2 * MOST_STEPS, is_recurrent=True)
     for s in program.statements:
         step = None if shared else _find_step(s, program, ranges, target)

@@ -10,11 +10,12 @@ from __future__ import annotations
 from math import prod
 
 from polyc.code_limits import ENOUGH_TASKS
-from polyc.ir.expr import Const, Index, Read, index_names, reads
+from polyc.ir.expr import Index, index_names, reads
 from polyc.ir.program import Statement
 from polyc.poly.ranges import Ranges, known_shape
 from polyc.scheduler.accesses import trip_count
 from polyc.scheduler.rewriting.builder import Change, ProgramBuilder, Split
+from polyc.scheduler.rewriting.rules.analysis import is_matrix_product
 
 MINIMUM_POINTS = 1 << 17
 """Points below which one thread is faster than a second pass."""
@@ -31,7 +32,7 @@ more.  Where rows only stream past, each part may be shorter."""
 
 
 def split_reduction(s: Statement, builder: ProgramBuilder) -> Change | None:
-    """Two stages for a statement with few results and many points."""
+    """Rfactor: long reductions have partial results for threads."""
     split = _find_split(s, builder.ranges)
     if split is None or split.is_taken(s):
         return None
@@ -62,7 +63,7 @@ def _find_split(s: Statement, ranges: Ranges) -> Split | None:
 def _split_many(s: Statement, longest: str, results: int, points: int, ranges: Ranges) -> Split | None:
     """Cut long sums whose results make too few tasks for threads: by sizes alone, whatever the number of threads."""
     operands = dict.fromkeys(reads(s.value))
-    is_tiled = _has_rows_and_columns(s, list(operands), ranges)
+    is_tiled = is_matrix_product(s, list(operands), ranges)
     if points < (MINIMUM_DEPTH if is_tiled else 4 * STREAM_DEPTH) or results * points < MINIMUM_POINTS * ENOUGH_TASKS:
         return None
     if not s.has_plain_left:
@@ -83,15 +84,6 @@ def _split_many(s: Statement, longest: str, results: int, points: int, ranges: R
     interval = ranges.statements[s.name].indices[longest]
     # Results of one chunk lie together, as vectors over results want.
     return Split(longest, size, interval) if 2 * size <= trip_count(interval.extent) else None
-
-
-def _has_rows_and_columns(s: Statement, operands: list[Read], ranges: Ranges) -> bool:
-    """Whether each of two operands moves with left indices that leave the other one alone: register tiles then."""
-    if len(operands) != 2:
-        return False
-    first, second = (index_names(*r.subscripts) for r in operands)
-    left = {i for i in s.left_indices if ranges.statements[s.name].indices[i].extent != Const(1)}
-    return bool(left & (first - second)) and bool(left & (second - first))
 
 
 def _chunk_size(points: int, index: str, s: Statement, ranges: Ranges) -> int:

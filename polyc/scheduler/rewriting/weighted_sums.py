@@ -70,7 +70,7 @@ def _collected(expr: Expr, weights: Weights, inner: Mapping[Expr, Expr], dtype: 
     totals = {value: sum(found, Fraction(0)) for value, found in whole.items()}
     if not all(1 / LARGEST <= abs(weight) <= LARGEST for weight in totals.values()):
         return None
-    new = _write(totals, dtype)
+    new = write_sum(totals, dtype)
     if count_operations(new, totals) >= count_operations(expr, weights):
         return None
     return None if _loses_precision(expr, new, inner, dtype) else new
@@ -123,7 +123,7 @@ def _parts(expr: Expr, dtype: DType) -> list[tuple[Expr, Fraction]]:
     return []
 
 
-def _write(weights: Mapping[Expr, Fraction], dtype: DType) -> Expr:
+def write_sum(weights: Mapping[Expr, Fraction], dtype: DType) -> Expr:
     """The sum of values with these weights; values whose weights are equal but for a sign are added first."""
     groups: dict[Fraction, list[tuple[Expr, bool]]] = {}
     for value, weight in weights.items():

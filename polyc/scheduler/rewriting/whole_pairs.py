@@ -17,8 +17,8 @@ from polyc.ir.program import Program, Statement, statement_reads
 from polyc.ir.types import F32, PAIR
 from polyc.poly.ranges import Interval, Ranges, StatementRanges
 from polyc.records import replace
-from polyc.scheduler.rewriting.merge_indices import ByteStrides, Groups
-from polyc.scheduler.rewriting.reindexing import relayout
+from polyc.scheduler.rewriting.merge_indices import ByteStrides
+from polyc.scheduler.rewriting.reindexing import Groups, relayout
 
 
 def move_pairs(program: Program, ranges: Ranges, strides: ByteStrides) -> tuple[Program, Ranges, Groups, list[Remark]]:
@@ -49,10 +49,9 @@ def move_pairs(program: Program, ranges: Ranges, strides: ByteStrides) -> tuple[
     remarks = [Remark("passed", "move-pairs", "complex numbers are moved as they are", n, by_name[n].span) for n in pairs]
     program = replace(program, statements=tuple(s for s in program.statements if s.name not in gone))
     ranges = replace(ranges, statements={n: own for n, own in ranges.statements.items() if n not in gone})
-    kept = {t.name: range(t.rank - 1) for t in program.tensors if t.name in found}
-    program, ranges = relayout(program, ranges, kept)
+    groups: Groups = {t.name: tuple((d,) for d in range(t.rank - 1)) for t in program.tensors if t.name in found}
+    program, ranges = relayout(program, ranges, groups)
     tensors = tuple(replace(t, dtype=PAIR) if t.name in found else t for t in program.tensors)
-    groups: Groups = {name: tuple((d,) for d in dims) for name, dims in kept.items()}
     return replace(program, tensors=tensors), ranges, groups, remarks
 
 

@@ -63,7 +63,7 @@ _collect_reads = lru_cache(maxsize=256)(collect_reads)
 
 
 def overlap_tiles(program: Program, ranges: Ranges, target: Machine) -> tuple[Program, Ranges, list[Remark]]:
-    """Tile consumers of stencils together with their producers, where that is estimated to be faster."""
+    """Overlapped tiling: producers are computed a tile at a time."""
     remarks: list[Remark] = []
     done: set[str] = set()
     graph = _Graph(program, ranges, target)

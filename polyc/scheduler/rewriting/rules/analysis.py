@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
 from polyc.ir.expr import (
@@ -11,11 +11,12 @@ from polyc.ir.expr import (
     Const,
     Expr,
     Index,
-    Pad,
     Read,
     evaluate,
+    index_names,
     int_const,
     mentions,
+    padded_reads,
     reads,
     rewrite,
     substitute,
@@ -23,7 +24,7 @@ from polyc.ir.expr import (
 )
 from polyc.ir.linear import index_coefficients
 from polyc.ir.program import Program, Statement, all_reads
-from polyc.ir.simplify import simplify
+from polyc.ir.simplify import constant_of, simplify
 from polyc.poly.domains import is_box, project_domain
 from polyc.poly.ranges import Interval, Ranges
 from polyc.scheduler.rewriting.builder import Split
@@ -56,20 +57,13 @@ def _reach_whole(subscripts: tuple[Expr, ...], indices: tuple[tuple[str, Interva
     own = dict(indices)
     found: list[str] = []
     for subscript, whole in zip(subscripts, region, strict=True):
-        steps = index_coefficients(subscript)
-        if steps is None:
+        steps, reach = _steps(subscript, own)
+        if reach is None or any(abs(c) > 1 and (n is None or abs(c) > n + 1) for c, n in steps.values()):
             return False
-        reach: Expr = int_const(0)
-        greatest = {i: own[i].lower + (own[i].extent - 1) for i in steps}
-        least = {i: own[i].lower if c > 0 else greatest[i] for i, c in steps.items()}
-        for i in sorted(steps, key=lambda i: abs(steps[i])):
-            if abs(steps[i]) > 1 and (not isinstance(reach, Const) or abs(steps[i]) > int(reach.value) + 1):
-                return False
-            last = own[i].extent - 1
-            reach = simplify(reach + abs(steps[i]) * last)
-        first = simplify(substitute(subscript, least) - whole.lower)
-        rest = simplify(reach - whole.extent)
-        if first != int_const(0) or rest != int_const(-1):
+        least = {i: own[i].lower if c > 0 else own[i].lower + (own[i].extent - 1) for i, (c, _) in steps.items()}
+        if simplify(substitute(subscript, least) - whole.lower) != int_const(0) or simplify(reach - whole.extent) != int_const(
+            -1
+        ):
             return False
         found += steps
     return len(found) == len(set(found))
@@ -78,20 +72,22 @@ def _reach_whole(subscripts: tuple[Expr, ...], indices: tuple[tuple[str, Interva
 def has_own_elements(s: Statement, ranges: Ranges) -> bool:
     """Whether different values of the left indices are different elements: each stands in one subscript, by a multiple greater
     than all that smaller ones there add up to."""
-    intervals = ranges.statements[s.name].indices
     found: list[str] = []
     for subscript in s.subscripts:
-        steps = index_coefficients(subscript)
-        if steps is None:
+        steps, reach = _steps(subscript, ranges.statements[s.name].indices)
+        if reach is None or any(n is None or abs(c) <= n for c, n in steps.values()):
             return False
-        reach: int | None = 0
-        for i in sorted(steps, key=lambda i: abs(steps[i])):
-            if reach is None or abs(steps[i]) <= reach:
-                return False
-            extent = intervals[i].extent
-            reach = reach + abs(steps[i]) * max(0, int(extent.value) - 1) if isinstance(extent, Const) else None
         found += steps
     return len(found) == len(s.left_indices)
+
+
+def _steps(subscript: Expr, intervals: Mapping[str, Interval]) -> tuple[dict[str, tuple[int, int | None]], Expr | None]:
+    """The coefficients of a linear subscript, each with what smaller ones add up to, if that is a number, and what all do."""
+    steps, reach, found = index_coefficients(subscript), simplify(int_const(0)), dict[str, tuple[int, int | None]]()
+    for i, c in sorted((steps or {}).items(), key=lambda step: abs(step[1])):
+        found[i] = c, constant_of(reach)
+        reach = simplify(reach + abs(c) * (intervals[i].extent - 1))
+    return found, None if steps is None else reach
 
 
 def covers(inside: Statement, outside: Statement, place: Mapping[str, str], ranges: Ranges) -> bool:
@@ -108,6 +104,31 @@ def plain_place(read: Read, element: tuple[Expr, ...]) -> dict[str, str] | None:
     if len(names) != len(read.subscripts) or len(set(names)) != len(names):
         return None
     return {e.name: n for e, n in zip(element, names, strict=True) if isinstance(e, Index)}
+
+
+def is_matrix_product(s: Statement, factors: Sequence[Expr], ranges: Ranges) -> bool:
+    """Whether two factors are summed over, and each moves with left indices that leave the other one alone: rows and columns
+    of register tiles."""
+    if len(factors) != 2:
+        return False
+    (a, b), summed, extents = (index_names(f) for f in factors), set(s.reduction_indices), ranges.statements[s.name].indices
+    left = {i for i in s.left_indices if extents[i].extent != int_const(1)}
+    return all((a & summed, b & summed, left & (a - b), left & (b - a)))
+
+
+def find_elementwise_reader(s: Statement, program: Program, ranges: Ranges) -> tuple[Statement, dict[str, str]] | None:
+    """The one statement that reads the temporary that `s` writes, if it makes each of its elements of the same element there,
+    and its index for each of the left side of `s`."""
+    readers = program.readers(s.target)
+    if len(readers) != 1 or readers[0].reduction is not None or program.tensor(s.target).role != "temporary":
+        return None
+    (reader,) = readers
+    found = {r for r in reads(reader.value) if r.tensor == s.target}
+    if len(found) != 1 or not found.isdisjoint(padded_reads(reader.value)) or not is_whole_box(reader, program, ranges):
+        return None
+    place, (own, theirs) = plain_place(found.pop(), s.subscripts), (ranges.statements[n.name].indices for n in (reader, s))
+    is_same = place is not None and {*place.values()} == own.keys() and all(own[n] == theirs[i] for i, n in place.items())
+    return (reader, place) if place is not None and is_same else None
 
 
 def find_chain(
@@ -131,7 +152,7 @@ def find_chain(
             can = not more and is_simple(writer, ranges) and len(moving) == 1
             if not can or not all(_reads_at(u, read.tensor, moving[0], inside) for u in users):
                 return None
-            if any(isinstance(n, Pad) and n.read.tensor == read.tensor for u in users for n in walk(u.value)):
+            if any(r.tensor == read.tensor for u in users for r in padded_reads(u.value)):
                 return None
             interval = ranges.statements[first.name].indices[index]
             own = writer.subscripts[moving[0]]

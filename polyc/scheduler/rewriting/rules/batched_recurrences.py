@@ -42,7 +42,7 @@ class _Batch:
 
 
 def batch_recurrences(program: Program, ranges: Ranges, target: Machine) -> tuple[Program, Ranges, list[Remark]]:
-    """Every recurrence through sums that runs apart for each value of its first index, where these are many and it is small."""
+    """Many small recurrences run side by side in vectors."""
     return change_groups("batch-recurrences", _batch_members, find_recurrences(program), program, ranges, target)
 
 

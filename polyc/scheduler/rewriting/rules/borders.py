@@ -66,7 +66,7 @@ class _Group:
 
 
 def write_borders(program: Program, ranges: Ranges) -> tuple[Program, Ranges, list[Remark]]:
-    """Copies with borders of the tensors whose wrapped, mirrored or clamped elements windows read."""
+    """Padded operands of sums are stored with their borders."""
     groups = _find_groups(program, ranges)
     values = [_redirect(s, groups, program, ranges) for s in program.statements]
     if all(value is s.value for value, s in zip(values, program.statements, strict=True)):

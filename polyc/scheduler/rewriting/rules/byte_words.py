@@ -15,10 +15,11 @@ from math import prod
 from polyc.code_limits import MINIMUM_REUSE, UNKNOWN_EXTENT, WORD
 from polyc.ir.expr import Call, Cast, Const, Expr, Index, Pad, Read, Select, children, identity_of, int_const, lt
 from polyc.ir.program import Program, Reduction, Statement
+from polyc.ir.simplify import simplify
 from polyc.ir.types import I8, I32, U8, DType
-from polyc.poly.ranges import Interval, Ranges
+from polyc.poly.ranges import Ranges
 from polyc.records import dataclass
-from polyc.scheduler.rewriting.builder import Change, ProgramBuilder
+from polyc.scheduler.rewriting.builder import Change, ProgramBuilder, Split
 from polyc.scheduler.rewriting.rules.analysis import is_whole_box
 from polyc.scheduler.rewriting.rules.operands import Operand, find_operands
 
@@ -38,32 +39,17 @@ class _Bytes:
     dtype: DType
 
 
-@dataclass(frozen=True, slots=True)
-class _Product:
-    unsigned: _Bytes
-    signed: _Bytes
-    index: str
-    extent: int
-
-    @property
-    def words(self) -> int:
-        return -(-self.extent // WORD)
-
-    @property
-    def word(self) -> str:
-        return f"{self.index}.word"
-
-
 def pack_byte_words(s: Statement, builder: ProgramBuilder) -> Change | None:
-    """A sum of products of bytes by instructions that add four products."""
+    """Dot products of bytes, four at a time."""
     product = _find_product(s, builder.program, builder.ranges)
     if product is None:
         return None
-    operands = f"{product.unsigned.operand.read.tensor} and {product.signed.operand.read.tensor}"
-    return _split(s, product, builder), f"bytes of {operands} are multiplied four at a time"
+    operands = " and ".join(o.operand.read.tensor for o in product[:2])
+    return _split(s, *product, builder), f"bytes of {operands} are multiplied four at a time"
 
 
-def _find_product(s: Statement, program: Program, ranges: Ranges) -> _Product | None:
+def _find_product(s: Statement, program: Program, ranges: Ranges) -> tuple[_Bytes, _Bytes, Split] | None:
+    """The operands of a sum of products of bytes, unsigned ones first, and the words along an index of the sum."""
     if s.reduction is None or s.reduction.op != "add" or program.tensor(s.target).dtype != I32:
         return None
     factors = find_operands(s.value)
@@ -83,10 +69,9 @@ def _find_product(s: Statement, program: Program, ranges: Ranges) -> _Product | 
         if prod(trips[i] for i in summed) < MINIMUM_REUSE or min(uses) < MINIMUM_REUSE // 2:
             continue
         a, b = operands
-        # Unsigned bytes first; of two signed ones the padded one is moved, whose borders move with it.
+        # Of two signed ones the padded one is moved, whose borders move with it.
         swap = (a.dtype == I8 and b.dtype == U8) or (a.dtype == b.dtype and (a.dtype == I8) == (b.operand.pad is not None))
-        unsigned, signed = (b, a) if swap else (a, b)
-        return _Product(unsigned, signed, index, trips[index])
+        return *((b, a) if swap else (a, b)), Split(index, WORD, interval)
     return None
 
 
@@ -98,19 +83,19 @@ def _is_bytes(factor: Expr) -> bool:
     return not isinstance(pad, Pad) or (pad.mode == "value" and isinstance(pad.value, Const) and pad.value.value == 0)
 
 
-def _split(s: Statement, p: _Product, builder: ProgramBuilder) -> list[Statement]:
+def _split(s: Statement, a: _Bytes, b: _Bytes, split: Split, builder: ProgramBuilder) -> list[Statement]:
     """Words of both operands, the sum of their products, and what moved bytes have added to it."""
     assert s.reduction is not None
-    intervals = builder.own[s.name].indices | {p.word: Interval(int_const(0), int_const(p.words))}
-    left, summed = s.element_names, tuple(p.word if i == p.index else i for i in s.reduction_indices)
-    unsigned, store_unsigned = _store_words(s, p, p.unsigned, MIDDLE if p.unsigned.dtype == I8 else 0, "unsigned", builder)
-    signed, store_signed = _store_words(s, p, p.signed, -MIDDLE if p.signed.dtype == U8 else 0, "signed", builder)
+    intervals = builder.own[s.name].indices | split.intervals
+    left, summed = s.element_names, tuple(split.block if i == split.index else i for i in s.reduction_indices)
+    unsigned, store_unsigned = _store_words(s, split, a, MIDDLE if a.dtype == I8 else 0, "unsigned", builder)
+    signed, store_signed = _store_words(s, split, b, -MIDDLE if b.dtype == U8 else 0, "signed", builder)
     value, zero = Call("dot4u8s8", (unsigned, signed)), Reduction("add", identity_of("add", I32))
     # (a + 128) b = a b + 128 b, and a (b - 128) = a b - 128 a; only one of them happens to two bytes of one kind.
-    if p.unsigned.dtype == U8 and p.signed.dtype == I8:
+    if a.dtype == U8 and b.dtype == I8:
         return [store_unsigned, store_signed, builder.change(s, builder.box(intervals, (*left, *summed)), value=value)]
-    is_moved = p.unsigned.dtype == I8
-    operand, factor, ones = p.signed if is_moved else p.unsigned, -MIDDLE if is_moved else MIDDLE, Const(ONES, I32)
+    is_moved = a.dtype == I8
+    operand, factor, ones = b if is_moved else a, -MIDDLE if is_moved else MIDDLE, Const(ONES, I32)
     of_one = Call("dot4u8s8", (ones, signed) if is_moved else (unsigned, ones))
     total = builder.define(s, "words", left, value, summed, zero, intervals)
     moved = builder.define(s, "moved", [i for i in left if i in operand.operand.indices], of_one, summed, zero, intervals)
@@ -122,28 +107,28 @@ def _split(s: Statement, p: _Product, builder: ProgramBuilder) -> list[Statement
 
 
 def _store_words(
-    s: Statement, p: _Product, o: _Bytes, moved: int, kind: str, builder: ProgramBuilder
+    s: Statement, split: Split, o: _Bytes, moved: int, kind: str, builder: ProgramBuilder
 ) -> tuple[Expr, Statement]:
     """The words of an operand, and how `s` reads them; bytes behind the last one are 0."""
-    indices = tuple(p.word if d == o.dimension else f"{p.word}.d{d}" for d in range(len(o.operand.read.subscripts)))
+    indices = tuple(split.block if d == o.dimension else f"{split.block}.d{d}" for d in range(len(o.operand.read.subscripts)))
     dims = builder.ranges.tensors[o.operand.read.tensor]
-    n_words = Interval(int_const(0), int_const(p.words))
-    intervals = {i: n_words if d == o.dimension else dims[d] for d, i in enumerate(indices)}
+    intervals = {i: split.blocks if d == o.dimension else dims[d] for d, i in enumerate(indices)}
 
     def byte(n: int) -> Expr:
-        position = WORD * Index(p.word) + n
+        position = WORD * Index(split.block) + n
         subscripts = tuple(position if d == o.dimension else Index(i) for d, i in enumerate(indices))
         value: Expr = Cast(Read(o.operand.read.tensor, subscripts), I32)
         if moved:
             value = value + Const(moved, I32)
         if n < WORD - 1 or moved or o.dtype == I8:
             value = Call("bitand", (value, Const(255, I32)))
-        if p.extent % WORD:
-            value = Select(lt(position, p.extent), value, Const(0, I32))
+        if simplify(split.blocks.extent * WORD) != split.interval.extent:
+            value = Select(lt(position, split.interval.extent), value, Const(0, I32))
         return value if n == 0 else value * Const(1 << 8 * n, I32)
 
     words = builder.define(s, kind, indices, reduce(lambda a, b: Call("bitor", (a, b)), map(byte, range(WORD))), over=intervals)
-    read = Read(words.target, tuple(Index(p.word) if d == o.dimension else e for d, e in enumerate(o.operand.read.subscripts)))
+    subscripts = (Index(split.block) if d == o.dimension else e for d, e in enumerate(o.operand.read.subscripts))
+    read = Read(words.target, tuple(subscripts))
     if o.operand.pad is not None:
         border = (moved & 255) * ONES
         return Pad(read, Const(border - (border >> 31 << 32), I32)), words

@@ -67,7 +67,7 @@ class _Table:
 
 
 def walk_diagonals(program: Program, ranges: Ranges, target: Machine) -> tuple[Program, Ranges, list[Remark]]:
-    """Tables whose recurrences run along both of their last dimensions, stored and computed by diagonals."""
+    """Wavefront skewing: recurrences in two directions run along diagonals."""
 
     def rule(members: list[Statement], program: Program, ranges: Ranges) -> tuple[Program, Ranges, str] | None:
         builder = ProgramBuilder(program, ranges)

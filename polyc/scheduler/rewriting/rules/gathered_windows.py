@@ -94,7 +94,7 @@ class _Window:
 
 
 def gather_windows(s: Statement, builder: ProgramBuilder) -> Change | None:
-    """A contraction into overlapping windows, with the windows on its right side."""
+    """Scatter to gather: each result sums what is added to it."""
     windows = _find_windows(s, builder.program, builder.ranges)
     if not windows:
         return None
@@ -211,8 +211,9 @@ def _move(factor: Expr, windows: Iterable[_Window], program: Program) -> Expr:
 
 
 def separate_phases(s: Statement, builder: ProgramBuilder) -> Change | None:
-    """A sum into every few elements of rows, each phase on its own: vectors along ``j`` would add to every second element,
-    which no register holds.
+    """Polyphase decomposition: statements of remainders have domains of their own.
+
+    Vectors along ``j`` would add to every second element, which no register holds.
 
     before  ``y[i, 2j+q] += x[i,j+b] * p[q,b]``                                   q in 0:2
     after   ``t[q,i,j] += x[i,j+b] * p[q,b]  ;  y[i,2j+q] = t[q,i,j]``"""

@@ -6,8 +6,8 @@
             ``M[e,k,t] += U[e,k,c] * V[e,c,t]``
             ``O[k,2*t+a] = sum of AT[a,e] * M[e,k,t]``                               a = 0, 1
 
-Every result takes 2 products instead of 3 for each channel, in two dimensions 4 instead of 9.  The matrices are those of
-`toom_cook`, written out as sums, a statement for each point.  What alone reads the results, element by element, is computed
+Every result takes 2 products instead of 3 for each channel, in two dimensions 4 instead of 9.  The matrices are written out as
+sums, a statement for each point.  What alone reads the results, element by element, is computed
 with them.  It is a window wherever a left index and an index of the sum meet as ``p + r`` in one operand and r alone moves the
 other; whether it pays is decided by estimated cycles of both forms: here where all extents are known, else by the sizes of a
 call among versions of a kernel (`size_classes`).
@@ -19,36 +19,46 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from fractions import Fraction
 from functools import cache
 from itertools import product
-from math import ceil, prod
+from math import ceil, inf, prod
 
 from polyc.code_limits import MARGIN
 from polyc.diagnostics import Remark
-from polyc.ir.expr import Call, Const, Expr, Index, Pad, Read, identity_of, int_const, mentions, reads, substitute, walk
+from polyc.ir.expr import Const, Expr, Index, Pad, Read, identity_of, int_const, mentions, padded_reads, reads, substitute
 from polyc.ir.program import Program, Reduction, Statement
 from polyc.ir.simplify import simplify, simplify_int
 from polyc.ir.types import DType
 from polyc.machine import Machine
 from polyc.poly.domains import box_domain
-from polyc.poly.extraction import extract_scop
 from polyc.poly.ranges import Interval, Ranges, StatementRanges
 from polyc.records import replace
 from polyc.scheduler.contractions.choice import choose, estimate_cycles
-from polyc.scheduler.contractions.contraction import find_contraction
+from polyc.scheduler.contractions.contraction import find_contraction_in
 from polyc.scheduler.rewriting.builder import ProgramBuilder
 from polyc.scheduler.rewriting.reindexing import map_reads
-from polyc.scheduler.rewriting.rules.analysis import is_whole_box, plain_place
-from polyc.scheduler.rewriting.rules.tap_windows import POINTS, RESULTS, TAPS, TapWindow, WindowFilter, add_number, find_filter
-from polyc.scheduler.rewriting.rules.toom_cook import make_transforms
+from polyc.scheduler.rewriting.rules.analysis import find_elementwise_reader
+from polyc.scheduler.rewriting.rules.tap_windows import RESULTS, TAPS, TapWindow, WindowFilter, add_number, find_filter
+from polyc.scheduler.rewriting.weighted_sums import write_sum
 
-TRANSFORMS = make_transforms(RESULTS, TAPS, POINTS)
+N_POINTS = TAPS + RESULTS - 1
 
-ALL_POINTS = Interval(int_const(0), int_const(TRANSFORMS.n_points))
+ALL_POINTS = Interval(int_const(0), int_const(N_POINTS))
+
+HALF = Fraction(1, 2)
+
+DATA = (1, 0, -1, 0), (0, 1, 1, 0), (0, -1, 1, 0), (0, -1, 0, 1)
+FILTER = (1, 0, 0), (HALF, HALF, HALF), (HALF, -HALF, HALF), (0, 0, 1)
+RESULT = (1, 1, 1, 0), (0, 1, -1, 1)
+"""B^T, G and A^T of ``y = A^T ((G g) * (B^T d))``, for ``y[i] = sum over k of d[i + k] * g[k]``: interpolation at 0, 1, -1 and
+infinity (Winograd, "Arithmetic Complexity of Computations", 1980; Lavin and Gray, "Fast Algorithms for Convolutional Neural
+Networks", 2016, equation 6).  More points have powers as factors, which cost digits."""
+
+Matrix = Sequence[Sequence[Fraction | int]]
 
 
 def filter_minimally(
     program: Program, ranges: Ranges, target: Machine, constants: Collection[str] = (), symbolic: bool = False
 ) -> tuple[Program, Ranges, list[Remark]]:
-    """Sums over windows of three taps by fewer products, where that is estimated to be faster.
+    """Minimal filtering (Winograd): filters of three taps take fewer products.
 
     `constants` are tensors that never change: filters of them are transformed once.  `symbolic`: whether sums over extents that
     are not known are rewritten as well, whatever is estimated."""
@@ -57,23 +67,15 @@ def filter_minimally(
         found = find_filter(s, program, ranges) if s in program.statements else None
         if found is None or (found.is_symbolic and not symbolic):
             continue
-        new, new_ranges = _rewrite(found, program, ranges)
-        names = " and ".join(w.left for w in found.windows)
-        if found.is_symbolic:
-            program, ranges = new, new_ranges
-            remarks.append(Remark("passed", "minimal-filtering", f"filter along {names} in tiles of {RESULTS}", s.name, s.span))
-            continue
-        before = _estimate(program, ranges, s.name, target, constants)
-        is_bound = {r.tensor for r in reads(found.taps)} <= set(constants)
-        row, n_rows = _one_row(found, new, new_ranges)
-        after = n_rows * _estimate(new, row, f"{s.name}_products", target, {found.tensor("taps")} if is_bound else ())
-        after += _transform_cycles(found, target, is_bound)
-        message = f"filter along {names} in tiles of {RESULTS}: about {after:.2g} cycles, as written {before:.2g}"
-        if before == float("inf") or after > MARGIN * before:  # what is no contraction has no estimate
-            remarks.append(Remark("missed", "minimal-filtering", message, s.name, s.span))
-            continue
-        program, ranges = new, new_ranges
-        remarks.append(Remark("passed", "minimal-filtering", message, s.name, s.span))
+        new, is_faster = _rewrite(found, program, ranges), True
+        message = f"filter along {' and '.join(w.left for w in found.windows)} in tiles of {RESULTS}"
+        if not found.is_symbolic:
+            before = _estimate(program, ranges, s.name, target, constants)
+            after = _estimate_filtered(found, *new, target, constants)
+            message += f": about {after:.2g} cycles, as written {before:.2g}"
+            is_faster = after <= MARGIN * before and before < inf  # what is no contraction has no estimate
+        program, ranges = new if is_faster else (program, ranges)
+        remarks.append(Remark("passed" if is_faster else "missed", "minimal-filtering", message, s.name, s.span))
     return program, ranges, remarks
 
 
@@ -88,16 +90,10 @@ def has_symbolic_filter(program: Program, ranges: Ranges) -> bool:
 
 def _rewrite(f: WindowFilter, program: Program, ranges: Ranges) -> tuple[Program, Ranges]:
     builder = ProgramBuilder(program, ranges)
-    readers = program.readers(f.s.target)
-    reader = readers[0] if len(readers) == 1 and _is_elementwise(readers[0], f, program, ranges) else None
-    for s in program.statements:
-        if s is f.s:
-            builder.statements += [*_transform_filter(f, builder), *_transform_data(f, builder), _multiply(f, builder)]
-            builder.statements += [] if reader else _transform_results(f, builder, None)
-        elif s is reader:
-            builder.statements += _transform_results(f, builder, reader)
-        else:
-            builder.statements.append(s)
+    reader = find_elementwise_reader(f.s, program, ranges)
+    made = {f.s.name: [*_transform_filter(f, builder), *_transform_data(f, builder), _multiply(f, builder)]}
+    made.setdefault(reader[0].name if reader else f.s.name, []).extend(_transform_results(f, builder, reader))
+    builder.statements += [n for s in program.statements for n in made.get(s.name, [s])]
     return builder.finish()
 
 
@@ -109,7 +105,7 @@ def _transform_filter(f: WindowFilter, builder: ProgramBuilder) -> list[Statemen
         place = {i: e for w, n in zip(f.windows, at, strict=True) for i, e in w.tap_place(n).items()}
         return simplify(substitute(f.taps, place))
 
-    return _at_points(f, "taps", len(f.windows), f.taps_indices, TRANSFORMS.filter, tap, f.intervals(builder.ranges), builder)
+    return _at_points(f, "taps", len(f.windows), f.taps_indices, FILTER, tap, f.intervals(builder.ranges), builder)
 
 
 def _transform_data(f: WindowFilter, builder: ProgramBuilder) -> list[Statement]:
@@ -124,7 +120,7 @@ def _transform_data(f: WindowFilter, builder: ProgramBuilder) -> list[Statement]
 
     intervals, left = f.intervals(builder.ranges), [*f.data_outer, *f.data_inner]
     if len(f.windows) == 1 or all(isinstance(w.results, Const) for w in f.windows):
-        return _at_points(f, "tiles", len(f.windows), left, TRANSFORMS.data, element, intervals, builder)
+        return _at_points(f, "tiles", len(f.windows), left, DATA, element, intervals, builder)
     first, second = f.windows
     along = f"{second.left}.element"
     n_elements = simplify_int(RESULTS * second.n_tiles + (TAPS - 1))
@@ -139,14 +135,14 @@ def _transform_data(f: WindowFilter, builder: ProgramBuilder) -> list[Statement]
         place = add_number(RESULTS * Index(second.tile), at[0])
         return Read(f.tensor("rows"), tuple(place if i == along else Index(i) for i in (first.point, *inner)))
 
-    rows = _at_points(f, "rows", 1, inner, TRANSFORMS.data, combine, intervals, builder)
-    return rows + _at_points(f, "tiles", 1, left, TRANSFORMS.data, row, intervals, builder, before=[first.point])
+    rows = _at_points(f, "rows", 1, inner, DATA, combine, intervals, builder)
+    return rows + _at_points(f, "tiles", 1, left, DATA, row, intervals, builder, before=[first.point])
 
 
 def _data_at(f: WindowFilter, place: Mapping[str, Expr]) -> Expr:
     """The data at a place of a tile; behind the last result there may be none, and 0 takes its place."""
     value = substitute(f.data, place)
-    if all(w.is_full for w in f.windows) or any(isinstance(node, Pad) for node in walk(value)):
+    if all(w.is_full for w in f.windows) or padded_reads(value):
         return value
     return map_reads(value, lambda read: Pad(read, f.zero))
 
@@ -156,7 +152,7 @@ def _at_points(
     suffix: str,
     n_dimensions: int,
     indices: Sequence[str],
-    matrix: Sequence[Sequence[Fraction]],
+    matrix: Matrix,
     at: Callable[[tuple[int, ...]], Expr],
     intervals: Mapping[str, Interval],
     builder: ProgramBuilder,
@@ -167,7 +163,7 @@ def _at_points(
     shape = [*(intervals[i] for i in before), *[ALL_POINTS] * n_dimensions, *(intervals[i] for i in indices)]
     target, box = builder.add_temporary(f.s, suffix, shape), {i: intervals[i] for i in (*before, *indices)}
     made = []
-    for points in product(range(TRANSFORMS.n_points), repeat=n_dimensions):
+    for points in product(range(N_POINTS), repeat=n_dimensions):
         name = "_".join([f"{f.s.name}_{suffix}", *map(str, points)])
         subscripts: list[Expr] = [*map(Index, before), *map(int_const, points), *map(Index, indices)]
         value = simplify(_sum([matrix[e] for e in points], at, f.dtype))
@@ -185,84 +181,54 @@ def _multiply(f: WindowFilter, builder: ProgramBuilder) -> Statement:
     return builder.define(f.s, "products", left, data * taps, f.channels, zero, intervals)
 
 
-def _transform_results(f: WindowFilter, builder: ProgramBuilder, reader: Statement | None) -> list[Statement]:
+def _transform_results(
+    f: WindowFilter, builder: ProgramBuilder, reader: tuple[Statement, Mapping[str, str]] | None
+) -> list[Statement]:
     """``O[2*t+a…] = sum of AT[a,e]… * M`` for each result of a tile; with `reader`, what that makes of them."""
-    s = f.s
-    assert s.reduction is not None
-    tiles = {w.left: w.tile for w in f.windows}
-    indices = [tiles.get(i, i) for i in f.s.element_names]
-    made = []
-    for at in product(range(RESULTS), repeat=len(f.windows)):
-        counts = {w.tile: w.n_tiles_from(a) for w, a in zip(f.windows, at, strict=True)}
-        if int_const(0) in counts.values():
-            continue
-        value = _sum([TRANSFORMS.result[a] for a in at], lambda points: _product_at(f, points), f.dtype)
-        place: dict[str, Expr] = {w.left: add_number(w.first, a) for w, a in zip(f.windows, at, strict=True)}
-        if s.reduction.init != identity_of("add", f.dtype):
-            value = substitute(s.reduction.init, place) + value
-        target, left = s.target, s.subscripts
-        if reader is not None:
-            own = _place_in(reader, f)
-            place = {own[i]: place.get(i, Index(tiles.get(i, i))) for i in f.s.element_names}
-            target, left = reader.target, reader.subscripts
-            value = map_reads(substitute(reader.value, place), lambda _, value=value: value, s.target)  # type: ignore[misc]
-        subscripts = [simplify(substitute(e, place)) for e in left]
-        intervals = f.intervals(builder.ranges) | {i: Interval(int_const(0), n) for i, n in counts.items()}
-        box, name = builder.box({i: intervals[i] for i in indices}), "_".join([s.name, *map(str, at)])
-        made.append(builder.assign(name, target, subscripts, simplify(value), box, s))
-    return made
+    return [
+        _transform_result(f, at, counts, builder, reader)
+        for at in product(range(RESULTS), repeat=len(f.windows))
+        if int_const(0) not in (counts := {w.tile: w.n_tiles_from(a) for w, a in zip(f.windows, at, strict=True)}).values()
+    ]
 
 
-def _product_at(f: WindowFilter, points: Sequence[int]) -> Expr:
-    return Read(f.tensor("products"), (*map(int_const, points), *map(Index, f.data_outer), *map(Index, f.product_inner)))
+def _transform_result(
+    f: WindowFilter,
+    at: tuple[int, ...],
+    counts: Mapping[str, Expr],
+    builder: ProgramBuilder,
+    reader: tuple[Statement, Mapping[str, str]] | None,
+) -> Statement:
+    """Result `at` of the tiles that have one: so many in each dimension."""
+    made, tiles = f.s, {w.left: w.tile for w in f.windows}
+    others = (*map(Index, f.data_outer), *map(Index, f.product_inner))
+    products = f.tensor("products")
+    value = _sum([RESULT[a] for a in at], lambda p: Read(products, (*map(int_const, p), *others)), f.dtype)
+    place: dict[str, Expr] = {w.left: add_number(w.first, a) for w, a in zip(f.windows, at, strict=True)}
+    assert made.reduction is not None
+    if made.reduction.init != identity_of("add", f.dtype):
+        value = substitute(made.reduction.init, place) + value
+    if reader is not None:
+        made, own = reader
+        place = {own[i]: place.get(i, Index(tiles.get(i, i))) for i in f.s.element_names}
+        value = map_reads(substitute(made.value, place), lambda _: value, f.s.target)
+    subscripts = [simplify(substitute(e, place)) for e in made.subscripts]
+    intervals = f.intervals(builder.ranges) | {i: Interval(int_const(0), n) for i, n in counts.items()}
+    box, name = builder.box(intervals, [tiles.get(i, i) for i in f.s.element_names]), "_".join([f.s.name, *map(str, at)])
+    return builder.assign(name, made.target, subscripts, simplify(value), box, f.s)
 
 
-def _is_elementwise(reader: Statement, f: WindowFilter, program: Program, ranges: Ranges) -> bool:
-    """Whether a statement makes each of its elements from the same element of the filter's results, which nobody else wants."""
-    own = ranges.statements[reader.name]
-    if reader.reduction is not None or program.tensor(f.s.target).role != "temporary":
-        return False
-    if not is_whole_box(reader, program, ranges):
-        return False
-    found = dict.fromkeys(r for r in reads(reader.value) if r.tensor == f.s.target)
-    padded = any(isinstance(node, Pad) and node.read.tensor == f.s.target for node in walk(reader.value))
-    if len(found) != 1 or padded or plain_place(next(iter(found)), f.s.subscripts) is None:
-        return False
-    place, theirs = _place_in(reader, f), ranges.statements[f.s.name].indices
-    return set(place.values()) == set(reader.indices) and all(own.indices[n] == theirs[i] for i, n in place.items())
-
-
-def _place_in(reader: Statement, f: WindowFilter) -> dict[str, str]:
-    """Index of the filter's result → index of the statement that reads it there."""
-    read = next(r for r in reads(reader.value) if r.tensor == f.s.target)
-    return plain_place(read, f.s.subscripts) or {}
-
-
-def _sum(rows: Sequence[Sequence[Fraction]], at: Callable[[tuple[int, ...]], Expr], dtype: DType) -> Expr:
+def _sum(rows: Matrix, at: Callable[[tuple[int, ...]], Expr], dtype: DType) -> Expr:
     """``sum over n… of rows[0][n0] * rows[1][n1] * … * at(n…)``, inner sums first, so that neighbours share them."""
 
     def over(k: int, later: tuple[int, ...]) -> Expr:
-        if k < 0:
-            return at(later)
-        terms = [(c, over(k - 1, (n, *later))) for n, c in enumerate(rows[k]) if c]
-        terms.sort(key=lambda term: term[0] < 0)  # a sum begins with what is added
-        sizes = {abs(c) for c, _ in terms}
-        common = sizes.pop() if len(sizes) == 1 else Fraction(1)
-        total: Expr | None = None
-        for c, term in terms:
-            scaled = _scale(term, abs(c) / common, dtype)
-            if total is None:
-                total = scaled if c > 0 else -scaled
-            else:
-                total = Call("add" if c > 0 else "sub", (total, scaled))
-        assert total is not None
-        return _scale(total, common, dtype)
+        return (
+            at(later)
+            if k < 0
+            else write_sum({over(k - 1, (n, *later)): Fraction(c) for n, c in enumerate(rows[k]) if c}, dtype)
+        )
 
     return over(len(rows) - 1, ())
-
-
-def _scale(expr: Expr, factor: Fraction, dtype: DType) -> Expr:
-    return expr if factor == 1 else Const(float(factor), dtype) * expr
 
 
 # -- what it costs
@@ -270,12 +236,16 @@ def _scale(expr: Expr, factor: Fraction, dtype: DType) -> Expr:
 
 def _estimate(program: Program, ranges: Ranges, name: str, target: Machine, constants: Collection[str]) -> float:
     """Cycles of a sum of products in a program."""
-    alone = tuple(s for s in program.statements if s.name == name)
-    scop = extract_scop(replace(program, statements=alone), ranges)
-    contraction = find_contraction(scop.statement(name), scop, target)
-    if contraction is None:
-        return float("inf")
-    return estimate_cycles(contraction, choose(contraction, target, constants), target, constants)
+    c = find_contraction_in(program, ranges, name, target)
+    return inf if c is None else estimate_cycles(c, choose(c, target, constants), target, constants)
+
+
+def _estimate_filtered(f: WindowFilter, program: Program, ranges: Ranges, target: Machine, constants: Collection[str]) -> float:
+    """Cycles of the same sum in the form that `_rewrite` gave the program."""
+    is_bound = {r.tensor for r in reads(f.taps)} <= set(constants)
+    row, n_rows = _one_row(f, program, ranges)
+    cycles = n_rows * _estimate(program, row, f"{f.s.name}_products", target, {f.tensor("taps")} if is_bound else ())
+    return cycles + _transform_cycles(f, target, is_bound)
 
 
 def _one_row(f: WindowFilter, program: Program, ranges: Ranges) -> tuple[Ranges, int]:
@@ -299,7 +269,7 @@ def _n_tiles(f: WindowFilter, w: TapWindow) -> int:
 
 def _transform_cycles(f: WindowFilter, target: Machine, is_bound: bool) -> float:
     """Cycles of making the parts that are multiplied, and the results of them, and of reading a longer filter."""
-    points = (TAPS + RESULTS - 1) ** len(f.windows)
+    points = N_POINTS ** len(f.windows)
     tiles = prod(_n_tiles(f, w) for w in f.windows)
     slowness = max(1.0, 16 / (target.lanes(f.dtype.itemsize) * target.fma_per_cycle))
     count = {i: f.trips[i] for i in f.s.indices if all(i not in (w.left, w.tap) for w in f.windows)}

@@ -13,9 +13,9 @@ of sizes and literals do not agree by chance.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable
 from itertools import permutations
-from math import isclose, log, prod
+from math import isclose, prod
 
 from polyc.diagnostics import Remark
 from polyc.ir.expr import (
@@ -28,31 +28,26 @@ from polyc.ir.expr import (
     Size,
     evaluate,
     identity_of,
+    index_names,
     int_const,
+    mentions,
     minimum,
     reads,
-    rewrite,
+    size_names,
     substitute,
+    type_of,
     walk,
 )
-from polyc.ir.program import Program, Statement, all_reads
+from polyc.ir.program import Program, Statement
 from polyc.ir.simplify import simplify_int
 from polyc.ir.types import DType
 from polyc.machine import Machine
 from polyc.poly.domains import is_box
 from polyc.poly.ranges import Ranges
-from polyc.records import dataclass, replace
-from polyc.scheduler.rewriting.builder import ProgramBuilder, Split, change_groups
-from polyc.scheduler.rewriting.rules.analysis import (
-    find_chain,
-    find_scale,
-    is_simple,
-    is_whole_box,
-    linear_in,
-    literal,
-    plain_place,
-    replace_node,
-)
+from polyc.records import dataclass
+from polyc.scheduler.rewriting.builder import Split, change_groups
+from polyc.scheduler.rewriting.rules.analysis import find_chain, find_scale, is_whole_box, linear_in, literal, replace_node
+from polyc.scheduler.rewriting.rules.dependent_reductions import Dependence, Law, block_reductions, find_dependences, reduced_at
 
 ROW_BLOCK, COLUMN_BLOCK = 512, 64
 """Values of a block where they are consecutive in memory, and where the left side's elements are."""
@@ -66,19 +61,15 @@ COLUMN_BYTES = 256
 
 @dataclass(frozen=True, slots=True)
 class _Squares:
-    """``statement += scale * (a * x + mean_factor * s) ** 2``, written out in `value`; `sum` is the read of s."""
+    """``s += scale * (a * x + b * m) ** 2`` for the leader's result m, where ``-b * m / a`` is the mean of x."""
 
-    statement: Statement
-    value: Expr
-    sum: Read
+    sum: Dependence
     index: str
-    factor: float
-    power: int
-    """``scale * mean_factor ** 2`` is ``factor / count ** power``."""
+    x: Expr
 
 
 def block_moments(program: Program, ranges: Ranges, target: Machine) -> tuple[Program, Ranges, list[Remark]]:
-    """Sums of squared deviations, in the pass of the mean, where values are too many for a cache."""
+    """Mean and squared deviations of long rows in one pass."""
     groups = ([s] for s in program.statements)
     return change_groups("single-pass-moments", _rewrite, groups, program, ranges, target)
 
@@ -97,8 +88,8 @@ def _rewrite(group: list[Statement], program: Program, ranges: Ranges, target: M
     split = _choose_split(leader, counts, program, ranges, target)
     if split is None or find_chain(leader, split.index, {}, program, ranges) != {}:
         return None
-    found = (_find_squares(s, leader, split.index, extents, program, ranges) for s in program.statements)
-    squares = [q for q in found if q is not None]
+    sums = find_dependences(leader, program, ranges)
+    squares = [q for d in sums if (q := _find_squares(d, leader, split.index, extents, ranges)) is not None]
     if not squares:
         return None
     message = f"mean and squared deviations in one pass, by blocks of {split.size} of {split.index}"
@@ -127,38 +118,29 @@ def _choose_split(leader: Statement, counts: dict[str, int], program: Program, r
     return Split(index, size, ranges.statements[leader.name].indices[index], position)
 
 
-def _find_squares(
-    s: Statement, leader: Statement, index: str, extents: dict[str, Expr], program: Program, ranges: Ranges
-) -> _Squares | None:
-    """What `s` sums, if that is squares of deviations from the leader's mean at the leader's points."""
-    if s.reduction is None or s.reduction.op != "add" or not is_simple(s, ranges) or s.name == leader.name:
+def _find_squares(d: Dependence, leader: Statement, index: str, extents: dict[str, Expr], ranges: Ranges) -> _Squares | None:
+    """What a statement sums, if that is squares of deviations from the leader's mean at the leader's points."""
+    s, own, theirs = d.statement, ranges.statements[d.statement.name], ranges.statements[leader.name].indices
+    if len(s.reduction_indices) != len(extents) or not is_box(own.domain, own.indices, s.indices):
         return None
-    value = _write_out(s.value, leader, program, ranges)
-    uses = list(dict.fromkeys(r for r in reads(value) if r.tensor == leader.target))
-    own = ranges.statements[s.name]
-    if len(uses) != 1 or len(s.reduction_indices) != len(extents) or not is_box(own.domain, own.indices, s.indices):
+    if _may_wrap(d.value) or _may_wrap(leader.value):
         return None
-    place = plain_place(uses[0], leader.subscripts)
-    if place is None or not set(place.values()) <= set(s.left_indices) or _may_wrap(value) or _may_wrap(leader.value):
-        return None
-    if any(r.tensor == leader.target for r in all_reads(s) if r not in reads(s.value)):
-        return None
-    trials = _trials(extents, s.value, leader.value, value)
+    trials = _trials(extents, s.value, leader.value, d.value)
     for order in permutations(s.reduction_indices):
-        whole = {**place, **dict(zip(leader.reduction_indices, order, strict=True))}
-        theirs = ranges.statements[leader.name].indices
+        whole = {**d.place, **dict(zip(leader.reduction_indices, order, strict=True))}
         if any(own.indices[n] != theirs[i] for i, n in whole.items()):
             continue
-        found = [_find_factor(value, leader.value, uses[0], whole, extents, sizes) for sizes in trials]
-        factors = [f for f in found if f is not None]
-        if len(factors) == len(trials) and (law := _find_law(factors)) is not None:
-            return _Squares(s, value, uses[0], whole[index], *law)
+        base = reduced_at(leader, whole)
+        x = _without_factors(base)
+        rest = replace_node(d.value, x, int_const(0))
+        if not mentions(rest, *s.reduction_indices) and all(_has_mean(d, base, x, extents, sizes) for sizes in trials):
+            return _Squares(d, whole[index], x)
     return None
 
 
 def _trials(extents: dict[str, Expr], *values: Expr) -> list[dict[str, Expr]]:
     """Numbers to try in the place of symbolic sizes; one trial where there are none."""
-    names = sorted({n.name for e in (*extents.values(), *values) for n in walk(e) if isinstance(n, Size)})
+    names = sorted(size_names(*extents.values(), *values))
     return [{name: int_const(p) for name, p in zip(names, primes, strict=False)} for primes in _PRIMES] if names else [{}]
 
 
@@ -167,128 +149,75 @@ _PRIMES = ((101, 211, 307, 401, 503, 601), (131, 233, 331, 431, 541, 631), (151,
 
 def _may_wrap(value: Expr) -> bool:
     """Whether sizes are multiplied as numbers of a type that may not hold the product."""
-    narrow = [n for n in walk(value) if isinstance(n, Call) and n.op == "mul" and any(isinstance(a, Cast) for a in n.args)]
-    return any(
-        len([1 for leaf in walk(n) if isinstance(leaf, Size)]) > 1 and not any(isinstance(leaf, Read) for leaf in walk(n))
-        for n in narrow
-    )
+    products = (n for n in walk(value) if isinstance(n, Call) and n.op == "mul" and any(isinstance(a, Cast) for a in n.args))
+    return any(sum(isinstance(leaf, Size) for leaf in walk(n)) > 1 and not reads(n) for n in products)
 
 
-def _find_factor(
-    value: Expr, base: Expr, use: Read, whole: dict[str, str], extents: dict[str, Expr], sizes: dict[str, Expr]
-) -> tuple[float, int] | None:
-    """``scale * mean_factor ** 2`` of squares, and the count, for these sizes; None where the mean is another one."""
-    square = _square(substitute(value, {}, sizes))
-    if square is None or len({n.name for e in extents.values() for n in walk(e) if isinstance(n, Size)} - sizes.keys()):
-        return None
-    scale, deviation = square
-    plain, weight = _without_scale(substitute(base, {i: Index(n) for i, n in whole.items()}, sizes))
+def _has_mean(d: Dependence, base: Expr, x: Expr, extents: dict[str, Expr], sizes: dict[str, Expr]) -> bool:
+    """Whether, for these sizes, squares of ``a * x + b * m`` are summed, where m, the sum of `base`, is ``-a / b`` times the
+    mean of x."""
+    value, base, x, use = (substitute(e, {}, sizes) for e in (d.value, base, x, d.use))
     count = prod(evaluate(substitute(e, {}, sizes), {}) for e in extents.values())
-    form = linear_in(deviation, plain, use, with_rest=False)
-    if form is None or not form[0] or not isclose(form[1] * weight * count, -form[0], rel_tol=1e-6):
-        return None
-    return scale * form[1] ** 2, count
+    root = _square_root(value)
+    form = None if root is None else linear_in(root, x, use, with_rest=False)
+    weight = linear_in(base, x, use, with_rest=False)
+    if form is None or weight is None or not form[0]:
+        return False
+    return isclose(form[1] * weight[0] * count, -form[0], rel_tol=1e-6)
 
 
-def _find_law(found: list[tuple[float, int]]) -> tuple[float, int] | None:
-    """(c, p) with ``factor = c / count ** p`` for every pair of a factor and a count."""
-    (first, one), (last, other) = found[0], found[-1]
-    if not all(f for f, _ in found):
-        return None
-    power = 0 if one == other else round(log(first / last) / log(other / one)) if first / last > 0 else 0
-    c = first * float(one) ** power
-    return (c, power) if all(isclose(f * float(n) ** power, c, rel_tol=1e-6) for f, n in found) else None
-
-
-def _write_out(value: Expr, leader: Statement, program: Program, ranges: Ranges) -> Expr:
-    """`value` with the deviations in it that are temporaries written out."""
-    writers = program.writers()
-
-    def rule(node: Expr) -> Expr | None:
-        if not isinstance(node, Read) or program.tensor(node.tensor).role == "input":
-            return None
-        own = writers.get(node.tensor, [])
-        if len(own) != 1 or own[0].reduction is not None or not is_simple(own[0], ranges):
-            return None
-        place = plain_place(node, own[0].subscripts)
-        if place is None or all(r.tensor != leader.target for r in reads(own[0].value)):
-            return None
-        return substitute(own[0].value, {i: Index(n) for i, n in place.items()})
-
-    return rewrite(value, rule)
-
-
-def _square(expr: Expr) -> tuple[float, Expr] | None:
-    """``scale * d * d`` as (scale, d)."""
+def _square_root(expr: Expr) -> Expr | None:
+    """d, where `expr` is a literal times ``d * d``."""
     match expr:
         case Call(op="mul", args=(a, b)) if a == b:
-            return 1.0, a
+            return a
         case Call(op="pow", args=(a, b)) if literal(b) == 2:
-            return 1.0, a
+            return a
     scaled = find_scale(expr)
-    inner = None if scaled is None else _square(scaled[1])
-    return None if scaled is None or inner is None else (scaled[0] * inner[0], inner[1])
+    return scaled and _square_root(scaled[1])
 
 
-def _without_scale(expr: Expr) -> tuple[Expr, float]:
-    """A product with literals as the rest and the literal."""
-    scaled = find_scale(expr)
-    if scaled is None:
-        return expr, 1.0
-    base, scale = _without_scale(scaled[1])
-    return base, scaled[0] * scale
+def _without_factors(expr: Expr) -> Expr:
+    """A product or quotient without what reads nothing in it."""
+    match expr:
+        case Call("neg", (a,)):
+            return _without_factors(a)
+        case Call("mul" | "truediv", (a, b)) if not index_names(b) and not reads(b):
+            return _without_factors(a)
+        case Call("mul", (a, b)) if not index_names(a) and not reads(a):
+            return _without_factors(b)
+    return expr
 
 
 def _build(
     leader: Statement, squares: list[_Squares], split: Split, extents: dict[str, Expr], program: Program, ranges: Ranges
 ) -> tuple[Program, Ranges]:
-    builder = ProgramBuilder(program, ranges)
     dtype = program.tensor(leader.target).dtype
-    extent, others = extents[split.index], _product(e for i, e in extents.items() if i != split.index)
-    total = _as_number(_product([extent, others]), dtype)
+    extent, others = extents[split.index], prod((e for i, e in extents.items() if i != split.index), start=int_const(1))
+    total = _as_number(extent * others, dtype)
+    in_block: Expr = int_const(split.size)
+    if not isinstance(extent, Const) or int(extent.value) % split.size:  # the last block has fewer
+        in_block = minimum(split.size, extent - Index(split.block) * split.size)
+    count = _as_number(in_block * others, dtype)
+    by_name = {q.sum.statement.name: q for q in squares}
 
-    def count_in(split: Split) -> Expr:
-        in_block: Expr = int_const(split.size)
-        if not isinstance(extent, Const) or int(extent.value) % split.size:  # the last block has fewer
-            in_block = minimum(split.size, extent - Index(split.block) * split.size)
-        return _as_number(_product([in_block, others]), dtype)
+    def refer(result: Read) -> Expr:
+        """The sum of the whole if all blocks were like this one."""
+        return result * Call("truediv", (total, count))
 
-    # Of the leader, the sum of each block, and that of the whole if all blocks were like this one.
-    sums, whole = builder.rfactor(leader, split)
-    value = Read(sums.target, sums.subscripts) * Call("truediv", (total, count_in(split)))
-    shift = builder.define(leader, "shift", sums.left_indices, value, over=builder.points(sums))
-    blocks = {leader.name: [sums, shift]}
-    wholes = {leader.name: whole}
-    for q in squares:
-        s, own = q.statement, replace(split, index=q.index)
-        local = Read(shift.target, own.element(q.sum.subscripts, q.index))
-        part = builder.block(replace(s, value=replace_node(q.value, q.sum, local)), own)
-        difference = local - q.sum
-        scale: Expr = Const(q.factor * _number(total) ** -q.power, dtype)
-        if not isinstance(total, Const):
-            scale = Const(q.factor, dtype)
-            for _ in range(abs(q.power)):
-                scale = Call("truediv" if q.power > 0 else "mul", (scale, total))
-        between = count_in(own) * scale * (difference * difference)
-        blocks[s.name] = [part]
-        wholes[s.name] = builder.combine(s, part, own, Read(part.target, part.subscripts) + between)
-    # Blocks first, next to each other: the scheduler fuses neighbours.
-    builder.statements += [b for s in program.statements for b in blocks.get(s.name, ())]
-    builder.statements += [wholes.get(s.name, s) for s in program.statements]
-    return builder.finish()
+    def combine(name: str, part: Read, read: Callable[[str, Read], Read]) -> Expr:
+        """With the difference of both means for each value of the block: that of a block whose values are 0, where the mean is
+        that far away."""
+        q = by_name[name]
+        zero = identity_of("add", type_of(q.x, program.types))
+        apart = replace_node(q.sum.value, q.sum.use, read("shift", q.sum.use) - q.sum.use)
+        return part + count * replace_node(apart, q.x, zero)
 
-
-def _product(factors: Iterable[Expr]) -> Expr:
-    """A product of integers."""
-    result: Expr = int_const(1)
-    for factor in factors:
-        result = simplify_int(result * factor)
-    return result
+    cut = {leader.name: split.index} | {name: q.index for name, q in by_name.items()}
+    values = {name: q.sum.value for name, q in by_name.items()}
+    return block_reductions(leader, split, cut, {}, Law(refer, {}, combine), program, ranges, values)
 
 
 def _as_number(count: Expr, dtype: DType) -> Expr:
+    count = simplify_int(count)
     return Const(float(count.value), dtype) if isinstance(count, Const) else Cast(count, dtype)
-
-
-def _number(expr: Expr) -> float:
-    return float(expr.value) if isinstance(expr, Const) else 1.0

@@ -21,20 +21,7 @@ from math import prod
 
 from polyc.code_limits import MAX_PARTS, MINIMUM_REUSE, SMALL_WORK, UNKNOWN_EXTENT
 from polyc.ir.contraction_paths import find_path
-from polyc.ir.expr import (
-    Call,
-    Cast,
-    Const,
-    Expr,
-    Index,
-    Read,
-    identity_of,
-    index_names,
-    mentions,
-    operands_of,
-    reads,
-    type_of,
-)
+from polyc.ir.expr import Call, Cast, Const, Expr, Index, Read, identity_of, index_names, mentions, operands_of, reads, type_of
 from polyc.ir.program import Program, Reduction, Statement
 from polyc.ir.read_sites import collect_reads
 from polyc.poly.domains import fills_box, is_box, is_product, project_domain, reads_within
@@ -42,7 +29,7 @@ from polyc.poly.ranges import Ranges, StatementRanges
 from polyc.records import dataclass, replace
 from polyc.scheduler.accesses import trip_count
 from polyc.scheduler.rewriting.builder import Change, ProgramBuilder
-from polyc.scheduler.rewriting.rules.analysis import is_simple, writes_whole
+from polyc.scheduler.rewriting.rules.analysis import is_matrix_product, is_simple, writes_whole
 
 DISTRIBUTIVE = {"add": "mul", "max": "add", "min": "add", "or": "and"}
 """The product that distributes over a sum."""
@@ -81,7 +68,7 @@ class _Step:
 
 
 def order_products(s: Statement, builder: ProgramBuilder) -> Change | None:
-    """A sum of products of several operands in the order of fewest terms, where that is far fewer than as written."""
+    """Products of several operands are summed a few at a time."""
     if s.reduction is None or not _may_split(s, builder):
         return None
     dtype, own = type_of(s.value, builder.program.types), builder.own[s.name]
@@ -170,7 +157,7 @@ def _take_steps(
 
 
 def factor_sums(s: Statement, builder: ProgramBuilder) -> Change | None:
-    """A sum of products of two operands, with what does not depend on the sum behind it."""
+    """Distributivity: factors that do not change along a sum leave it."""
     if s.reduction is None or not _may_factor(s, builder.program, builder.ranges):
         return None
     factors, divisors = flatten_product(s.value)
@@ -244,11 +231,11 @@ def flatten_product(expr: Expr) -> tuple[list[Expr], list[Expr]]:
 
 
 def separate_products(s: Statement, builder: ProgramBuilder) -> Change | None:
-    """A statement for each product of a sum of several that are contractions."""
+    """Loop fission: each product of a sum is a contraction."""
     if s.reduction is None or s.reduction.op != "add" or not _may_split(s, builder):
         return None
     terms, trips = list(_addends(s.value, False)), builder.ranges.trips(s.name)
-    if not 2 <= len(terms) <= MAX_PARTS or not all(_is_contraction(t, s) for t in terms):
+    if not 2 <= len(terms) <= MAX_PARTS or not all(_is_contraction(t, s, builder.ranges) for t in terms):
         return None
     if builder.tensor(s.target).dtype.is_complex or len({frozenset(reads(t)) for t in terms}) < len(terms):
         return None  # the same operands in other functions: one pass over them
@@ -277,12 +264,10 @@ def _addends(expr: Expr, is_negative: bool) -> Iterator[Expr]:
             yield -expr if is_negative else expr
 
 
-def _is_contraction(term: Expr, s: Statement) -> bool:
+def _is_contraction(term: Expr, s: Statement, ranges: Ranges) -> bool:
     """Whether a term is a product of two operands, each with left indices that leave the other one alone."""
-    operands = [_operand(a) for a in term.args] if isinstance(term, Call) and term.op == "mul" else []
-    first, second = ({*index_names(r)} if r is not None else set[str]() for r in (operands or [None, None]))
-    summed, left = set(s.reduction_indices), set(s.left_indices)
-    return bool(first & summed and second & summed and left & (first - second) and left & (second - first))
+    factors = term.args if isinstance(term, Call) and term.op == "mul" else ()
+    return is_matrix_product(s, [read for f in factors if (read := _operand(f)) is not None], ranges)
 
 
 def _operand(expr: Expr) -> Read | None:

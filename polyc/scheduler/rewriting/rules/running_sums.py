@@ -28,7 +28,7 @@ _OPERATORS = ("add", "mul", "max", "min")
 
 
 def run_sum(s: Statement, builder: ProgramBuilder) -> Change | None:
-    """Each result of a running reduction made from the one before."""
+    """Sums over everything up to an index are prefix sums."""
     if len(builder.program.writers()[s.target]) > 1:
         return None
     like, done = builder.program.tensor(s.target), list[Statement]()

@@ -40,7 +40,7 @@ class _Pass:
 
 
 def share_rows(program: Program, ranges: Ranges, target: Machine) -> tuple[Program, Ranges, list[Remark]]:
-    """One pass over each array that is larger than the second-level cache and summed both ways."""
+    """Fusion by blocks of rows: reductions share the rows that they read."""
     remarks: list[Remark] = []
     for tensor in program.tensors:
         is_there = tensor.name in ranges.tensors  # a pass before may have taken it in

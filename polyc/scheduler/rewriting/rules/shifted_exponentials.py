@@ -15,47 +15,37 @@ nothing but -inf the weights are exp(-inf + inf): NaN, as the formula says.  NaN
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from math import prod
 
 from polyc.code_limits import TILE_ROWS
 from polyc.diagnostics import Remark
-from polyc.ir.expr import (
-    Call,
-    Const,
-    Expr,
-    Index,
-    Read,
-    Select,
-    eq,
-    identity_of,
-    index_names,
-    int_const,
-    reads,
-    rewrite,
-    substitute,
-    walk,
-)
-from polyc.ir.program import Program, Statement, all_reads
+from polyc.ir.expr import Call, Const, Expr, Index, Read, Select, eq, index_names, int_const, reads, rewrite, walk
+from polyc.ir.program import Program, Statement
+from polyc.ir.types import DType
 from polyc.machine import Level, Machine
 from polyc.poly.ranges import Ranges
-from polyc.records import dataclass, replace
+from polyc.records import dataclass
 from polyc.scheduler.accesses import trip_count
-from polyc.scheduler.rewriting.builder import ProgramBuilder, Split, change_groups
-from polyc.scheduler.rewriting.rules.analysis import (
-    covers,
-    find_chain,
-    is_factor,
-    is_simple,
-    linear_in,
-    plain_place,
-    redirect,
-    replace_node,
+from polyc.scheduler.rewriting.builder import Split, change_groups
+from polyc.scheduler.rewriting.rules.analysis import find_chain, is_factor, is_simple
+from polyc.scheduler.rewriting.rules.dependent_reductions import (
+    Dependence,
+    Law,
+    block_reductions,
+    find_dependences,
+    find_deviations,
+    is_maximum,
+    is_needed_whole,
+    reduced_at,
 )
 from polyc.scheduler.traffic import find_level
 
 READ_BLOCK, COMPUTED_BLOCK = 512, 256
 """Values of a block where the scores come from memory, and where they are computed."""
+
+_EXPONENTIALS = ("exp", "exp_below")
 
 SHARING_ROWS = 2 * TILE_ROWS
 """Rows that read the same operands from which it is worth that several tiles read them in blocks."""
@@ -67,105 +57,72 @@ pass over a row is cheaper than rescaling blocks."""
 
 @dataclass(frozen=True, slots=True)
 class _Exponential:
-    """``exp(scale * (x - m) + …)`` in the value of `statement`, at its index `index`; `maximum` is the read of m."""
+    """``exp(scale * (x - m) + …)``, a factor of what a statement sums over `index`."""
 
-    statement: Statement
-    node: Expr
+    sum: Dependence
     index: str
-    maximum: Read
     scale: float
+    element: set[str]
+    """Indices that the exponential moves with."""
+    stored: Mapping[str, str]
+    """The statement that stores it, if one does, and its index for `index`."""
 
 
 def block_exponentials(program: Program, ranges: Ranges, target: Machine) -> tuple[Program, Ranges, list[Remark]]:
-    """Sums of exponentials under their maximum, in blocks, where rows are too long for a cache."""
+    """Long rows of exponentials go by blocks under a running maximum."""
     return change_groups("online-softmax", _rewrite, ([s] for s in program.statements), program, ranges, target)
-
-
-def _is_maximum(s: Statement, program: Program, ranges: Ranges) -> bool:
-    dtype = program.tensor(s.target).dtype
-    return (
-        s.reduction is not None
-        and s.reduction.op == "max"
-        and dtype.is_float
-        and s.reduction.init == identity_of("max", dtype)
-        and len(s.reduction_indices) == 1
-        and is_simple(s, ranges)
-        and len(program.writers()[s.target]) == 1
-    )
 
 
 def _rewrite(group: list[Statement], program: Program, ranges: Ranges, target: Machine) -> tuple[Program, Ranges, str] | None:
     (leader,) = group
-    if not _is_maximum(leader, program, ranges):
+    if not is_maximum(leader, program) or len(leader.reduction_indices) != 1 or not is_simple(leader, ranges):
         return None
-    (k,) = leader.reduction_indices
-    exponentials = [e for s in program.statements if (e := _find_exponential(s, leader, k, program, ranges)) is not None]
-    stored = {e.statement.target: e for e in exponentials if e.statement.reduction is None and e.node == e.statement.value}
-    followers: list[tuple[Statement, _Exponential, Expr]] = []
-    for s in program.statements:
-        own = next((e for e in exponentials if e.statement is s), None)
-        found = list(dict.fromkeys(r for r in reads(s.value) if r.tensor in stored))
-        if own is not None and s.target not in stored:
-            if not found and _is_follower(s, own.index, own.node, leader, ranges):
-                followers.append((s, own, own.node))
-            continue
-        if len(found) == 1:
-            (read,) = found
-            e = stored[read.tensor]
-            place = plain_place(read, e.statement.subscripts)
-            if place is not None and _is_follower(s, place[e.index], read, leader, ranges):
-                followers.append((s, e, read))
-    if not followers:
+    if len(program.writers()[leader.target]) != 1:
         return None
-    sums = {s.name for s, _, _ in followers}
-    members = {leader.name: k, **{e.statement.name: e.index for _, e, _ in followers if not _stays(e.statement, sums, program)}}
-    members |= {s.name: s.reduction_indices[0] for s, _, _ in followers}
+    sums = find_dependences(leader, program, ranges)
+    found = [e for d in sums if (e := _find_exponential(d, leader, program, ranges)) is not None]
+    by_name, (k,) = {s.name: s for s in program.statements}, leader.reduction_indices
+    scaled = {by_name[name].target for e in found for name in e.stored}
+    found = [e for e in found if scaled.isdisjoint(r.tensor for r in reads(e.sum.value))]  # each has one factor that is
+    if not found:
+        return None
+    cut = {leader.name: k} | {e.sum.statement.name: e.index for e in found}
+    stored = {name: index for e in found for name, index in e.stored.items()}
+    members = cut | {name: i for name, i in stored.items() if not is_needed_whole(by_name[name], cut, program)}
     chain = find_chain(leader, k, members, program, ranges)
     if chain is None:
         return None
     is_long = _is_long(leader, k, bool(chain), program, ranges, target)
-    if not is_long and not (chain and _streams_operands(_find_passes(followers, chain, program), program, ranges, target)):
+    if not is_long and not (chain and _streams_operands(_find_passes(found, chain, program), program, ranges, target)):
         return None
     size = COMPUTED_BLOCK if chain else READ_BLOCK
-    interval = ranges.statements[leader.name].indices[k]
-    position = 0 if chain else len(leader.left_indices)
-    built = _build(leader, k, followers, chain, Split(k, size, interval, position), program, ranges)
+    split = Split(k, size, ranges.statements[leader.name].indices[k], 0 if chain else len(leader.left_indices))
+    cut |= stored | {s.name: s.left_indices[chain[s.target]] for s in program.statements if s.target in chain}
+    chain |= {by_name[name].target: by_name[name].left_indices.index(i) for name, i in stored.items()}
+    law = _make_law(found, program.tensor(leader.target).dtype)
+    built = block_reductions(leader, split, cut, chain, law, program, ranges)
     return *built, f"maximum and sums of exponentials in blocks of {size}: {leader.target} scales them at the end"
 
 
-def _stays(s: Statement, sums: Collection[str], program: Program) -> bool:
-    """Whether anything but `sums` needs the exponentials that `s` stores, and so all of what they are made of."""
-    users = [u for u in program.statements if u.name not in sums and any(r.tensor == s.target for r in all_reads(u))]
-    return bool(users) or program.tensor(s.target).role != "temporary"
-
-
-def _find_exponential(s: Statement, leader: Statement, k: str, program: Program, ranges: Ranges) -> _Exponential | None:
-    """The one exponential of the leader's values under the leader's result that `s` computes; None for any other use of it."""
-    uses = [r for r in all_reads(s) if r.tensor == leader.target]
-    if not uses or len(set(uses)) != 1 or not is_simple(s, ranges) or s.name == leader.name:
+def _find_exponential(d: Dependence, leader: Statement, program: Program, ranges: Ranges) -> _Exponential | None:
+    """The exponential of the leader's values under the leader's result, if products with it are summed, and m is nowhere
+    else."""
+    s, own, interval = d.statement, ranges.statements, ranges.statements[leader.name].indices[leader.reduction_indices[0]]
+    nodes = [n for n in dict.fromkeys(walk(d.value)) if isinstance(n, Call) and n.op in _EXPONENTIALS and d.use in reads(n)]
+    if len(nodes) != 1 or not is_factor(d.value, nodes[0]) or len(s.reduction_indices) != 1:
         return None
-    place = plain_place(uses[0], leader.subscripts)
-    nodes = [
-        n for n in dict.fromkeys(walk(s.value)) if isinstance(n, Call) and n.op in ("exp", "exp_below") and uses[0] in reads(n)
-    ]
-    if (
-        place is None
-        or len(nodes) != 1
-        or sum(n == uses[0] for n in walk(s.value)) != sum(n == uses[0] for n in walk(nodes[0]))
-    ):
+    (node,), (index,) = nodes, s.reduction_indices
+    inside = {name: next((i for i, n in place.items() if n == index), "") for name, place in d.between.items()}
+    is_whole = all(own[name].indices.get(i) == interval for name, i in {**inside, s.name: index}.items())
+    if not is_whole or sum(n == d.use for n in walk(d.value)) != sum(n == d.use for n in walk(node)):
         return None
-    argument = nodes[0].args[0]
-    for index in s.indices:
-        if index in place.values():
-            continue
-        whole = {**place, k: index}
-        score = substitute(leader.value, {i: Index(n) for i, n in whole.items()})
-        form = linear_in(argument, score, uses[0])
-        if form is None or form[0] != -form[1] or form[0] <= 0 or _adds_along(argument, (score, uses[0]), index):
-            continue
-        same = ranges.statements[s.name].indices[index] == ranges.statements[leader.name].indices[k]
-        if same and covers(s, leader, whole, ranges):
-            return _Exponential(s, nodes[0], index, uses[0], form[0])
+    for place, scale in find_deviations(node.args[0], s, leader, d.use, ranges, with_rest=True):
+        if place[leader.reduction_indices[0]] == index:
+            if _adds_along(node.args[0], (reduced_at(leader, place), d.use), index):
+                continue
+            tensors = {t.target for t in program.statements if t.name in inside}
+            stored = [r for r in reads(s.value) if r.tensor in tensors]
+            return _Exponential(d, index, scale, index_names(*stored) if stored else index_names(node), inside)
     return None
 
 
@@ -173,16 +130,6 @@ def _adds_along(argument: Expr, known: tuple[Expr, ...], index: str) -> bool:
     """Whether what is added to `known` moves with the index: it may be too large for a block of small values."""
     rest = rewrite(argument, lambda node: int_const(0) if node in known else None)
     return any(node == Index(index) for node in walk(rest))
-
-
-def _is_follower(s: Statement, index: str, factor: Expr, leader: Statement, ranges: Ranges) -> bool:
-    """Whether `s` sums over `index` products of which `factor` is one, the maximum standing nowhere else."""
-    if s.reduction is None or s.reduction.op != "add" or s.reduction_indices != (index,) or not is_simple(s, ranges):
-        return False
-    if ranges.statements[s.name].indices[index] != ranges.statements[leader.name].indices[leader.reduction_indices[0]]:
-        return False
-    outside = [r for r in all_reads(s) if r.tensor == leader.target and r not in reads(factor)]
-    return is_factor(s.value, factor) and not outside
 
 
 def _is_long(leader: Statement, k: str, is_computed: bool, program: Program, ranges: Ranges, target: Machine) -> bool:
@@ -198,15 +145,11 @@ def _is_long(leader: Statement, k: str, is_computed: bool, program: Program, ran
 
 
 def _find_passes(
-    followers: list[tuple[Statement, _Exponential, Expr]], chain: Mapping[str, int], program: Program
+    exponentials: list[_Exponential], chain: Mapping[str, int], program: Program
 ) -> list[tuple[Statement, str, set[str]]]:
     """Statements that pass along computed rows of scores: each with its index along a row, and those that say where in one."""
-    found = [
-        (s, e.name, index_names(*s.subscripts))
-        for s in program.statements
-        if s.target in chain and isinstance(e := s.subscripts[chain[s.target]], Index)
-    ]
-    return found + [(s, s.reduction_indices[0], index_names(factor)) for s, _, factor in followers]
+    found = [(s, s.left_indices[chain[s.target]], index_names(*s.subscripts)) for s in program.statements if s.target in chain]
+    return found + [(e.sum.statement, e.index, e.element) for e in exponentials]
 
 
 def _streams_operands(passes: list[tuple[Statement, str, set[str]]], program: Program, ranges: Ranges, target: Machine) -> bool:
@@ -229,64 +172,20 @@ def _trips(s: Statement, ranges: Ranges) -> dict[str, int]:
     return {i: trip_count(own[i].extent) if n is None else n for i, n in ranges.trips(s.name).items()}
 
 
-def _build(
-    leader: Statement,
-    k: str,
-    followers: list[tuple[Statement, _Exponential, Expr]],
-    chain: dict[str, int],
-    split: Split,
-    program: Program,
-    ranges: Ranges,
-) -> tuple[Program, Ranges]:
-    builder = ProgramBuilder(program, ranges)
-    dtype = program.tensor(leader.target).dtype
-    exponentials = {e.statement.name: e for _, e, _ in followers}
-    sums = {s.name: (e, factor) for s, e, factor in followers}
-    scales = list(dict.fromkeys(e.scale for e in exponentials.values()))
-    blocks: list[Statement] = []
-    wholes: list[Statement] = []
+def _make_law(exponentials: list[_Exponential], dtype: DType) -> Law:
+    """Sums of exponentials are multiplied by those of the differences of maxima."""
+    scales = list(dict.fromkeys(e.scale for e in exponentials))
+    by_name = {e.sum.statement.name: e for e in exponentials}
 
-    def blocked(s: Statement, index: str, value: Expr) -> Statement:
-        blocks.append(builder.block(replace(s, value=redirect(value, chain, index, split)), split, index))
-        return blocks[-1]
+    def refer(maximum: Read) -> Expr:
+        return Select(eq(maximum, Const(float("-inf"), dtype)), Const(0.0, dtype), maximum)
 
-    def local(e: _Exponential) -> Expr:
-        shift = Read(f"{leader.target}.shift", split.element(e.maximum.subscripts, e.index))
-        return replace_node(e.node, e.maximum, shift)
+    def weigh(part: Expr, whole: Expr, scale: float) -> Expr:
+        difference = part - whole
+        return Call("exp", (Const(scale, dtype) * difference if scale != 1 else difference,))
 
-    for s in program.statements:
-        if s.target in chain:
-            subscript = s.subscripts[chain[s.target]]
-            assert isinstance(subscript, Index)
-            blocked(s, subscript.name, s.value)
-        elif s is leader:
-            part = blocked(s, k, s.value)
-            left, points, result = part.left_indices, builder.points(part), Read(part.target, part.subscripts)
-            finite = Select(eq(result, Const(float("-inf"), dtype)), Const(0.0, dtype), result)
-            blocks.append(builder.define(s, "shift", left, finite, over=points))
-            wholes.append(builder.combine(s, part, split))
-            difference = result - Read(s.target, s.subscripts)
-            for n, scale in enumerate(scales):
-                scaled = Call("exp", (Const(scale, dtype) * difference if scale != 1 else difference,))
-                wholes.append(builder.define(s, f"weight{n}", left, scaled, over=points))
-        elif s.name in sums:
-            e, factor = sums[s.name]
-            index, at = s.reduction_indices[0], e.maximum.subscripts
-            if e.statement.name == s.name:
-                new = local(e)
-            else:
-                assert isinstance(factor, Read)
-                new = Read(f"{factor.tensor}.block", split.element(factor.subscripts, index), factor.span)
-                place = plain_place(factor, e.statement.subscripts) or {}
-                at = tuple(substitute(x, {i: Index(j) for i, j in place.items()}) for x in at)
-            part = blocked(s, index, replace_node(s.value, factor, new))
-            weight = Read(f"{leader.target}.weight{scales.index(e.scale)}", split.element(at, index))
-            wholes.append(builder.combine(s, part, split, Read(part.target, part.subscripts) * weight))
-        else:
-            if s.name in exponentials:
-                blocked(s, exponentials[s.name].index, local(exponentials[s.name]))
-                if not _stays(s, sums, program):
-                    continue
-            wholes.append(s)
-    builder.statements += [*blocks, *wholes]
-    return builder.finish()
+    def combine(name: str, part: Read, read: Callable[[str, Read], Read]) -> Expr:
+        e = by_name[name]
+        return part * read(f"weight{scales.index(e.scale)}", e.sum.use)
+
+    return Law(refer, {f"weight{n}": partial(weigh, scale=scale) for n, scale in enumerate(scales)}, combine)

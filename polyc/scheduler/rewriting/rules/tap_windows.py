@@ -15,11 +15,8 @@ from polyc.records import dataclass
 from polyc.scheduler.rewriting.rules.analysis import is_whole_box
 from polyc.scheduler.rewriting.rules.operands import find_operand
 
-TAPS, POINTS = 3, (0, 1, -1)
-"""Points beyond these have powers as factors, which cost digits."""
-
-RESULTS = len(POINTS) + 2 - TAPS
-"""Results of a tile, in each dimension."""
+TAPS, RESULTS = 3, 2
+"""Of a tile, in each dimension."""
 
 MINIMUM_PRODUCTS = 1 << 23
 """Products of the sum as written from which the time is worth the longer compilation."""

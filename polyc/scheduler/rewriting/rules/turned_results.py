@@ -15,17 +15,16 @@ from collections.abc import Collection
 from math import prod
 
 from polyc.diagnostics import Remark
-from polyc.ir.expr import Const, Expr, Index, Pad, Read, identity_of, reads, walk
+from polyc.ir.expr import Const, Index, Read, identity_of
 from polyc.ir.program import Program, Statement
 from polyc.machine import Machine
-from polyc.poly.extraction import extract_scop
 from polyc.poly.ranges import Ranges
 from polyc.records import replace
 from polyc.scheduler.contractions.choice import choose, estimate_cycles
-from polyc.scheduler.contractions.contraction import Contraction, find_contraction
+from polyc.scheduler.contractions.contraction import Contraction, find_contraction_in
 from polyc.scheduler.rewriting.builder import ProgramBuilder, change_groups
-from polyc.scheduler.rewriting.reindexing import change_expressions, map_reads
-from polyc.scheduler.rewriting.rules.analysis import is_whole_box
+from polyc.scheduler.rewriting.reindexing import map_reads
+from polyc.scheduler.rewriting.rules.analysis import find_elementwise_reader, is_whole_box
 
 CLEARLY = 0.8
 """Part of the estimated cycles as written that those of the other order, with turning, must not exceed."""
@@ -34,15 +33,18 @@ CLEARLY = 0.8
 def turn_results(
     program: Program, ranges: Ranges, target: Machine, constants: Collection[str] = ()
 ) -> tuple[Program, Ranges, list[Remark]]:
-    """Sums whose results lie across the vectors of their products, in an order of their own where that is estimated to pay."""
+    """Temporaries have the layout in which they are read."""
+    groups = ([s] for s in program.statements)
+    return change_groups("transpose-results", _rewrite, groups, program, ranges, target, constants)
 
-    def rule(group: list[Statement], program: Program, ranges: Ranges) -> tuple[Program, Ranges, str] | None:
-        (s,) = group
-        reader = _find_reader(s, program, ranges)
-        found = None if reader is None else _find_order(s, program, ranges, target, constants)
-        return found and (*_turn(s, None if reader is s else reader, found[0], program, ranges), found[1])
 
-    return change_groups("transpose-results", rule, ([s] for s in program.statements), program, ranges)
+def _rewrite(
+    group: list[Statement], program: Program, ranges: Ranges, target: Machine, constants: Collection[str]
+) -> tuple[Program, Ranges, str] | None:
+    (s,) = group
+    reader = _find_reader(s, program, ranges)
+    found = None if reader is None else _find_order(s, program, ranges, target, constants)
+    return found and (*_turn(s, None if reader is s else reader, found[0], program, ranges), found[1])
 
 
 def _find_reader(s: Statement, program: Program, ranges: Ranges) -> Statement | None:
@@ -53,16 +55,13 @@ def _find_reader(s: Statement, program: Program, ranges: Ranges) -> Statement | 
     is_known = all(isinstance(x.extent, Const) for x in ranges.statements[s.name].indices.values())
     if not is_known or len(s.left_indices) < 2 or not is_whole_box(s, program, ranges):
         return None
-    users = program.readers(s.target)
     if program.tensor(s.target).role == "output":
-        return None if users else s
-    if len(users) != 1 or users[0].reduction is not None or not users[0].has_plain_left:
+        return None if program.readers(s.target) else s
+    found = find_elementwise_reader(s, program, ranges)
+    if found is None or program.tensor(found[0].target).role != "output":
         return None
-    (user,) = users
-    found = {r for r in reads(user.value) if r.tensor == s.target}
-    is_padded = any(isinstance(n, Pad) and n.read.tensor == s.target for n in walk(user.value))
-    is_same = len(found) == 1 and next(iter(found)).subscripts == user.subscripts
-    return user if is_same and not is_padded and program.tensor(user.target).role == "output" else None
+    is_same = tuple(found[1].values()) == found[0].left_indices
+    return found[0] if is_same else None
 
 
 def _find_order(
@@ -70,8 +69,7 @@ def _find_order(
 ) -> tuple[list[int], str] | None:
     """The dimensions of the results in the order in which the sum is computed the fastest, the index along memory outermost,
     and why; None where they stay."""
-    scop = extract_scop(replace(program, statements=(s,)), ranges)
-    c = find_contraction(scop.statement(s.name), scop, target)
+    c = find_contraction_in(program, ranges, s.name, target)
     names = [e.name for e in s.subscripts if isinstance(e, Index)]
     if c is None or c.lanes == 1 or not all(v.moves(names[-1]) for v in c.views):
         return None
@@ -102,25 +100,17 @@ def _strides(names: list[str], c: Contraction) -> dict[str, int]:
 def _turn(s: Statement, reader: Statement | None, order: list[int], program: Program, ranges: Ranges) -> tuple[Program, Ranges]:
     """`s` into a tensor with its dimensions in that order, and what reads it: `reader`, or else an assignment."""
     builder = ProgramBuilder(program, ranges)
-    name, own = f"{s.name}_turned", ranges.statements[s.name].indices
     turned = builder.add_temporary(s, "turned", [ranges.tensors[s.target][k] for k in order])
 
-    def at(subscripts: tuple[Expr, ...]) -> Read:
-        return Read(turned, tuple(subscripts[k] for k in order))
+    def at(read: Read) -> Read:
+        return Read(turned, tuple(read.subscripts[k] for k in order))
 
-    def turn(expr: Expr) -> Expr:
-        return map_reads(expr, lambda read: at(read.subscripts), s.target)
-
+    read, points = at(Read(s.target, s.subscripts)), builder.points(s)
+    made = [builder.assign(f"{s.name}_turned", turned, read.subscripts, s.value, points, s, s.reduction)]
+    if reader is None:
+        made.append(builder.change(s, points.project(s.left_indices), value=read, reduction=None))
     for old in program.statements:
-        if old is s:
-            box, read = builder.box(own, s.indices), at(s.subscripts)
-            builder.statements.append(builder.assign(name, turned, read.subscripts, s.value, box, s, s.reduction))
-            if reader is None:
-                whole = builder.box(own, s.left_indices)
-                builder.statements.append(builder.change(s, whole, value=read, reduction=None))
-        elif old is reader:
-            new, builder.own[old.name] = change_expressions(old, builder.own[old.name], turn)
-            builder.statements.append(new)
-        else:
-            builder.statements.append(old)
+        builder.statements += made if old is s else [old]
+        if old is reader:
+            builder.statements[-1] = replace(old, value=map_reads(old.value, at, s.target))
     return builder.finish()

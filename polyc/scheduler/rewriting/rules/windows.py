@@ -57,7 +57,7 @@ class _Axis:
 
 
 def separate_windows(s: Statement, builder: ProgramBuilder) -> Change | None:
-    """Windows of several dimensions combined along one dimension at a time, where that is less work."""
+    """Windows are combined along one dimension at a time."""
     if not is_whole_box(s, builder.program, builder.ranges):
         return None
     rest, made, messages = s, list[Statement](), list[str]()
