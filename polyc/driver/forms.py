@@ -24,7 +24,7 @@ from polyc.scheduler.rewriting.dead_instances import drop_dead_instances
 from polyc.scheduler.rewriting.fold_sizes import foldable_sizes
 from polyc.scheduler.rewriting.merge_indices import Groups
 from polyc.scheduler.rewriting.pipeline import PROGRAM, ProgramContext, begin, count_forms
-from polyc.scheduler.rewriting.unit_indices import drop_unit_indices
+from polyc.scheduler.rewriting.reindexing import drop_unit_indices
 from polyc.scheduler.rewriting.whole_tiles import complete_tiles
 from polyc.scheduler.size_classes import Version, find_windows, is_worth_known_sizes
 

@@ -83,14 +83,12 @@ def _reason_against(
         is_padded = any(isinstance(n, Pad) and n.read.tensor == producer.target for e in expressions for n in walk(e))
         if is_padded and not is_whole_copy:
             return "it is read with padding"
-        found = dict.fromkeys(r for e in expressions for r in reads(e) if r.tensor == producer.target)
-        total = sum(1 for e in expressions for _ in walk(e)) + size * sum(
-            1 for e in expressions for r in reads(e) if r.tensor == producer.target
-        )
+        found = [r for e in expressions for r in reads(e) if r.tensor == producer.target]
+        total = sum(1 for e in expressions for _ in walk(e)) + size * len(found)
         if total > MAX_NODES:
             return f"{consumer.name} would grow to {total} nodes"
-        for read in found:
-            trips = {i: max(1, trip_count(ranges.statements[consumer.name].indices[i].extent)) for i in consumer.indices}
+        trips = {i: max(1, trip_count(ranges.statements[consumer.name].indices[i].extent)) for i in consumer.indices}
+        for read in dict.fromkeys(found):
             repeats = float(prod(trips.values()))
             for sub in read.subscripts:
                 linear = index_coefficients(sub)

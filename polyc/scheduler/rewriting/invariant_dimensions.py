@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from polyc.diagnostics import Remark
 from polyc.ir.expr import Index, Pad, index_names, mentions, reads, walk
-from polyc.ir.program import Program, Statement
+from polyc.ir.program import Program, Statement, Tensor
 from polyc.poly.domains import is_box, is_product, project_domain
 from polyc.poly.ranges import Ranges, StatementRanges
 from polyc.records import replace
@@ -19,33 +19,28 @@ from polyc.scheduler.rewriting.reindexing import map_reads, relayout, without_in
 def drop_invariant_dimensions(program: Program, ranges: Ranges) -> tuple[Program, Ranges, list[Remark]]:
     """The program whose temporaries have no dimension that tells nothing."""
     remarks: list[Remark] = []
-    is_changed = True
-    while is_changed:
-        is_changed = False
-        writers, fixed = program.writers(), _read_beside_or_guarded(program, ranges)
-        for t in program.tensors:
-            own = writers.get(t.name, []) if t.role == "temporary" and t.name not in fixed else []
-            d = next((d for d in range(t.rank) if _is_invariant(own, d, ranges)), None)
-            if d is not None:
-                remarks.append(Remark("passed", "invariant", f"{t.base} is the same all along its dimension {d}", None))
-                program, ranges = _drop(t.name, d, program, ranges)
-                is_changed = True
-                break
+    while (found := _find(program, ranges)) is not None:
+        tensor, d = found
+        remarks.append(Remark("passed", "invariant", f"{tensor.base} is the same all along its dimension {d}", None))
+        program, ranges = _drop(tensor.name, d, program, ranges)
     return program, ranges, remarks
 
 
-def _is_invariant(writers: list[Statement], d: int, ranges: Ranges) -> bool:
-    if not writers or not all(_ignores(s, d, ranges.statements[s.name]) for s in writers):
-        return False
-    # Parts that lie one behind the other along the dimension would fall together.
-    return len(writers) == 1 or all(_fills(s, d, ranges) for s in writers)
+def _find(program: Program, ranges: Ranges) -> tuple[Tensor, int] | None:
+    """A temporary, and a dimension along which all that its statements compute is equal.
 
-
-def _read_beside_or_guarded(program: Program, ranges: Ranges) -> set[str]:
-    """Tensors that are read beside their elements, where the value is another one, or are checked when they are read."""
-    guarded = {g.read.tensor for own in ranges.statements.values() for g in own.guards}
-    padded = (n for s in program.statements for n in walk(s.value) if isinstance(n, Pad) and n.mode == "value")
-    return guarded | {node.read.tensor for node in padded}
+    No tensor that is read beside its elements, where the value is another one, or is checked when it is read."""
+    fixed = {g.read.tensor for own in ranges.statements.values() for g in own.guards}
+    fixed |= {n.read.tensor for s in program.statements for n in walk(s.value) if isinstance(n, Pad) and n.mode == "value"}
+    writers = program.writers()
+    for t in program.tensors:
+        own = writers.get(t.name, []) if t.role == "temporary" and t.name not in fixed else []
+        for d in range(t.rank if own else 0):
+            # Parts that lie one behind the other along the dimension would fall together.
+            is_one = all(_ignores(s, d, ranges.statements[s.name]) for s in own)
+            if is_one and (len(own) == 1 or all(_fills(s, d, ranges) for s in own)):
+                return t, d
+    return None
 
 
 def _fills(s: Statement, d: int, ranges: Ranges) -> bool:

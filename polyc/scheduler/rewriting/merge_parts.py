@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from polyc.diagnostics import Remark
-from polyc.ir.expr import Call, Const, Expr, Index, Select, eq, index_names, int_const, reads, substitute, walk
+from polyc.ir.expr import Call, Const, Expr, Index, Select, eq, index_names, reads, substitute, walk
 from polyc.ir.program import Program, Statement
 from polyc.ir.read_sites import own_distances
 from polyc.ir.simplify import simplify
-from polyc.poly.domains import condition_inside, map_domain, project_domain, subtract_domain, unite_domains
+from polyc.poly.domains import condition_inside, subtract_domain, unite_domains
 from polyc.poly.isl import Set
 from polyc.poly.points import Points
 from polyc.poly.ranges import Interval, Ranges
@@ -41,63 +41,48 @@ class Place:
 def merge_parts(program: Program, ranges: Ranges) -> tuple[Program, Ranges, list[Remark]]:
     """The program with one statement for the parts of each temporary that belong to one step of its recurrence."""
     remarks: list[Remark] = []
-    builder, merged, gone = ProgramBuilder(program, ranges), dict[str, Statement](), set[str]()
+    builder, merged = ProgramBuilder(program, ranges), dict[str, list[Statement]]()
     for tensor, writers in program.writers().items():
-        if len(writers) < 2 or len(writers) > MAX_PARTS or program.tensor(tensor).role != "temporary":
-            continue
-        found = _merge(writers, builder)
+        is_parted = 2 <= len(writers) <= MAX_PARTS and program.tensor(tensor).role == "temporary"
+        found = _merge(writers, builder) if is_parted else None
         if found is not None:
             new, others = found
-            merged[new.name] = new
-            gone |= others
+            merged |= {new.name: [new], **{name: [] for name in others}}
             message = f"{len(others) + 1} parts of a step of {program.tensor(tensor).base} are one statement"
             remarks.append(Remark("passed", "merge-parts", message, new.name, new.span))
-    builder.statements += [merged.get(s.name, s) for s in program.statements if s.name not in gone]
+    builder.statements += [new for s in program.statements for new in merged.get(s.name, [s])]
     return (*builder.finish(), remarks) if remarks else (program, ranges, remarks)
 
 
 def _merge(writers: list[Statement], builder: ProgramBuilder) -> tuple[Statement, set[str]] | None:
     """The merged statement in the place of the main one, and the names of the others."""
-    ranges = builder.ranges
-    places = {s.name: place for s in writers if (place := find_place(s, ranges)) is not None}
-    whole = [s for s in writers if s.name in places and all(i is not None for i, _ in places[s.name].dims)]
-    mains = [s for s in whole if any(r.tensor == s.target for r in reads(s.value))]
+    places = {s.name: place for s in writers if (place := find_place(s, builder.ranges)) is not None}
+    whole = (s for s in writers if s.name in places and not places[s.name].fixed)
+    mains = (s for s in whole if any(r.tensor == s.target for r in reads(s.value)))
     main = max(mains, key=lambda s: sum(1 for _ in walk(s.value)), default=None)
-    if main is None:
+    steps = [] if main is None else _step_dimensions(main)
+    if main is None or not steps or not _needs_earlier_steps(main, steps):
         return None
-    steps = _step_dimensions(main)
-    if not steps or not _needs_earlier_steps(main, steps):
-        return None
-    own = ranges.statements[main.name]
-    regions = {main.name: own.domain}
+    points, dims = builder.points(main), places[main.name].dims
+    here = [simplify(Index(i) + offset) for i, offset in dims if i is not None]
+    regions: dict[str, Set] = {}
     values: dict[str, Expr] = {}
     for s in writers:
         place = places.get(s.name)
-        if s is main or place is None or not _needs_earlier_steps(s, steps, strictly=True):
+        if s is main or place is None or not _needs_earlier_steps(s, steps, strictly=True) or set(place.fixed) & set(steps):
             continue
-        if any(place.dims[d][0] is None for d in steps):
-            continue
-        renamed = _rename(place, places[main.name])
-        fixed = [
-            eq(_add(Index(i), offset), at)
-            for (i, offset), (j, at) in zip(places[main.name].dims, place.dims, strict=True)
-            if j is None and i is not None
-        ]
-        indices = [renamed[i] for i in s.indices]
-        region = map_domain(ranges.statements[s.name].domain, main.name, main.indices, indices, fixed)
-        if not all(_moves_alike(region, own.domain, main, places[main.name].dims[d][0]) for d in steps):
-            continue
-        regions[s.name], values[s.name] = region, substitute(s.value, renamed)
-    if not values:
-        return None
-    union = unite_domains(list(regions.values()), ranges.context)
+        moved = {i: simplify(e - offset) for e, (i, offset) in zip(here, place.dims, strict=True) if i is not None}
+        fixed = [eq(e, at) for e, (i, at) in zip(here, place.dims, strict=True) if i is None]
+        region = builder.points(s).move(main.indices, points.indices, moved, fixed)
+        if all(_moves_alike(region, points, dims[d][0]) for d in steps):
+            regions[s.name], values[s.name] = region.domain, substitute(s.value, moved)
+    union = unite_domains([points.domain, *regions.values()], builder.ranges.context) if values else None
     if union is None:
         return None
     value = choose_value([(regions[name], v) for name, v in values.items()], main.value, union, main.indices)
-    intervals = {i: own.indices[i] for i in main.indices}
-    for d, (i, offset) in enumerate(places[main.name].dims):
+    intervals = dict(points.indices)
+    for d, ((i, offset), box) in enumerate(zip(dims, builder.ranges.tensors[main.target], strict=True)):
         if i is not None and d not in steps:
-            box = ranges.tensors[main.target][d]
             intervals[i] = Interval(simplify(box.lower - offset), box.extent)
     return builder.change(main, Points(intervals, union), value=value), set(values)
 
@@ -146,38 +131,20 @@ def _step_dimensions(s: Statement) -> list[int]:
 
 
 def _needs_earlier_steps(s: Statement, steps: list[int], strictly: bool = False) -> bool:
-    """Whether all own elements that the statement reads, if any, are surely of earlier steps, or (if not `strictly`) behind."""
+    """Whether all own elements that the statement reads, if any, are surely of earlier steps, or (if not `strictly`) behind:
+    the first component that is not 0 is negative."""
     for distance in own_distances(s):
         moved = [distance[d] for d in steps]
+        first = next((x for x in distance if x != 0), None)
         if any(x is None or x > 0 for x in moved):
             return False
-        if all(x == 0 for x in moved) and (strictly or not _lies_behind(distance)):
+        if all(x == 0 for x in moved) and (strictly or first is None or first > 0):
             return False
     return True
 
 
-def _lies_behind(distance: Sequence[int | None]) -> bool:
-    """Whether the first component that is not 0 is negative."""
-    first = next((x for x in distance if x != 0), None)
-    return first is not None and first < 0
-
-
-def _rename(place: Place, main: Place) -> dict[str, Expr]:
-    """The indices of a part as expressions over those of the main statement."""
-    result: dict[str, Expr] = {}
-    for (own, offset), (index, main_offset) in zip(place.dims, main.dims, strict=True):
-        if own is not None and index is not None:
-            result[own] = simplify(_add(Index(index), main_offset) - offset)
-    return result
-
-
-def _add(a: Expr, b: Expr) -> Expr:
-    return a if b == int_const(0) else simplify(a + b)
-
-
-def _moves_alike(region: Set, domain: Set, main: Statement, index: str | None) -> bool:
-    """Whether two domains run over the same values of an index, for sizes where there is something in both."""
+def _moves_alike(a: Points, b: Points, index: str | None) -> bool:
+    """Whether points run over the same values of an index, for sizes where there is something in both."""
     assert index is not None
-    a = project_domain(region, main.indices, "x", (index,))
-    b = project_domain(domain, main.indices, "x", (index,))
-    return bool(a.intersect_params(b.params()).is_equal(b.intersect_params(a.params())))
+    own, other = a.project((index,)).domain, b.project((index,)).domain
+    return bool(own.intersect_params(other.params()).is_equal(other.intersect_params(own.params())))

@@ -20,7 +20,7 @@ from polyc.machine import Machine
 from polyc.passes import Level, Pass, always
 from polyc.poly.ranges import Ranges
 from polyc.records import dataclass, replace
-from polyc.scheduler.rewriting.band_parts import part_bands
+from polyc.scheduler.rewriting.band_parts import split_band
 from polyc.scheduler.rewriting.builder import StatementRule, change_statements
 from polyc.scheduler.rewriting.inline import inline_producers
 from polyc.scheduler.rewriting.invariant_dimensions import drop_invariant_dimensions
@@ -34,6 +34,7 @@ from polyc.scheduler.rewriting.positions import block_positions
 from polyc.scheduler.rewriting.precompute import hoist_conversions, store_functions, store_operands
 from polyc.scheduler.rewriting.private_tables import split_table
 from polyc.scheduler.rewriting.recurrence_ends import forward_ends
+from polyc.scheduler.rewriting.reindexing import drop_unit_indices
 from polyc.scheduler.rewriting.rules.batched_recurrences import batch_recurrences
 from polyc.scheduler.rewriting.rules.borders import write_borders
 from polyc.scheduler.rewriting.rules.byte_words import pack_byte_words
@@ -51,7 +52,6 @@ from polyc.scheduler.rewriting.rules.windows import separate_windows
 from polyc.scheduler.rewriting.short_indices import write_out_short_indices
 from polyc.scheduler.rewriting.short_recurrences import write_out_steps
 from polyc.scheduler.rewriting.split import split_reduction
-from polyc.scheduler.rewriting.unit_indices import drop_unit_indices
 from polyc.scheduler.rewriting.whole_pairs import move_pairs
 
 FILTERED = 1
@@ -232,7 +232,7 @@ _PASSES: tuple[Pass[State, ProgramContext], ...] = (
     _rule("running-sums", run_sum, "sums over everything up to an index are prefix sums", _algebra),
     # Parts of a tensor: one statement for those that are alike, several where a band differs.
     _rewriting("merge-parts", merge_parts, "statements that write parts of a tensor alike become one"),
-    _rewriting("split-bands", part_bands, "domain splitting: what lies beside a band is a statement of its own"),
+    _rule("split-bands", split_band, "domain splitting: what lies beside a band is a statement of its own"),
     _rewriting("block-positions", block_positions, "arg-reductions go by blocks", _algebra),
     _rule("single-values", assign_single_value, "reductions over one point are assignments"),
     _rewriting(

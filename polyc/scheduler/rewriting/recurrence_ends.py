@@ -52,9 +52,8 @@ from polyc.scheduler.accesses import trip_count
 from polyc.scheduler.loops.time_tiling import MINIMUM_STEPS
 from polyc.scheduler.rewriting.builder import ProgramBuilder
 from polyc.scheduler.rewriting.merge_parts import Place, choose_value, find_place
-from polyc.scheduler.rewriting.reindexing import simplify_subscripts
+from polyc.scheduler.rewriting.reindexing import drop_unit_indices, simplify_subscripts
 from polyc.scheduler.rewriting.rules.analysis import replace_node
-from polyc.scheduler.rewriting.unit_indices import drop_unit_indices
 
 LEAST_ELEMENTS = 1024
 """Elements of a step below which a copy of them costs no more than what starts its loops."""

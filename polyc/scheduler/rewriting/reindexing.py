@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 
-from polyc.ir.expr import Expr, Index, Read, mentions, rewrite, substitute
+from polyc.ir.expr import Expr, Index, Read, int_const, mentions, rewrite, substitute
 from polyc.ir.program import Condition, Program, RangeClause, Statement, Where, map_statement
 from polyc.ir.simplify import simplify
 from polyc.poly.domains import project_domain
@@ -79,3 +79,22 @@ def _is_about(clause: Where, indices: Collection[str]) -> bool:
         case Condition():
             return mentions(clause.condition, *indices)
     return False
+
+
+def drop_unit_indices(program: Program, ranges: Ranges) -> tuple[Program, Ranges]:
+    """The program without reduction indices that take one value, and with subscripts in canonical form.
+
+    Before: ``O[h, w] += X[1*h + r, w + s] * F[r, s]`` with r and s in 0:1.  After: ``O[h, w] += X[h, w] * F[0, 0]``, whose
+    indices stand alone and can be merged, vectorised and packed."""
+    statements, own = list[Statement](), dict(ranges.statements)
+    for s in program.statements:
+        new, own[s.name] = _drop_units(s, own[s.name])
+        statements.append(new)
+    return replace(program, statements=tuple(statements)), replace(ranges, statements=own)
+
+
+def _drop_units(s: Statement, own: StatementRanges) -> tuple[Statement, StatementRanges]:
+    units = {i: own.indices[i].lower for i in s.reduction_indices if own.indices[i].extent == int_const(1)}
+    if units:
+        s, own = without_indices(s, own, units)
+    return change_expressions(s, own, lambda e: simplify_subscripts(substitute(e, units)))

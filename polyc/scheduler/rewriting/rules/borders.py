@@ -27,9 +27,9 @@ from polyc.ir.expr import (
     children,
     identity_of,
     int_const,
+    map_children,
     reads,
     walk,
-    with_children,
 )
 from polyc.ir.facts import range_of
 from polyc.ir.linear import index_coefficients
@@ -124,7 +124,7 @@ def _as_pad(node: Expr, s: Statement, program: Program, ranges: Ranges) -> Pad |
                 if ends is None or count == int_const(0):
                     return None
                 # Any multiple of the extent may be taken off: what is left begins near the tensor's beginning.
-                subscripts.append(_moved(inner, -round(ends[0] / int(count.value)) * int(count.value)))
+                subscripts.append(simplify(inner - round(ends[0] / int(count.value)) * int(count.value)))
             case _ if index_coefficients(subscript) is None:
                 return None
             case _:
@@ -177,15 +177,11 @@ def _pays(g: _Group, ranges: Ranges) -> bool:
 def _write_copy(g: _Group, builder: ProgramBuilder) -> Statement:
     firsts, like = [a for a, _ in g.bounds], builder.program.tensor(g.tensor)
     box = {f"{g.tensor}.d{d}": Interval(int_const(0), int_const(b - a + 1)) for d, (a, b) in enumerate(g.bounds)}
-    subscripts = tuple(_moved(Index(i), a) for i, a in zip(box, firsts, strict=True))
+    subscripts = tuple(simplify(Index(i) + a) for i, a in zip(box, firsts, strict=True))
     value = Pad(Read(g.tensor, subscripts), g.value, mode=g.mode)
     name = builder.free_name(f"{g.first.name}_{g.copy.replace('.', '_')}")
     _, (copy,) = builder.materialise(value, builder.box(box), (g.copy, name), like, g.first, g.copy)
     return copy
-
-
-def _moved(subscript: Expr, by: int) -> Expr:
-    return simplify(subscript + by)
 
 
 def _redirect(s: Statement, groups: Mapping[tuple[str, PadMode], _Group], program: Program, ranges: Ranges) -> Expr:
@@ -194,12 +190,10 @@ def _redirect(s: Statement, groups: Mapping[tuple[str, PadMode], _Group], progra
     def visit(node: Expr) -> Expr:
         pad = _as_pad(node, s, program, ranges)
         if pad is None:
-            old = children(node)
-            new = old if isinstance(node, Pad) else tuple(map(visit, old))
-            return node if all(a is b for a, b in zip(old, new, strict=True)) else with_children(node, new)
+            return node if isinstance(node, Pad) else map_children(node, visit)
         g = groups.get((pad.read.tensor, pad.mode))
         if g is None or _windows(s, pad.read, ranges.statements[s.name]) < MINIMUM_USES:
             return pad
-        return Read(g.copy, tuple(_moved(e, -a) for e, (a, _) in zip(pad.read.subscripts, g.bounds, strict=True)))
+        return Read(g.copy, tuple(simplify(e - a) for e, (a, _) in zip(pad.read.subscripts, g.bounds, strict=True)))
 
     return visit(s.value)
