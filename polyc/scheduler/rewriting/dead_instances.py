@@ -22,30 +22,26 @@ def drop_dead_instances(scop: Scop) -> tuple[Program, Ranges, list[Remark]]:
     """The program and the ranges of `scop` without the instances of recurrences and the initial values that no result needs;
     the same objects where there are none."""
     remarks: list[Remark] = []
-    narrowed, starts = find_dead_instances(scop), find_dead_starts(scop)
-    if not narrowed and not starts:
-        return scop.program, scop.ranges, remarks
-    own = dict(scop.ranges.statements)
-    gone = set()
-    for name, region in starts.items():
+    own, gone = dict(scop.ranges.statements), set[str]()
+    for name, region in find_dead_starts(scop).items():
         s = scop.statement(name)
         lower = dict(zip(s.elements, (i.lower for i in scop.ranges.tensors[s.target]), strict=True))
         own[name] = replace(own[name], region=shift_domain(region, s.elements, lower))
-        remarks.append(
-            Remark("passed", "dead", f"elements of {scop.tensors[s.target].base} that nothing reads have no start", name)
-        )
-    for s in scop.statements:
-        if s.name not in narrowed:
-            continue
-        domain = narrowed[s.name]
-        base = scop.tensors[s.target].base
+        message = f"elements of {scop.tensors[s.target].base} that nothing reads have no start"
+        remarks.append(Remark("passed", "dead", message, name))
+    narrowed = find_dead_instances(scop)
+    for s in (s for s in scop.statements if s.name in narrowed):
+        domain, base = narrowed[s.name], scop.tensors[s.target].base
+        message = f"elements of {base} that nothing reads are not computed"
         if domain is None:
             gone.add(s.name)
             del own[s.name]
-            remarks.append(Remark("passed", "dead", f"{base} is never read where this statement writes it", s.name))
+            message = f"{base} is never read where this statement writes it"
         else:
             lower = {i: own[s.name].indices[i].lower for i in s.indices}
             own[s.name] = replace(own[s.name], domain=shift_domain(domain, s.indices, lower))
-            remarks.append(Remark("passed", "dead", f"elements of {base} that nothing reads are not computed", s.name))
+        remarks.append(Remark("passed", "dead", message, s.name))
+    if not remarks:
+        return scop.program, scop.ranges, remarks
     statements = tuple(s for s in scop.program.statements if s.name not in gone)
     return replace(scop.program, statements=statements), replace(scop.ranges, statements=own), remarks

@@ -70,13 +70,7 @@ def _split_many(s: Statement, longest: str, results: int, points: int, ranges: R
     # Vectors run along what moves with the sum: a value of each row (its maximum, its mean) does not say which way.
     moving = [r for r in operands if not index_names(*r.subscripts).isdisjoint(s.reduction_indices)]
     along = {e.name for r in moving if r.subscripts and isinstance(e := r.subscripts[-1], Index)}
-    if is_tiled:
-        tasks = results // TILE_TASK
-    elif along & set(s.left_indices):
-        tasks = results // VECTOR_TASK
-    else:
-        tasks = results
-    if tasks >= ENOUGH_TASKS:
+    if results // (TILE_TASK if is_tiled else VECTOR_TASK if along & set(s.left_indices) else 1) >= ENOUGH_TASKS:
         return None
     depth = max(LONG_DEPTH if is_tiled else STREAM_DEPTH, points // (2 * ENOUGH_TASKS))
     size = _chunk_size(depth, longest, s, ranges)
@@ -96,9 +90,6 @@ def _has_rows_and_columns(s: Statement, operands: list[Read], ranges: Ranges) ->
 
 def _chunk_size(points: int, index: str, s: Statement, ranges: Ranges) -> int:
     """Iterations of `index` that make so many points together with the other reduction indices."""
-    own = ranges.statements[s.name]
-    for i in s.reduction_indices:
-        if i != index:
-            points //= max(1, trip_count(own.indices[i].extent))
-    size = max(1, points)
+    others = (trip_count(ranges.statements[s.name].indices[i].extent) for i in s.reduction_indices if i != index)
+    size = max(1, points // prod(max(1, n) for n in others))
     return size - size % 64 if size > 64 else size

@@ -13,10 +13,11 @@ from functools import lru_cache
 from math import ceil, prod
 
 from polyc import code_limits
-from polyc.ir.expr import Const, Expr, Index, Select, index_names, reads, walk
+from polyc.ir.expr import Expr, Index, Select, index_names, reads, walk
 from polyc.ir.linear import index_coefficients
 from polyc.ir.program import Program, Statement
 from polyc.ir.read_sites import collect_reads
+from polyc.ir.simplify import constant_of
 from polyc.machine import Level, Machine
 from polyc.machine.memory import LINE
 from polyc.poly.ranges import Ranges, estimate_extent
@@ -146,15 +147,11 @@ class Model:
         if min(cut) > self.short_row(root):
             return self.target.overlap.cut_rows, 0.0
         size = 0 if self.is_temporary(root.target) else self.bytes(root.target)
-        is_filled = self.target.is_streamed(size, size) and not self._begins_at_lines(root, min(cut))
+        row = constant_of(self.ranges.tensors[root.target][-1].extent)
+        # Tiles may be moved along the rows of a result to where its lines begin (`align_tiles`).
+        is_movable = row is not None and row % min(cut) == 0 and min(cut) * self.itemsize(root.target) % LINE == 0
+        is_filled = self.target.is_streamed(size, size) and not is_movable
         return self.target.overlap.cut_short_rows, size / self.target.memory.filled if is_filled else 0.0
-
-    def _begins_at_lines(self, root: Statement, size: int) -> bool:
-        """Whether tiles of `size` elements may be moved along the rows of a result to where its lines begin (`align_tiles`)."""
-        row = self.ranges.tensors[root.target][-1].extent
-        if not isinstance(row, Const) or int(row.value) % size:
-            return False
-        return all(n * self.itemsize(root.target) % LINE == 0 for n in (size, int(row.value)))
 
     def window_cycles(self, s: Statement, row: int | None = None) -> float:
         """Cycles in which a whole statement reads rows again that a window needs, where those of all windows leave the
@@ -270,10 +267,9 @@ def is_followed(p: Statement, readers: Sequence[Statement], model: Model) -> boo
     """Whether all that read a producer follow it element by element: loops that they share keep it in a line."""
     for s in readers:
         found = {site.read for site in model.sites[s.name] if site.read.tensor == p.target}
-        for read in found:
-            moving = [index_coefficients(sub) or {} for sub in read.subscripts]
-            named = [i for form in moving for i in form]
-            is_plain = all(len(form) == 1 and abs(*form.values()) == 1 for form in moving)
-            if len(found) > 1 or not is_plain or len(set(named)) < len(named) or not set(named) <= set(s.left_indices):
-                return False
+        moving = [index_coefficients(sub) or {} for read in found for sub in read.subscripts]
+        named = [i for form in moving for i in form]
+        is_plain = all(len(form) == 1 and abs(*form.values()) == 1 for form in moving)
+        if len(found) > 1 or not is_plain or len(set(named)) < len(named) or not set(named) <= set(s.left_indices):
+            return False
     return True

@@ -10,25 +10,13 @@ of both everywhere; in sums, factors that move with ``i`` alone wait for the sec
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable
 from functools import reduce
 from math import gcd, prod
 from operator import mul
 
 from polyc.code_limits import MAX_STRIDE
-from polyc.ir.expr import (
-    Const,
-    Expr,
-    Index,
-    Read,
-    children,
-    identity_of,
-    index_names,
-    map_children,
-    mentions,
-    operands_of,
-    reads,
-)
+from polyc.ir.expr import Const, Expr, Index, Read, identity_of, index_names, map_children, mentions, operands_of, reads
 from polyc.ir.linear import index_coefficients
 from polyc.ir.program import Program, Reduction, Statement
 from polyc.ir.simplify import linear_form, simplify, simplify_int
@@ -130,29 +118,30 @@ def _find_axis(s: Statement, outer: str, inner: str) -> _Axis | None:
         named = index_names(factor)
         is_late = inner in named and outer not in named and named.isdisjoint(set(s.reduction_indices) - {inner})
         (late if is_late else early).append(factor)
-    steps = {_steps(e, outer, inner) for factor in early for e in _positions(factor)} - {(0, 0)}
-    step = steps.pop() if len(steps) == 1 else None
-    if step is None or min(step) <= 0:
+    steps = set[tuple[int, int] | None]()
+
+    def note(e: Expr) -> Expr:
+        steps.add(_steps(e, outer, inner))
+        return e
+
+    for factor in early:
+        _map_positions(factor, note)
+    step = next(iter(steps - {(0, 0)}), None)
+    if step is None or min(step) <= 0 or len(steps - {(0, 0)}) > 1:
         return None
     unit = gcd(*step)
     axis = _Axis(outer, inner, step[0] // unit, step[1] // unit, s.value, tuple(late))
     difference = unit * (Index(axis.position) - axis.point)
 
     def redirect(e: Expr) -> Expr:
-        if linear_form(e) is None:
-            return map_children(e, redirect)
         return e if _steps(e, outer, inner) == (0, 0) else simplify(e + difference)
 
-    return replace(axis, value=reduce(mul, map(redirect, early)))
+    return replace(axis, value=reduce(mul, (_map_positions(factor, redirect) for factor in early)))
 
 
-def _positions(expr: Expr) -> Iterator[Expr]:
-    """The largest integer expressions in `expr` that are linear forms."""
-    if linear_form(expr) is not None:
-        yield expr
-    else:
-        for child in children(expr):
-            yield from _positions(child)
+def _map_positions(expr: Expr, change: Callable[[Expr], Expr]) -> Expr:
+    """`expr` with the largest integer expressions in it that are linear forms changed."""
+    return change(expr) if linear_form(expr) is not None else map_children(expr, lambda e: _map_positions(e, change))
 
 
 def _steps(expr: Expr, outer: str, inner: str) -> tuple[int, int] | None:
