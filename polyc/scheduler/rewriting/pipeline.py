@@ -23,7 +23,6 @@ from polyc.records import dataclass, replace
 from polyc.scheduler.rewriting.band_parts import split_band
 from polyc.scheduler.rewriting.builder import StatementRule, change_statements
 from polyc.scheduler.rewriting.inline import inline_producers
-from polyc.scheduler.rewriting.invariant_dimensions import drop_invariant_dimensions
 from polyc.scheduler.rewriting.merge_indices import ByteStrides, Groups, merge_indices
 from polyc.scheduler.rewriting.merge_parts import merge_parts
 from polyc.scheduler.rewriting.monoids import lower_monoids
@@ -34,7 +33,7 @@ from polyc.scheduler.rewriting.positions import block_positions
 from polyc.scheduler.rewriting.precompute import hoist_conversions, store_functions, store_operands
 from polyc.scheduler.rewriting.private_tables import split_table
 from polyc.scheduler.rewriting.recurrence_ends import forward_ends
-from polyc.scheduler.rewriting.reindexing import drop_unit_indices
+from polyc.scheduler.rewriting.reindexing import drop_invariant_dimensions, drop_unit_indices
 from polyc.scheduler.rewriting.rules.batched_recurrences import batch_recurrences
 from polyc.scheduler.rewriting.rules.borders import write_borders
 from polyc.scheduler.rewriting.rules.byte_words import pack_byte_words

@@ -8,7 +8,6 @@ anew.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import field
 from functools import lru_cache
 from math import ceil, prod
 
@@ -178,6 +177,17 @@ class Model:
         pairs = list(zip(extents, s.left_indices, strict=False))
         return {t: prod(n for n, i in pairs if i not in last[t]) + window - 1 for t, window in self.window_rows(s).items()}
 
+    def is_followed(self, p: Statement) -> bool:
+        """Whether all that read a producer follow it element by element: loops that they share keep it in a line."""
+        for s in map(self.statements.__getitem__, self.readers[p.target]):
+            found = {site.read for site in self.sites[s.name] if site.read.tensor == p.target}
+            moving = [index_coefficients(e) or {} for read in found for e in read.subscripts]
+            named = [i for form in moving for i in form]
+            is_plain = all(len(form) == 1 and abs(*form.values()) == 1 for form in moving)
+            if len(found) > 1 or not is_plain or len(set(named)) < len(named) or not set(named) <= set(s.left_indices):
+                return False
+        return True
+
     def outside_bytes(self, statements: Sequence[Statement]) -> int:
         """Bytes of the arrays that come from memory or go there."""
         made = {s.target for s in statements if self.is_temporary(s.target)}
@@ -188,14 +198,14 @@ class Model:
 class _Share:
     """What one statement adds to the cycles of all tiles, and to the `starts` of rows of each; `work`: to compute it once;
     `again`: what tiles compute more than once; `rows`: what a tile reads of each tensor; `others`: windows, tests of borders;
-    `outer`: to read again each tensor that a producer reads."""
+    `byte`: to read again what a producer reads, for each byte of it."""
 
     starts: float
     work: float
     again: float
     rows: Mapping[str, int]
     others: float
-    outer: Mapping[str, float] = field(default_factory=dict)
+    byte: float = 0.0
     buffer: int = 0
 
 
@@ -218,12 +228,11 @@ class Trial:
     def estimate(self, producers: Sequence[Statement], whole: float, saved_bytes: int) -> Estimate | None:
         """Cycles beyond those of the same statements without tiles and without the producers' traffic, which take `whole`.
 
-        `producers` are in an order in which every reader of a tensor comes before its writer.
         None where the buffers fit no cache of a core."""
-        target, inner = self.model.target, {p.target for p in producers}
-        for n, p in enumerate(producers, 1):
+        model, target, inner = self.model, self.model.target, {p.target for p in producers}
+        for p in producers:
             if p.name not in self._producers:
-                self._producers[p.name] = self._producer_share(p, producers[:n])
+                self._producers[p.name] = self._producer_share(p)
         own = [self._producers[p.name] for p in producers]
         shares = [*self._consumers, *own]
         buffers, again, work = sum(x.buffer for x in own), sum(x.again for x in own), sum(x.work for x in own)
@@ -234,25 +243,24 @@ class Trial:
         if self._is_short:
             n_rows = sum(max(x.rows.get(t, 0) for x in shares) for t in {t for x in shares for t in x.rows} - inner)
             starts += target.prefetchers.lost_row * max(0, n_rows - target.prefetchers.streams)
-        cycles = sum(x.others for x in shares) + sum(c for x in own for t, c in x.outer.items() if t not in inner)
+        outer = (sum(map(model.bytes, model.reads([p.name]) - inner)) for p in producers)
+        cycles = sum(x.others for x in shares) + sum(x.byte * n for x, n in zip(own, outer, strict=True))
         cycles += again * (target.overlap.recomputed if self._is_short else 1.0)
         cycles += self._n_tiles * (pass_cycles(buffers, footprint, target) + starts) + self._filled
         if self._cut_rows:
-            outside = self.model.outside_bytes((*self.roots, *producers))
+            outside = model.outside_bytes((*self.roots, *producers))
             cycles += self._cut_rows * outside / target.memory.read[Level.MEMORY]
         return Estimate(whole, cycles, again / work if work else 0.0, saved_bytes, buffers)
 
-    def _producer_share(self, p: Statement, before: Sequence[Statement]) -> _Share:
-        """`before`: the producers up to `p`, among which all are that read it."""
+    def _producer_share(self, p: Statement) -> _Share:
         model, trips, shape = self.model, self.model.trips(p), self.model.shape(p.target)
         pairs = zip(shape, self.boxes[p.target], strict=True)
         extents = [min(n, box.extent) if box is not None else n for n, box in pairs]
         volume, depth = prod(extents), prod(trips[i] for i in p.reduction_indices)
         share = self._share(p, extents, self._n_tiles * volume * depth, prod(shape) * depth)
-        again = max(0.0, self._n_tiles * volume / prod(shape) - 1) / model.target.memory.read[Level.L3]
-        outer = {t: again * model.bytes(t) for t in sorted(model.reads([p.name]))}
-        buffer = 0 if is_followed(p, (*self.roots, *before), model) else volume * model.itemsize(p.target)
-        return replace(share, outer=outer, buffer=buffer)
+        again = max(0.0, self._n_tiles * volume / prod(shape) - 1)
+        buffer = 0 if model.is_followed(p) else volume * model.itemsize(p.target)
+        return replace(share, byte=again / model.target.memory.read[Level.L3], buffer=buffer)
 
     def _share(self, s: Statement, extents: Sequence[int], points: int, once: int) -> _Share:
         """Of a statement with tiles of these extents; `points`: those of all tiles; `once`: those that are needed."""
@@ -261,15 +269,3 @@ class Trial:
         others += points * model.tests(s) if self._cut_rows else 0.0
         again = max(0, points - once) * work
         return _Share(model.row_starts(s, extents), once * work, again, model.rows_read(s, extents), others)
-
-
-def is_followed(p: Statement, readers: Sequence[Statement], model: Model) -> bool:
-    """Whether all that read a producer follow it element by element: loops that they share keep it in a line."""
-    for s in readers:
-        found = {site.read for site in model.sites[s.name] if site.read.tensor == p.target}
-        moving = [index_coefficients(sub) or {} for read in found for sub in read.subscripts]
-        named = [i for form in moving for i in form]
-        is_plain = all(len(form) == 1 and abs(*form.values()) == 1 for form in moving)
-        if len(found) > 1 or not is_plain or len(set(named)) < len(named) or not set(named) <= set(s.left_indices):
-            return False
-    return True

@@ -231,14 +231,8 @@ def _find_phase(s: Statement, program: Program, ranges: Ranges) -> str | None:
 
 def _has_rows(s: Statement, outer: str, inner: str) -> bool:
     """Whether vectors along `outer` read whole vectors somewhere, and vectors along `inner` would do so nowhere."""
-    is_along = False
-    for read in reads(s.value):
-        if read.tensor == s.target:
-            return False
-        if not any(mentions(e, outer) for e in read.subscripts):
-            continue
-        last = index_coefficients(read.subscripts[-1])
-        if last is None or last.get(inner, 0):
-            return False
-        is_along |= abs(last.get(outer, 0)) == 1
-    return is_along
+    moved = (r for r in reads(s.value) if any(mentions(e, outer) for e in r.subscripts))
+    lasts = [index_coefficients(r.subscripts[-1]) for r in moved]
+    if any(r.tensor == s.target for r in reads(s.value)) or any(last is None or last.get(inner, 0) for last in lasts):
+        return False
+    return any(last is not None and abs(last.get(outer, 0)) == 1 for last in lasts)

@@ -19,23 +19,12 @@ from polyc.ir.expr import Index, Pad, Read, mentions, reads, walk
 from polyc.ir.program import Program, Statement, all_reads
 from polyc.machine import Level, Machine, Share
 from polyc.poly.ranges import Ranges, estimate_extent
-from polyc.records import dataclass, replace
+from polyc.records import replace
 from polyc.scheduler.rewriting.builder import ProgramBuilder, Split
 from polyc.scheduler.rewriting.rules.analysis import is_whole_box, redirect
 
 MINIMUM_ROWS, MAXIMUM_ROWS = 8, 256
 """Rows of a block: each block writes and reads a row of sums, and with more rows that is no less of the whole."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Pass:
-    """Statements that come to the rows of `tensor` one by one, and the index that each has for them."""
-
-    tensor: str
-    rows: Mapping[str, str]
-    """Statements that make one element (or more) of each row, those that are made of them included."""
-    columns: Mapping[str, str]
-    """Statements that sum over the rows."""
 
 
 def share_rows(program: Program, ranges: Ranges, target: Machine) -> tuple[Program, Ranges, list[Remark]]:
@@ -47,8 +36,8 @@ def share_rows(program: Program, ranges: Ranges, target: Machine) -> tuple[Progr
         found = None if size is None else _find_pass(tensor.name, program, ranges)
         if found is None or size is None:
             continue
-        program, ranges = _rewrite(found, size, program, ranges)
-        first = next(s for s in program.statements if s.name in found.columns)
+        program, ranges = _rewrite(*found, size, program, ranges)
+        first = next(s for s in program.statements if s.name in found[1])
         message = f"sums along rows of {tensor.base} and down its columns in one pass, by blocks of {size} rows"
         remarks.append(Remark("passed", "share-rows", message, first.name, first.span))
     return program, ranges, remarks
@@ -66,7 +55,9 @@ def _block_size(name: str, program: Program, ranges: Ranges, target: Machine) ->
     return size if n_rows * row > target.l2 and MINIMUM_ROWS <= size <= n_rows // 4 else None
 
 
-def _find_pass(tensor: str, program: Program, ranges: Ranges) -> _Pass | None:
+def _find_pass(tensor: str, program: Program, ranges: Ranges) -> tuple[dict[str, str], dict[str, str]] | None:
+    """Statements that make one element (or more) of each row of a tensor, those that are made of them included, and those that
+    sum over its rows, each with its index for rows."""
     readers = [s for s in program.statements if any(r.tensor == tensor for r in reads(s.value))]
     rows: dict[str, str] = {}
     columns: dict[str, str] = {}
@@ -83,7 +74,7 @@ def _find_pass(tensor: str, program: Program, ranges: Ranges) -> _Pass | None:
         between = _follow_rows(name, index, rows, behind, program, ranges)
         if between is not None:
             rows, found = rows | between, found | {name: index}
-    return _Pass(tensor, rows, found) if found else None
+    return (rows, found) if found else None
 
 
 def _row_index(s: Statement, tensor: str) -> str | None:
@@ -155,20 +146,20 @@ def _reads_own_row(s: Statement, read: Read, index: str) -> bool:
     return is_inside and read.subscripts[:1] == (Index(index),) and not any(mentions(e, index) for e in read.subscripts[1:])
 
 
-def _rewrite(found: _Pass, size: int, program: Program, ranges: Ranges) -> tuple[Program, Ranges]:
-    builder, cut = ProgramBuilder(program, ranges), {**found.rows, **found.columns}
-    chain = {s.target: 0 for s in program.statements if s.name in found.rows}
+def _rewrite(
+    rows: Mapping[str, str], columns: Mapping[str, str], size: int, program: Program, ranges: Ranges
+) -> tuple[Program, Ranges]:
+    builder, cut = ProgramBuilder(program, ranges), {**rows, **columns}
+    chain = {s.target: 0 for s in program.statements if s.name in rows}
     parts: dict[str, tuple[Statement, Split]] = {}
     for s in program.statements:
         if s.name in cut:
             split = Split(cut[s.name], size, ranges.statements[s.name].indices[cut[s.name]])
             parts[s.name] = builder.block(replace(s, value=redirect(s.value, chain, split.index, split)), split), split
-    wholes = [
-        builder.combine(s, *parts[s.name]) if s.name in cut else s for s in program.statements if s.name not in found.rows
-    ]
+    wholes = [builder.combine(s, *parts[s.name]) if s.name in cut else s for s in program.statements if s.name not in rows]
     builder.statements += [*(part for part, _ in parts.values()), *wholes]
     read = {r.tensor for s in builder.statements for r in all_reads(s)}
-    for s in (s for s in program.statements if s.name in found.rows):
+    for s in (s for s in program.statements if s.name in rows):
         if program.tensor(s.target).role != "temporary" or s.target in read:
             builder.statements.append(builder.restore(s, *parts[s.name]))
     return builder.finish()
