@@ -20,14 +20,13 @@ from polyc.machine import Machine
 from polyc.passes import Level, Pass, always
 from polyc.poly.ranges import Ranges
 from polyc.records import dataclass, replace
-from polyc.scheduler.rewriting.band_parts import split_band
 from polyc.scheduler.rewriting.builder import StatementRule, change_statements
 from polyc.scheduler.rewriting.inline import inline_producers
 from polyc.scheduler.rewriting.merge_indices import ByteStrides, Groups, merge_indices
-from polyc.scheduler.rewriting.merge_parts import merge_parts
 from polyc.scheduler.rewriting.monoids import lower_monoids
 from polyc.scheduler.rewriting.narrow_integers import narrow_integers
 from polyc.scheduler.rewriting.overlap.overlap import overlap_tiles
+from polyc.scheduler.rewriting.parts import merge_parts, split_band
 from polyc.scheduler.rewriting.peepholes import PEEPHOLES, assign_single_value
 from polyc.scheduler.rewriting.positions import block_positions
 from polyc.scheduler.rewriting.precompute import hoist_conversions, store_functions, store_operands

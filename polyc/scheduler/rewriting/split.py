@@ -10,7 +10,7 @@ from __future__ import annotations
 from math import prod
 
 from polyc.code_limits import ENOUGH_TASKS
-from polyc.ir.expr import Const, Index, Read, index_names, reads
+from polyc.ir.expr import Const, Index, index_names, reads
 from polyc.ir.program import Statement
 from polyc.poly.ranges import Ranges, known_shape
 from polyc.scheduler.accesses import trip_count
@@ -52,17 +52,18 @@ def _find_split(s: Statement, ranges: Ranges) -> Split | None:
     longest = max(s.reduction_indices, key=lambda i: (i not in along and trips[i] >= ENOUGH_TASKS // 2, trips[i]))
     if results is not None and results >= ENOUGH_TASKS:
         return None if points is None else _split_many(s, longest, results, points, ranges)
-    if (results is None and s.left_indices) or results == 0:
-        return None
-    if points is not None and points < MINIMUM_POINTS:
+    if (results is None and s.left_indices) or results == 0 or (points is not None and points < MINIMUM_POINTS):
         return None
     return Split(longest, _chunk_size(CHUNK_POINTS, longest, s, ranges), extents[longest], len(s.left_indices))
 
 
 def _split_many(s: Statement, longest: str, results: int, points: int, ranges: Ranges) -> Split | None:
     """Cut long sums whose results make too few tasks for threads: by sizes alone, whatever the number of threads."""
-    operands = dict.fromkeys(reads(s.value))
-    is_tiled = _has_rows_and_columns(s, list(operands), ranges)
+    operands, extents = dict.fromkeys(reads(s.value)), ranges.statements[s.name].indices
+    left = {i for i in s.left_indices if extents[i].extent != Const(1)}
+    moved = [index_names(*r.subscripts) & left for r in operands]
+    # Each of two operands moves with left indices that leave the other one alone: register tiles then.
+    is_tiled = len(moved) == 2 and not moved[0] <= moved[1] and not moved[1] <= moved[0]
     if points < (MINIMUM_DEPTH if is_tiled else 4 * STREAM_DEPTH) or results * points < MINIMUM_POINTS * ENOUGH_TASKS:
         return None
     if not s.has_plain_left:
@@ -74,18 +75,9 @@ def _split_many(s: Statement, longest: str, results: int, points: int, ranges: R
         return None
     depth = max(LONG_DEPTH if is_tiled else STREAM_DEPTH, points // (2 * ENOUGH_TASKS))
     size = _chunk_size(depth, longest, s, ranges)
-    interval = ranges.statements[s.name].indices[longest]
+    interval = extents[longest]
     # Results of one chunk lie together, as vectors over results want.
     return Split(longest, size, interval) if 2 * size <= trip_count(interval.extent) else None
-
-
-def _has_rows_and_columns(s: Statement, operands: list[Read], ranges: Ranges) -> bool:
-    """Whether each of two operands moves with left indices that leave the other one alone: register tiles then."""
-    if len(operands) != 2:
-        return False
-    first, second = (index_names(*r.subscripts) for r in operands)
-    left = {i for i in s.left_indices if ranges.statements[s.name].indices[i].extent != Const(1)}
-    return bool(left & (first - second)) and bool(left & (second - first))
 
 
 def _chunk_size(points: int, index: str, s: Statement, ranges: Ranges) -> int:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from polyc.ir.expr import Const, Expr, Index, Size
+from polyc.ir.expr import Const, Expr, Index, Size, int_const
 from polyc.ir.program import Statement
 from polyc.ir.read_sites import ReadSite
 from polyc.ir.simplify import Term, add_forms, linear_form
@@ -37,6 +37,11 @@ class Box:
     def start(self) -> int:
         return self.lower.get(1, 0)
 
+    @property
+    def interval(self) -> Interval:
+        """Of an index that counts from `lower` on."""
+        return Interval(int_const(0), int_const(self.extent))
+
     def moves_with(self, index: str) -> bool:
         """Whether tiles along an index of the consumer have boxes of their own."""
         return Index(tile_name(index)) in self.lower
@@ -62,7 +67,7 @@ def root_boxes(roots: Sequence[Statement], sizes: Mapping[str, int], ranges: Ran
 
     def box(s: Statement, index: str, name: str) -> Box:
         lower = ranges.statements[s.name].indices[index].lower
-        return Box(add_forms(_form(lower), {Index(tile_name(name)): 1}, sizes[name]), sizes[name])
+        return Box(add_forms(linear_form(lower) or {}, {Index(tile_name(name)): 1}, sizes[name]), sizes[name])
 
     pairs = {s.name: zip(s.left_indices, roots[0].left_indices, strict=True) for s in roots}
     return {s.name: {i: box(s, i, name) for i, name in pairs[s.name] if name in sizes} for s in roots}
@@ -95,12 +100,6 @@ def tile_boxes(
     return boxes
 
 
-def _form(expr: Expr) -> Form:
-    form = linear_form(expr)
-    assert form is not None
-    return form
-
-
 def _read_box(
     subscript: Expr, inside: Mapping[str, Box], own: Mapping[str, Interval], site: ReadSite, whole: Interval
 ) -> Box | None:
@@ -122,7 +121,7 @@ def _read_box(
 
 
 def _constant_box(interval: Interval) -> Box | None:
-    return Box(_form(interval.lower), int(interval.extent.value)) if isinstance(interval.extent, Const) else None
+    return Box(linear_form(interval.lower) or {}, int(interval.extent.value)) if isinstance(interval.extent, Const) else None
 
 
 def _with_border(box: Box, site: ReadSite, whole: Interval) -> Box | None:

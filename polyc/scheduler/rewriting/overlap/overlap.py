@@ -20,7 +20,7 @@ from polyc.ir.program import Program, Statement
 from polyc.machine import Machine
 from polyc.poly.ranges import Ranges
 from polyc.scheduler.rewriting.overlap.costs import Model, Trial
-from polyc.scheduler.rewriting.overlap.footprints import Box, Boxes, root_boxes, tile_boxes
+from polyc.scheduler.rewriting.overlap.footprints import Boxes, root_boxes, tile_boxes
 from polyc.scheduler.rewriting.overlap.tiles import Cluster, store_apart, tile_cluster
 from polyc.scheduler.rewriting.rules.analysis import writes_whole
 
@@ -178,7 +178,9 @@ def _clusters(
             continue
         halos |= {i for i in indices if any(box.moves_with(i) for box in wider)}
         saved += model.bytes(p.target)
-        whole += model.whole(p, len(list(takewhile(_is_tile, probed[p.target][:-1]))))
+        # A loop over outer dimensions that run along with a tile, and over the reader, needs no tiles.
+        shared = takewhile(lambda box: box is not None and box.extent == PROBE, probed[p.target][:-1])
+        whole += model.whole(p, len(list(shared)))
         if not is_faster(0.0, whole):
             continue
         for sizes in _sizes(roots[0], indices, halos, model):
@@ -189,11 +191,6 @@ def _clusters(
             if estimate is not None and is_faster(estimate.tiled, whole):
                 boxes = {q.target: tried[key].boxes[q.target] for q in chain[:n]}
                 yield Cluster(roots, tuple(chain[:n]), sizes, boxes, estimate)
-
-
-def _is_tile(box: Box | None) -> bool:
-    """Whether a dimension of a producer runs along with a tile (of `PROBE`): a loop over it and its reader needs no tiles."""
-    return box is not None and box.extent == PROBE
 
 
 def _bounded(producers: Sequence[Statement], boxes: Boxes, indices: Sequence[str], model: Model) -> list[Statement]:

@@ -101,7 +101,7 @@ class _Maker:
     def _shape(self, name: str) -> tuple[Interval, ...]:
         """Of the dimensions of a tile of tensor `name`: numbers of the tile, then its own."""
         own = self._kept(name, self.ranges.tensors[name])
-        return (*self.tiles.values(), *(i if box is None else _extent_of(box) for i, box in own))
+        return (*self.tiles.values(), *(i if box is None else box.interval for i, box in own))
 
     # -- statements
     def tile_statement(self, s: Statement) -> Statement:
@@ -114,7 +114,7 @@ class _Maker:
         for i, box in boxes.items():
             values[i] = form_expr(box.lower)
             if box.extent != 1:
-                local, new[inner[i]] = Index(inner[i]), _extent_of(box)
+                local, new[inner[i]] = Index(inner[i]), box.interval
                 conditions += [ge(local, 0), lt(local, box.extent)]
                 values[i] = simplify(values[i] + local)
         order = (*self.tiles, *(inner.get(i, i) for i in s.indices if i not in boxes or boxes[i].extent != 1))
@@ -157,19 +157,14 @@ class _Maker:
     def is_covered(self, made: Collection[Statement]) -> bool:
         """Whether every element that is read of a tile is one that the tile computes: of a reduction, or gives its initial
         value."""
-        written: dict[str, isl.Set] = {}
+        own, written = self.builder.own, dict[str, isl.Set]()
+        for s in (s for s in made if s.name not in self.roots):
+            region = own[s.name].region
+            whole = self.builder.points(s).project(s.element_names).domain if region is None else region
+            written[s.target] = whole.set_tuple_name(s.target)
         for s in made:
-            own = self.builder.own[s.name]
-            if s.name not in self.roots:
-                whole = self.builder.points(s).project(s.element_names).domain if own.region is None else own.region
-                written[s.target] = whole.set_tuple_name(s.target)
-        for s in made:
-            domain = self.builder.own[s.name].domain.intersect_params(self.ranges.context)
+            domain = own[s.name].domain.intersect_params(self.ranges.context)
             sites = (site for site in collect_reads(s) if site.read.tensor in written)
             if not all(reads_within(site, domain, s.indices, written[site.read.tensor]) for site in sites):
                 return False
         return True
-
-
-def _extent_of(box: Box) -> Interval:
-    return Interval(int_const(0), int_const(box.extent))

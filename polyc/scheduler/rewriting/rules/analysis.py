@@ -23,7 +23,7 @@ from polyc.ir.expr import (
 )
 from polyc.ir.linear import index_coefficients
 from polyc.ir.program import Program, Statement, all_reads
-from polyc.ir.simplify import simplify
+from polyc.ir.simplify import difference, simplify
 from polyc.poly.domains import is_box, project_domain
 from polyc.poly.ranges import Interval, Ranges
 from polyc.scheduler.rewriting.builder import Split
@@ -53,23 +53,18 @@ def writes_whole(s: Statement, ranges: Ranges) -> bool:
 
 @lru_cache(maxsize=256)  # every rule asks
 def _reach_whole(subscripts: tuple[Expr, ...], indices: tuple[tuple[str, Interval], ...], region: tuple[Interval, ...]) -> bool:
-    own = dict(indices)
-    found: list[str] = []
+    own, found = dict(indices), list[str]()
     for subscript, whole in zip(subscripts, region, strict=True):
         steps = index_coefficients(subscript)
         if steps is None:
             return False
         reach: Expr = int_const(0)
-        greatest = {i: own[i].lower + (own[i].extent - 1) for i in steps}
-        least = {i: own[i].lower if c > 0 else greatest[i] for i, c in steps.items()}
         for i in sorted(steps, key=lambda i: abs(steps[i])):
             if abs(steps[i]) > 1 and (not isinstance(reach, Const) or abs(steps[i]) > int(reach.value) + 1):
                 return False
-            last = own[i].extent - 1
-            reach = simplify(reach + abs(steps[i]) * last)
-        first = simplify(substitute(subscript, least) - whole.lower)
-        rest = simplify(reach - whole.extent)
-        if first != int_const(0) or rest != int_const(-1):
+            reach = simplify(reach + abs(steps[i]) * (own[i].extent - 1))
+        least = {i: own[i].lower if c > 0 else own[i].lower + (own[i].extent - 1) for i, c in steps.items()}
+        if difference(substitute(subscript, least), whole.lower) != 0 or difference(reach, whole.extent) != -1:
             return False
         found += steps
     return len(found) == len(set(found))

@@ -172,9 +172,7 @@ def _gather(s: Statement, windows: Mapping[int, _Window], part: str, builder: Pr
         intervals |= w.intervals | {w.inner: Interval(int_const(0), int_const(w.taps))}
     assert isinstance(s.value, Call)
     value = Call("mul", tuple(_move(operand, windows.values(), builder.program) for operand in s.value.args))
-    left: list[str] = []
-    for d, subscript in enumerate(s.subscripts):
-        left += windows[d].intervals if d in windows else index_names(subscript)
+    left = [i for d, e in enumerate(s.subscripts) for i in (windows[d].intervals if d in windows else index_names(e))]
     replaced = {i for w in windows.values() for i in (w.outer, *([w.inner] if w.stride > 1 and w.taps == 1 else []))}
     indices = (*left, *(i for i in s.indices if i not in left and i not in replaced))
     element = tuple(map(Index, left))

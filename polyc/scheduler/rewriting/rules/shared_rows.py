@@ -91,10 +91,8 @@ def _row_index(s: Statement, tensor: str) -> str | None:
 
 
 def _can_cut(s: Statement, index: str, program: Program, ranges: Ranges) -> bool:
-    dtype = program.tensor(s.target).dtype
-    if not is_whole_box(s, program, ranges) or dtype.is_complex or dtype.is_storage:
-        return False
-    if s.reduction is not None and s.reduction.monoid is not None:
+    dtype, is_users = program.tensor(s.target).dtype, s.reduction is not None and s.reduction.monoid is not None
+    if is_users or dtype.is_complex or dtype.is_storage or not is_whole_box(s, program, ranges):
         return False
     return index in s.reduction_indices or s.subscripts[0] == Index(index)
 

@@ -16,10 +16,10 @@ from math import gcd, prod
 from operator import mul
 
 from polyc.code_limits import MAX_STRIDE
-from polyc.ir.expr import Const, Expr, Index, Read, identity_of, index_names, map_children, mentions, operands_of, reads
+from polyc.ir.expr import Expr, Index, Read, identity_of, index_names, map_children, mentions, operands_of, reads
 from polyc.ir.linear import index_coefficients
 from polyc.ir.program import Program, Reduction, Statement
-from polyc.ir.simplify import linear_form, simplify, simplify_int
+from polyc.ir.simplify import constant_of, linear_form, simplify, simplify_int
 from polyc.poly.domains import extend_domain
 from polyc.poly.ranges import Interval, known_shape
 from polyc.records import dataclass, replace
@@ -91,7 +91,9 @@ def _choose_axis(s: Statement, builder: ProgramBuilder, loads: float | None) -> 
             if axis is None or not _has_no_gaps(axis, own.indices[outer].extent, numbers[inner]):
                 continue
             first, last = _passes(axis, own.indices[outer].extent, numbers, far)
-            first /= prod(_number(own.indices[i].extent) for i in s.left_indices if i not in _left_of(s, axis) and i != outer)
+            first /= prod(
+                constant_of(own.indices[i].extent) or 1 for i in s.left_indices if i not in _left_of(s, axis) and i != outer
+            )
             cost = first + last if loads is None else (1 + loads) * first + 1 + 2 * last
             if cost <= least:
                 best, least = axis, cost / INSIDE
@@ -156,24 +158,19 @@ def _has_no_gaps(axis: _Axis, extent: Expr, window: int) -> bool:
     """Whether every position between the first and the last is one of some window."""
     if axis.step == 1:
         return axis.stride <= window
-    return axis.stride == 1 and isinstance(extent, Const) and axis.step <= int(extent.value)
+    return axis.stride == 1 and axis.step <= (constant_of(extent) or 0)
 
 
 def _far_indices(s: Statement) -> set[str]:
     """Indices of the result along which the last subscript of a read takes wide steps."""
-    found: set[str] = set()
-    for read in reads(s.value):
-        steps = index_coefficients(read.subscripts[-1]) if read.subscripts else None
-        found |= {i for i, c in (steps or {}).items() if i in s.left_indices and abs(c) > MAX_STRIDE}
-    return found
+    steps = [index_coefficients(e) or {} for read in reads(s.value) for e in read.subscripts[-1:]]
+    return {i for found in steps for i, c in found.items() if i in s.left_indices and abs(c) > MAX_STRIDE}
 
 
 def _passes(axis: _Axis, extent: Expr, counts: dict[str, int], far: set[str]) -> tuple[float, float]:
     """Operations of the first pass and of the last one for each element of the result."""
-    window = counts[axis.inner]
-    per_element = float(axis.stride)
-    if isinstance(extent, Const) and extent.value > 0:
-        per_element = (axis.stride * (int(extent.value) - 1) + axis.step * (window - 1) + 1) / int(extent.value)
+    window, n = counts[axis.inner], constant_of(extent)
+    per_element = (axis.stride * (n - 1) + axis.step * (window - 1) + 1) / n if n else float(axis.stride)
     first = per_element * prod(counts.values()) / window * (FAR_COST if far - {axis.outer} else 1.0)
     return first, window * (FAR_COST if axis.outer in far else 1.0)
 
@@ -199,10 +196,6 @@ def _left_of(s: Statement, axis: _Axis) -> tuple[str, ...]:
     named = index_names(axis.value)
     moved = (axis.position if i == axis.outer else i for i in s.left_indices)
     return tuple(i for i in moved if i in named)
-
-
-def _number(extent: Expr) -> int:
-    return int(extent.value) if isinstance(extent, Const) and extent.value > 0 else 1
 
 
 def _interval(axis: _Axis, outer: Interval, inner: Interval) -> Interval:

@@ -1,4 +1,4 @@
-"""Merge the parts of a recurrence that make one step: a border that is written by a statement of its own joins the interior.
+"""Parts of a tensor that a recurrence makes: one statement for those that are one step of it, several where a band differs.
 
 Before: ``A[t, 0] = A[t-1, 0]`` beside ``A[t, i] = f(A[t-1, i-1], …) where i in 1:N-1``.  After:
 ``A[t, i] = i == 0 ? A[t-1, i] : f(A[t-1, i-1], …)``.  Left alone, the border would be computed for all steps first, and all
@@ -10,20 +10,24 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from polyc.code_limits import LONG_ROW, MAX_PARTS
 from polyc.diagnostics import Remark
 from polyc.ir.expr import Call, Const, Expr, Index, Select, eq, index_names, reads, substitute, walk
 from polyc.ir.program import Program, Statement
 from polyc.ir.read_sites import own_distances
 from polyc.ir.simplify import simplify
-from polyc.poly.domains import condition_inside, subtract_domain, unite_domains
+from polyc.poly.domains import condition_inside, convex_pieces, has_divs, longest_run, subtract_domain, unite_domains
 from polyc.poly.isl import Set
 from polyc.poly.points import Points
-from polyc.poly.ranges import Interval, Ranges
+from polyc.poly.ranges import Interval, Ranges, estimate_extent
 from polyc.records import dataclass
-from polyc.scheduler.rewriting.builder import ProgramBuilder
+from polyc.scheduler.rewriting.builder import Change, ProgramBuilder, find_recurrences
 
-MAX_PARTS = 12
+MAX_MERGED = 12
 """Parts beyond which a statement would ask too many conditions."""
+
+MINIMUM_SHARE = 4
+"""Rows are at least so many times as long as a band is wide."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +47,7 @@ def merge_parts(program: Program, ranges: Ranges) -> tuple[Program, Ranges, list
     remarks: list[Remark] = []
     builder, merged = ProgramBuilder(program, ranges), dict[str, list[Statement]]()
     for tensor, writers in program.writers().items():
-        is_parted = 2 <= len(writers) <= MAX_PARTS and program.tensor(tensor).role == "temporary"
+        is_parted = 2 <= len(writers) <= MAX_MERGED and program.tensor(tensor).role == "temporary"
         found = _merge(writers, builder) if is_parted else None
         if found is not None:
             new, others = found
@@ -122,11 +126,8 @@ def find_place(s: Statement, ranges: Ranges) -> Place | None:
 
 def _step_dimensions(s: Statement) -> list[int]:
     """Dimensions along which the statement reads what was written before and nothing that comes after."""
-    steps = []
-    for d, column in enumerate(zip(*own_distances(s), strict=True)):
-        known = [x for x in column if x is not None]
-        if len(known) == len(column) and max(known) <= 0 and min(known) < 0:
-            steps.append(d)
+    columns = enumerate(zip(*own_distances(s), strict=True))
+    steps = [d for d, column in columns if any(column) and all(x is not None and x <= 0 for x in column)]
     return steps if len(steps) < len(s.subscripts) else []
 
 
@@ -148,3 +149,36 @@ def _moves_alike(a: Points, b: Points, index: str | None) -> bool:
     assert index is not None
     own, other = a.project((index,)).domain, b.project((index,)).domain
     return bool(own.intersect_params(other.params()).is_equal(other.intersect_params(own.params())))
+
+
+def split_band(s: Statement, builder: ProgramBuilder) -> Change | None:
+    """Domain splitting: what lies beside a band is a statement of its own."""
+    if not isinstance(s.value, Select) or s.reduction is not None or builder.own[s.name].guards or len(s.indices) < 2:
+        return None
+    if builder.program.tensor(s.target).role != "output" or not s.has_plain_left:
+        return None
+    cyclic = {r.target for group in find_recurrences(builder.program) if s in group for r in group}
+    arms = s.value.then, s.value.other
+    recurs = [any(r.tensor in cyclic for r in reads(arm)) for arm in arms]
+    points = builder.points(s)
+    inside = points.where(s.value.condition, recurs[0]) if recurs[0] != recurs[1] else None
+    if inside is None or not _is_band(inside, builder.ranges):
+        return None
+    band, (value, other) = inside.domain.coalesce(), arms if recurs[0] else arms[::-1]
+    pieces = convex_pieces(subtract_domain(points.domain, band))
+    if band.n_basic_set() != 1 or not 1 <= len(pieces) <= MAX_PARTS or any(map(has_divs, (band, *pieces))):
+        return None
+    parts = [builder.change(s, Points(points.indices, band), value=value)]
+    for n, piece in enumerate(pieces, 1):
+        name = builder.free_name(f"{s.name}_beside{n}")
+        parts.append(builder.assign(name, s.target, s.subscripts, other, Points(points.indices, piece), s))
+    return parts, f"{s.target} beside its band is computed apart"
+
+
+def _is_band(points: Points, ranges: Ranges) -> bool:
+    """Whether points are few along one of the indices wherever the others stand."""
+    for n, interval in enumerate(points.indices.values()):
+        extent, width = estimate_extent(interval.extent, ranges.typical), longest_run(points.domain, n)
+        if extent is not None and width is not None and extent >= max(LONG_ROW, MINIMUM_SHARE * width):
+            return True
+    return False
