@@ -284,7 +284,7 @@ def write_out_pad(node: Pad, box: Sequence[Interval], holds: Callable[[Expr], bo
     leaves: set[int] = set()  # dimensions in which the subscript may lie outside
     places = [e if i.lower == int_const(0) else simplify(e - i.lower) for e, i in zip(node.read.subscripts, box, strict=True)]
     for d, place in enumerate(places):
-        found = [test for test in (ge(place, 0), lt(place, box[d].extent)) if not holds(test)]
+        found: list[Expr] = [test for test in (ge(place, 0), lt(place, box[d].extent)) if not holds(test)]
         tests, leaves = tests + found, leaves | ({d} if found else set())
     if not tests:
         return node.read
