@@ -14,7 +14,7 @@ from polyc.ir.program import Program
 from polyc.ir.text import format_program
 from polyc.records import dataclass
 
-SCHEMA = 2
+SCHEMA = 3
 """Number of the form of entries."""
 _MAX_IDENTITIES = 256
 

@@ -40,10 +40,8 @@ def interpret_loops(nest: LoopNest, data: list[np.ndarray], parameters: Mapping[
         fail(f"no value was given for the parameter {missing[0]}")
     if nest.version is not None:
         values[VERSION] = evaluate(nest.version, values)
-    arrays = {
-        b.name: check_argument(b, data[b.position], values) if b.position is not None else allocate(b, values)
-        for b in nest.buffers
-    }
+    arrays = {b.name: check_argument(b, data[b.position], values) for b in arguments if b.position is not None}
+    arrays |= allocate([b for b in nest.buffers if b.position is None], values)
     failures: list[Failure] = []
     function = translate_loops(nest)
     with quiet():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NoReturn
 
 import numpy as np
@@ -51,8 +51,23 @@ def _merge_dimensions(array: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
     return view
 
 
-def allocate(buffer: Buffer, values: Mapping[str, int]) -> np.ndarray:
-    """A workspace buffer of garbage.  Its byte strides must keep elements apart; the layout itself does not matter here."""
+def allocate(buffers: Sequence[Buffer], values: Mapping[str, int]) -> dict[str, np.ndarray]:
+    """Workspace buffers of garbage, those in one memory as such.  Their byte strides must keep elements apart; the layout
+    itself does not matter here."""
+    shapes = {b.name: _shape(b, values) for b in buffers}
+    n_bytes: dict[str, int] = {}
+    for b in buffers:
+        n_bytes[b.place] = max(n_bytes.get(b.place, 0), math.prod(shapes[b.name]) * b.dtype.numpy.itemsize)
+    memory = {place: np.empty(size, np.uint8) for place, size in n_bytes.items()}
+    arrays = {}
+    for b in buffers:
+        dtype, shape = b.dtype.numpy, shapes[b.name]
+        arrays[b.name] = memory[b.place][: math.prod(shape) * dtype.itemsize].view(dtype).reshape(shape)
+        poison(arrays[b.name])
+    return arrays
+
+
+def _shape(buffer: Buffer, values: Mapping[str, int]) -> tuple[int, ...]:
     shape = tuple(evaluate(e, values) for e in buffer.shape)
     strides = tuple(evaluate(e, values) for e in buffer.strides)
     reach = buffer.dtype.itemsize
@@ -61,9 +76,7 @@ def allocate(buffer: Buffer, values: Mapping[str, int]) -> np.ndarray:
             if stride < reach:
                 fail(f"the strides {list(strides)} of {buffer.name} let elements of the shape {list(shape)} overlap")
             reach = stride * (extent - 1) + reach
-    array = np.empty(tuple(max(e, 0) for e in shape), buffer.dtype.numpy)
-    poison(array)
-    return array
+    return tuple(max(e, 0) for e in shape)
 
 
 def poison(array: np.ndarray) -> None:

@@ -27,6 +27,7 @@ class Buffer:
 
     `strides` are byte strides: constants, or expressions over parameters.  `position` is the place in ``data`` for arguments.
     `aligned`: base is 64-byte aligned (workspace always).  `may_alias`: names of other buffers that may be the same memory.
+    `memory`: the buffer of the workspace that begins at the same address; no element of one is read once the other is written.
     """
 
     name: str
@@ -36,6 +37,12 @@ class Buffer:
     space: Space
     position: int | None = None
     may_alias: tuple[str, ...] = ()
+    memory: str = ""
+
+    @property
+    def place(self) -> str:
+        """The buffer that has the memory."""
+        return self.memory or self.name
 
 
 @dataclass(frozen=True, slots=True)

@@ -112,7 +112,7 @@ def _read_fold(r: Reader) -> Fold:
 
 
 def _read_buffer(r: Reader) -> Buffer:
-    """``argument X: f32[N, 8] strides (X.stride0, 4) at data[0] may alias Y``."""
+    """``argument X: f32[N, 8] strides (X.stride0, 4) at data[0] may alias Y``, or ``… in A``."""
     space = _SPACES[r.current.text]
     r.position += 1
     name = r.name()
@@ -135,7 +135,8 @@ def _read_buffer(r: Reader) -> Buffer:
         aliases.append(r.name())
         while r.accept(","):
             aliases.append(r.name())
-    return Buffer(name, dtype, shape, strides, space, position, tuple(aliases))
+    memory = r.name() if _words(r, "in") else ""
+    return Buffer(name, dtype, shape, strides, space, position, tuple(aliases), memory)
 
 
 # --- Nodes -----------------------------------------------------------------------------------------------------------

@@ -29,7 +29,8 @@ def _buffer(b: Buffer) -> str:
     shape, strides = (", ".join(format_expr(e) for e in part) for part in (b.shape, b.strides))
     place = "" if b.position is None else f" at data[{b.position}]"
     alias = f" may alias {', '.join(map(format_name, b.may_alias))}" if b.may_alias else ""
-    return f"{b.space} {format_name(b.name)}: {b.dtype}[{shape}] strides ({strides}){place}{alias}"
+    memory = f" in {format_name(b.memory)}" if b.memory else ""
+    return f"{b.space} {format_name(b.name)}: {b.dtype}[{shape}] strides ({strides}){place}{alias}{memory}"
 
 
 def _node(node: Node, depth: int) -> list[str]:

@@ -61,6 +61,7 @@ def _check_buffers(nest: LoopNest, context: _Context) -> Iterator[str]:
         yield "argument buffers do not come first"
     if [b.position for b in arguments] != list(range(len(arguments))):
         yield f"argument positions are {[b.position for b in arguments]}"
+    workspace = [b for b in nest.buffers if b.space in ("shared", "thread")]
     for b in nest.buffers:
         if b.space != "argument" and b.position is not None:
             yield f"{b.space} buffer {b.name} has an argument position"
@@ -68,6 +69,8 @@ def _check_buffers(nest: LoopNest, context: _Context) -> Iterator[str]:
             yield f"{b.name} has {len(b.shape)} extents and {len(b.strides)} strides"
         if b.space == "register" and not all(isinstance(e, Const) for e in b.shape):
             yield f"register buffer {b.name} has a shape that is not constant"
+        if b.memory and not any(o.name == b.memory and o.space == b.space and not o.memory for o in workspace):
+            yield f"{b.name} lies in {b.memory}, which is no other buffer of that space with memory of its own"
         for other in b.may_alias:
             if other not in context.ranks:
                 yield f"{b.name} may alias the unknown buffer {other}"

@@ -11,6 +11,7 @@ import numpy as np
 from hypothesis import HealthCheck, settings
 
 from polyc import driver
+from polyc.codegen.nests import share_workspace
 from polyc.codegen.objects.host import host_target
 from polyc.config import Options
 from polyc.ir.expr import evaluate
@@ -65,6 +66,7 @@ def small_thresholds() -> Iterator[None]:
         (overlap, "SIZES", (4, 3)),
         (overlap, "ROW_SIZES", (5,)),
         (overlap, "is_faster", lambda tiled, whole: True),
+        (share_workspace, "LEAST_BYTES", 1),
     ]
     before = [getattr(module, name) for module, name, _ in changes]
     try:

@@ -111,7 +111,7 @@ def _emit_entry(nest: LoopNest, target: Machine, module: Module, linkage: str = 
             module,
             fn,
             {name: arguments[f"size {name}"] for name in params},
-            {name: arguments[name] for name in buffers},
+            {b.name: arguments[b.place] for b in version.buffers if b.place in buffers},
             {name: arguments[f"hidden {name}"] for name in hidden},
             {b.name: b.dtype for b in version.buffers},
             {b.name: b for b in version.buffers},
@@ -245,20 +245,22 @@ def _bare_state(fn: Function, nest: LoopNest, params: dict[str, Val]) -> State:
 
 
 def _layout_workspace(fn: Function, nest: LoopNest, params: dict[str, Val]) -> tuple[dict[str, Val], Val, Val]:
-    """Offsets of the workspace buffers (thread buffers: of thread 0), bytes of the shared ones, bytes per thread."""
+    """Offsets of the memory of workspace buffers (thread buffers: of thread 0), bytes of the shared ones, bytes per thread."""
     state = _bare_state(fn, nest, params)
     offsets: dict[str, Val] = {}
     # In front of the first buffer there is room for a line as there is behind the last: windows load whole lines.
     total = int_val(LINE if any(has_aligned_rows(b) for b in nest.buffers) else 0)
-    for buffer in nest.buffers:
-        if buffer.space == "shared":
-            offsets[buffer.name] = total
-            total = _add(fn, total, _buffer_bytes(state, buffer))
     shared = total
-    for buffer in nest.buffers:
-        if buffer.space == "thread":
-            offsets[buffer.name] = total
-            total = _add(fn, total, _buffer_bytes(state, buffer))
+    for space in WORKSPACES:
+        for buffer in nest.buffers:
+            if buffer.space != space or buffer.memory:
+                continue
+            size = _buffer_bytes(state, buffer)
+            for other in nest.buffers:
+                if other.memory == buffer.name:
+                    size = fn.intrinsic("smax", size, _buffer_bytes(state, other))
+            offsets[buffer.name], total = total, _add(fn, total, size)
+        shared = total if space == "shared" else shared
     return offsets, shared, _add(fn, total, fn.binary("sub", int_val(0), shared))
 
 

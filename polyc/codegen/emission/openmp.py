@@ -70,7 +70,7 @@ def emit_stream(state: State, ctx: Context, loop: Loop, lower: Val, upper: Val, 
 
 def _captured(state: State, ctx: Context) -> dict[str, Val]:
     """Everything the body may need: base addresses, parameters, hidden values, outer loop variables, by a unique key."""
-    result = {name: value for name, value in state.buffers.items() if state.by_name[name].space != "register"}
+    result = {state.by_name[name].place: v for name, v in state.buffers.items() if state.by_name[name].space != "register"}
     result |= {f"size {name}": value for name, value in state.params.items()}
     result |= {f"hidden {name}": value for name, value in state.hidden.items()}
     result |= {f"index {name}": value for name, value in ctx.env.items() if isinstance(value, Val)}
@@ -96,7 +96,7 @@ def _emit_body_function(
         state,
         fn=fn,
         params={key: arguments[f"size {key}"] for key in state.params},
-        buffers={key: arguments[key] for key in state.buffers if key in arguments},
+        buffers={key: arguments[place] for key in state.buffers if (place := state.by_name[key].place) in arguments},
         hidden={key: arguments[f"hidden {key}"] for key in state.hidden},
         in_parallel=True,
         columns=None if stream is None else begin_columns(fn, stream, Val("%places", "ptr")),

@@ -21,6 +21,7 @@ from polyc.codegen.nests.prefetch_next import prefetch_next
 from polyc.codegen.nests.recurrences import carry_elements
 from polyc.codegen.nests.row_pairs import pair_rows
 from polyc.codegen.nests.scalars import hold_accumulators
+from polyc.codegen.nests.share_workspace import share_workspace
 from polyc.codegen.nests.size import check_code_size
 from polyc.codegen.nests.staging import stage_copies
 from polyc.codegen.nests.streams import find_streamed_rows, stream_results
@@ -155,6 +156,7 @@ _PASSES: tuple[LoopPass, ...] = (
         "double-buffer-strips", lambda nest, ctx: double_buffer_strips(nest), "double buffering of strips shorter than a line"
     ),
     Pass("peel-full-tiles", lambda nest, ctx: split_full_tiles(nest), "loops over tiles are split behind the last full one"),
+    Pass("share-workspace", lambda nest, ctx: share_workspace(nest), "buffers that are not alive together share memory"),
     Pass("check-size", _check_size, "too much code is a reason for a simpler schedule", required=True),
 )
 

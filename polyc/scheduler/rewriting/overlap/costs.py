@@ -40,6 +40,7 @@ class Estimate:
     recomputed: float
     saved_bytes: int
     buffer_bytes: int
+    """Of what is alive at the same time in a tile."""
 
 
 class Model:
@@ -107,9 +108,11 @@ class Model:
         return self.target.overlap.test * sum(n + 1 for n in found if n) / self.operations(s)
 
     def whole(self, s: Statement, n_shared: int) -> float:
-        """Cycles to write a producer and to read it again; `n_shared`: outer dimensions along which readers follow at once."""
-        shape, size = self.shape(s.target), self.itemsize(s.target)
-        return pass_cycles(prod(shape) * size, prod(shape[n_shared:]) * size, self.target)
+        """Cycles to write a producer and to read it again; `n_shared`: outer dimensions along which readers follow at once.
+
+        What it reads passes meanwhile, too."""
+        touched = sum(map(self.bytes, self.reads([s.name]) | {s.target}))
+        return pass_cycles(self.bytes(s.target), touched / prod(self.shape(s.target)[:n_shared]), self.target)
 
     # -- in tiles
     def short_row(self, s: Statement) -> int:
@@ -216,7 +219,8 @@ class Trial:
         """`boxes`: at least of all tensors that the producers write."""
         self.model, self.roots, self.boxes = model, roots, boxes
         trips = model.trips(roots[0])
-        self._n_tiles = prod(ceil(trips[i] / size) for i, size in sizes.items())
+        n_tiles = [ceil(trips[i] / size) for i, size in sizes.items()]
+        self._n_tiles, self._is_one_loop = prod(n_tiles), all(n == 1 for n in n_tiles[1:])
         lost = [model.cut_rows(root, sizes) for root in roots]
         self._cut_rows, self._filled = max(part for part, _ in lost), sum(cycles for _, cycles in lost)
         self._is_short = any(part == model.target.overlap.cut_short_rows for part, _ in lost)
@@ -235,8 +239,9 @@ class Trial:
                 self._producers[p.name] = self._producer_share(p)
         own = [self._producers[p.name] for p in producers]
         shares = [*self._consumers, *own]
-        buffers, again, work = sum(x.buffer for x in own), sum(x.again for x in own), sum(x.work for x in own)
-        footprint = target.overlap.beside * buffers
+        buffers = {p.target: x.buffer for p, x in zip(producers, own, strict=True)}
+        again, work, alive = sum(x.again for x in own), sum(x.work for x in own), self._alive(producers, buffers)
+        footprint = target.overlap.beside * alive
         if find_level(footprint, target) > Level.L2:
             return None
         starts = sum(x.starts for x in shares)
@@ -246,11 +251,25 @@ class Trial:
         outer = (sum(map(model.bytes, model.reads([p.name]) - inner)) for p in producers)
         cycles = sum(x.others for x in shares) + sum(x.byte * n for x, n in zip(own, outer, strict=True))
         cycles += again * (target.overlap.recomputed if self._is_short else 1.0)
-        cycles += self._n_tiles * (pass_cycles(buffers, footprint, target) + starts) + self._filled
+        cycles += self._n_tiles * (pass_cycles(sum(buffers.values()), footprint, target) + starts) + self._filled
         if self._cut_rows:
             outside = model.outside_bytes((*self.roots, *producers))
             cycles += self._cut_rows * outside / target.memory.read[Level.MEMORY]
-        return Estimate(whole, cycles, again / work if work else 0.0, saved_bytes, buffers)
+        return Estimate(whole, cycles, again / work if work else 0.0, saved_bytes, alive)
+
+    def _alive(self, producers: Sequence[Statement], buffers: Mapping[str, int]) -> int:
+        """Bytes of the buffers that are alive at the same time: others take turns with the same memory (`share_workspace`),
+        where tiles are iterations of one loop, whose threads share them out."""
+        if not self._is_one_loop:
+            return sum(buffers.values())
+        steps = [*reversed(producers), *self.roots]
+        last = {tensor: n for n, s in enumerate(steps) for tensor in self.model.reads([s.name])}
+        alive = most = 0
+        for n, s in enumerate(steps):
+            alive += buffers.get(s.target, 0)
+            most = max(most, alive)
+            alive -= sum(size for tensor, size in buffers.items() if last.get(tensor) == n)
+        return most
 
     def _producer_share(self, p: Statement) -> _Share:
         model, trips, shape = self.model, self.model.trips(p), self.model.shape(p.target)
