@@ -59,6 +59,6 @@ def test_pieces_beside_a_band_are_statements_without_conditions():
     program, ranges = infer(read(PARTED["band asked for"]), N=40)
     new, new_ranges, _ = run_pass("split-bands", program, ranges)
     lines = [line for line in statements(new) if line.startswith("S")]
-    assert lines[-1] == "S0(i, j): L[i, j] = A[i, j] + (j > 0 ? L[i, j - 1] : 0.0:f64)"
-    assert [line.split(": ", 1)[1] for line in lines[:-1]] == ["L[i, j] = A[j, i]"] * 2
+    assert lines[0] == "S0(i, j): L[i, j] = A[i, j] + (j > 0 ? L[i, j - 1] : 0.0:f64)"
+    assert [line.split(": ", 1)[1] for line in lines[1:]] == ["L[i, j] = A[j, i]"] * 2
     assert set(new_ranges.statements) == {s.name for s in new.statements}
