@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations_with_replacement
 
 from polyc.ir.access import Access
-from polyc.ir.expr import Call, Const, Expr, Index, int_const, mentions, minimum, operands_of, reads, substitute
+from polyc.ir.expr import Call, Const, Expr, Index, index_names, int_const, mentions, minimum, operands_of, reads, substitute
 from polyc.ir.facts import Interval
 from polyc.ir.linear import index_coefficients
 from polyc.ir.loops import Buffer, Loop
@@ -76,10 +76,11 @@ def _apart(x: Expr, y: Expr, var: str, x_loops: Loops, y_loops: Loops, known: Kn
     factor = x_moves.get(var, 0)
     if factor != y_moves.get(var, 0):
         return ANY
-    x_still, y_still = (
-        substitute(e, dict.fromkeys((var, *(n.var for n in loops)), int_const(0))) for e, loops in ((x, x_loops), (y, y_loops))
-    )
-    distance = difference(x_still, y_still)
+    if x == y and x_loops is y_loops:
+        distance: int | None = 0
+    else:
+        at_zero = [dict.fromkeys((var, *(n.var for n in loops)), int_const(0)) for loops in (x_loops, y_loops)]
+        distance = difference(substitute(x, at_zero[0]), substitute(y, at_zero[1]))
     if distance is None:
         return ANY
     (x_low, x_high), (y_low, y_high) = _bounds(x_moves, x_loops, known), _bounds(y_moves, y_loops, known)
@@ -96,17 +97,32 @@ def _apart(x: Expr, y: Expr, var: str, x_loops: Loops, y_loops: Loops, known: Kn
 def _bounds(moves: Mapping[str, int], loops: Loops, known: Known) -> Interval:
     """The least and the greatest number that the variables of loops add to a subscript."""
     own = tuple((loop.var, moves[loop.var]) for loop in loops if moves.get(loop.var))
-    if (own, id(loops)) not in known:
+    if own and (own, id(loops)) not in known:
         known[own, id(loops)] = _find_bounds(moves, loops)
-    return known[own, id(loops)]
+    return known[own, id(loops)] if own else (0, 0)
 
 
 def _find_bounds(moves: Mapping[str, int], loops: Loops) -> Interval:
+    moved = [loop for loop in loops if moves.get(loop.var)]
+    boxes = [box for loop in moved if (box := _box_of(loop, loops)) is not None]
+    if len(boxes) == len(moved):
+        ends = [sorted(moves[loop.var] * n for n in box) for loop, box in zip(moved, boxes, strict=True)]
+        return sum(e[0] for e in ends), sum(e[1] for e in ends)
     total: Expr = int_const(0)
     for loop in loops:
         total = total + moves.get(loop.var, 0) * Index(loop.var)
     least, most = _most(simplify(-total), loops), _most(simplify(total), loops)
     return None if least is None else -least, most
+
+
+def _box_of(loop: Loop, loops: Loops) -> tuple[int, int] | None:
+    """The first and the last value that a loop may have, where that is known whatever others around do."""
+    ends = operands_of(loop.upper, "min")
+    numbers = [int(e.value) for e in ends if isinstance(e, Const)]
+    if not numbers or not isinstance(loop.lower, Const) or not index_names(*ends).isdisjoint(n.var for n in loops):
+        return None
+    first = int(loop.lower.value)
+    return first, first + max(0, min(numbers) - first - 1) // loop.step * loop.step
 
 
 def _most(expr: Expr, loops: Loops) -> int | None:

@@ -387,14 +387,15 @@ def _narrow(ranges: Mapping[str, Interval], fact: Fact) -> Mapping[str, Interval
 
 
 def range_of(expr: Expr, ranges: Mapping[str, Interval] = MappingProxyType({})) -> Interval:
-    """Bounds of index arithmetic over variables in these ranges, and sizes, which are not negative."""
+    """Bounds of index arithmetic over variables in these ranges, and sizes, which are not negative; byte strides of arguments
+    (``A.stride0``) may be."""
     match expr:
         case Const(value):
             return int(value), int(value)
         case Index(name):
             return ranges.get(name, (None, None))
-        case Size():
-            return 0, None
+        case Size(name):
+            return None if ".stride" in name else 0, None
         case Call("neg", (a,)):
             low, high = range_of(a, ranges)
             return None if high is None else -high, None if low is None else -low

@@ -148,25 +148,29 @@ def make_nest(loops: Sequence[Loop], body: Body) -> Body:
 
 def loops_in(body: Body) -> Iterator[Loop]:
     """The loops of a body and all loops inside of them, without those of initial values."""
-    for node in body:
-        match node:
-            case If():
-                yield from loops_in(node.body)
-                yield from loops_in(node.orelse)
-            case Loop():
-                yield node
-                yield from loops_in(node.body)
+    stack = [*body[::-1]]
+    while stack:
+        node = stack.pop()
+        if isinstance(node, Loop):
+            yield node
+            stack += node.body[::-1]
+        elif isinstance(node, If):
+            stack += (node.body + node.orelse)[::-1]
 
 
 def walk_nodes(body: Body) -> Iterator[Node]:
     """The nodes of a body and all nodes inside of them, before what follows them."""
-    for node in body:
+    stack = [*body[::-1]]
+    while stack:
+        node = stack.pop()
         yield node
-        match node:
-            case If():
-                yield from walk_nodes(node.body + node.orelse)
-            case Loop():
-                yield from walk_nodes(tuple(n for start in node.initial for n in start.nest) + node.body)
+        if isinstance(node, Loop):
+            stack += node.body[::-1]
+            for start in node.initial[::-1]:
+                stack += start.nest[::-1]
+        elif isinstance(node, If):
+            stack += node.orelse[::-1]
+            stack += node.body[::-1]
 
 
 def node_expressions(node: Node) -> Iterator[Expr]:

@@ -184,3 +184,11 @@ def test_a_test_holds_everywhere_where_it_holds_at_its_hardest() -> None:
             points = [{"N": n, "i": i, "j": j} for i in range(4) for j in range(i, i + 3)]
             assert bool(evaluate(at_worst, {"N": n})) <= all(evaluate(test, p) for p in points)
     assert hardest(le(I * J, N), ranges) is None and hardest(le(N, 3), ranges) is None
+
+
+def test_byte_strides_may_be_negative() -> None:
+    """They were taken for sizes: a loop up to ``-A.stride0`` had no iteration, and a piece of it was left out."""
+    stride = Size("A.stride0")
+    assert range_of(stride) == range_of(-stride) == (None, None)
+    loop = Loop("i", int_const(0), N, 1, "serial", ())
+    assert [piece.upper for piece in pieces(loop, (int_const(0), -stride, ()))] == [-stride]

@@ -61,6 +61,15 @@ CASES = {
         lambda n: (np.stack([definite(n), 2 * definite(n)]),),
         lambda a, x: x - np.linalg.cholesky(a),
     ),
+    "cholesky behind given columns": Case(
+        """def cholesky(double(N, N) A, double(N, 40) P) -> (L) {
+          S(i, j) +=! L(i, k) * L(j, k) where k < j, j <= i, i in 0:N, j in 0:N, k in 0:N
+          L(i, j) = P(i, j) where i in 0:N, j in 0:40
+          L(i, j) = i < j ? 0.0 : (i == j ? sqrt(A(i, i) - S(i, i)) : (A(i, j) - S(i, j)) / L(j, j))
+            where i in 0:N, j in 40:N }""",
+        lambda n: (definite(n), np.linalg.cholesky(definite(n))[:, :40]),
+        lambda a, p, x: x - np.linalg.cholesky(a),
+    ),
     "upper cholesky in float": Case(
         """def cholesky(float(N, N) A) -> (U) {
           S(i, j) +=! U(k, i) * U(k, j) where k < i, i <= j, i in 0:N, j in 0:N, k in 0:N
@@ -177,6 +186,12 @@ def test_before_and_after():
         "L[64 * i.block + i.in, 64 * i.block + j.in] * X[64 * i.block + j.in, r] init 0.0:f64",
     ]
     assert [r.pass_name for r in remarks] == ["block-recurrences"]
+
+
+def test_what_others_write_is_kept_turned_as_well():
+    program, ranges = infer(read(CASES["cholesky behind given columns"].source), N=101)
+    new, _, _ = block_recurrences(program, ranges)
+    assert "S1_after0(i.block, j.in, i): L.after0[i.block, j.in, i] = L[i, 32 * i.block + j.in]" in statements(new)
 
 
 STAY = {

@@ -184,6 +184,17 @@ def test_a_padded_temporary_in_an_initial_value_keeps_its_border():
         check(text, {"L": length, "N": 40, "K": 30})
 
 
+def test_a_copy_of_a_part_keeps_its_border():
+    text = """def f(float(N) X, float(M) Z) -> (Y) {
+      T(i) = X(i) where i in 0:M  Y(i) = pad(T(i+1), 0.0) + Z(i) where i in 0:M }"""
+    assert len(inline(text)[0].statements) == 2
+    check(text, {"N": 20, "M": 12})
+
+
+def test_what_two_statements_write_stays():
+    same("def f(float(N) X) -> (Y) { T(0) = 7.0  T(i) = X(i - 1) * 2.0 where i in 1:N  Y(i) = T(i) + 1.0 }", {"X": X})
+
+
 def test_recurrences_stay():
     # T[i] = X[i] + T[i - 1]: its value cannot be computed where it is read.
     program, ranges = infer(read("def f(float(N) X) -> (Y) { T(i) = X(i)  Y(i) = T(i) * 2.0 }"))

@@ -78,6 +78,7 @@ KEPT = {
     "padding": "def f(float(A,B) X) -> (O) { O(i,j) = pad(X(i,j), 0.0) where i in 0:A, j in 0:B }",
     "part of the range": "def f(float(A,B) X) -> (O) { O(i,j) = X(i,j) where i in 1:A }",
     "a triangle": "def f(float(A,B) X) -> (O) { O(i) +=! X(i,j) where j <= i }",
+    "a sum over a triangle": "def f(float(A,B) X) -> (s) { s +=! X(i,j) where j <= i }",
     "a result and a reduction": "def f(float(A,B) X) -> (O) { O(i) +=! X(i,j) }",
     "data": "def f(float(A,B) X, int32(A) I) -> (O) { O(i,j) = X(I(i),j) }",
     "another statement": "def f(float(A,B) X, float(B) b) -> (O, P) { O(i,j) = X(i,j)  P(i,j) = X(i,j) + O(i,j) * b(j) }",

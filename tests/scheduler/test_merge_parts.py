@@ -13,6 +13,7 @@ from polyc import driver
 from polyc.codegen.objects.host import host_target
 from polyc.config import default_options
 from polyc.ir.interpret import interpret
+from tests.scheduler.support import infer, read, run_pass
 
 LINE = """def f(double(N) x, double(T) steps) -> (y) {
   A(0, i) = x(i)
@@ -120,6 +121,15 @@ def test_halves_on_both_sides_of_a_diagonal() -> None:
 @pytest.mark.parametrize("text", [OTHER_STEPS, PREFIX])
 def test_parts_of_other_steps_stay_apart(text: str) -> None:
     assert not run(text, draw(20))
+
+
+def test_a_part_with_checks_at_run_time_stays_apart() -> None:
+    text = LINE.replace("double(T) steps", "double(T) steps, int32(T) k").replace("A(t-1, 0)", "A(t-1, 0) + x(k(t-1))")
+    assert "k(t-1)" in text
+    program, ranges = infer(read(text), N=20, T=6)
+    merged, _, remarks = run_pass("merge-parts", program, ranges)
+    assert [r.message for r in remarks] == ["2 parts of a step of A are one statement"]
+    assert sum(bool(ranges.statements[s.name].guards) for s in merged.statements) == 1
 
 
 @pytest.mark.parametrize("shape", [(3, 3), (20, 33)])

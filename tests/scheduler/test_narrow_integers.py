@@ -47,6 +47,9 @@ NARROW: dict[str, tuple[str, str, Callable[[np.ndarray], np.ndarray]]] = {
 WIDE = {
     "two products of bytes": HEAD + "Y(h,w) = uint8((int32(X(h,w)) * int32(X(h,w)) + 2 * int32(X(h,w)) * 200) / 255) }",
     "a sum below zero on its way": HEAD + "Y(h,w) = uint8((255 * int32(X(h,w)) - 130 * int32(X(h,w)) + 10) / 256) }",
+    "one more than 16 bits hold": HEAD + "Y(h,w) = uint8((int32(X(h,w)) * 257 + 1) / 512) }",
+    "bytes that wrap around": HEAD + "Y(h,w) = uint8(int32(X(h,w) + X(h,w)) / 2) }",
+    "sums of products": HEAD + "S(h) +=! int32(X(h,k)) * int32(X(h,k)) where k in 0:3  Y(h) = float(S(h)) }",
     "results of 32 bits": HEAD + "Y(h,w) = int32(X(h,w)) * 2 }",
     "many terms": "def f(uint8(H,100) X) -> (Y) { S(h) +=! int32(X(h,k))  Y(h) = float(S(h)) }",
     "sums that meet": HEAD + "S(h+w) +=! int32(X(h,w))  Y(i) = float(S(i)) }",

@@ -10,6 +10,7 @@ from polyc.ir.expr import Read
 from polyc.ir.interpret import interpret
 from polyc.ir.loops import Store
 from polyc.ir.walk import walk_nodes
+from tests.scheduler.support import infer, read, run_pass
 
 AROUND = "{a}({t},i-1,j) + {a}({t},i+1,j) + {a}({t},i,j-1) + {a}({t},i,j+1)"
 INSIDE = "i >= 1 && i < N-1 && j >= 1 && j < M-1"
@@ -133,6 +134,27 @@ def test_no_step_is_only_copied(t: int) -> None:
     stores = [node for node in walk_nodes(nest.body) if isinstance(node, Store)]
     assert not [s for s in stores if isinstance(s.value, Read)]
     assert ("A" in {b.name for b in nest.buffers}) == (t > 1)
+
+
+IN_PARTS = plane(
+    "A(0,i,j) = X(i,j) where i in 0:N-1, j in 0:M", "A(0,N-1,j) = 1.0 where j in 0:M", step(f"0.25 * ({BEFORE})"), LAST
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "end"),
+    [
+        (PLANES["last-step-twice"], "last step"),
+        (PLANES["all-steps-read"], "last step"),
+        (PLANES["in-order"], "first step"),
+        (PLANES["staggered-fields"], "first step"),
+        (IN_PARTS, "first step"),
+    ],
+    ids=["read twice", "read with the others", "one statement in order", "two statements in order", "two initial values"],
+)
+def test_steps_that_are_stored(text: str, end: str) -> None:
+    _, _, remarks = run_pass("recurrence-ends", *infer(read(text), N=64, M=96, T=5))
+    assert not any(end in r.message for r in remarks)
 
 
 @pytest.mark.parametrize("t", [1, 2, 5])

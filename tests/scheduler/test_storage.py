@@ -80,12 +80,11 @@ def test_vectors_and_blocks_keep_their_lanes_apart():
 
 def test_state_that_steps_pass_on_is_kept_for_all_batches_and_units():
     # Folded to one batch's row inside a step, the next step would find the last row only.
-    cell = """def lstm(float(T,4,B,H) G, float(4,H,H) U) -> (Y) {
-      R(t,g,b,h) +=! Y(t-1,b,k) * U(g,h,k) where t in 1:T, b in 0:B
-      P(t,g,b,h) = G(t,g,b,h) + (t == 0 ? 0.0 : R(t,g,b,h)) where t in 0:T
-      C(t,b,h) = P(t,0,b,h) * P(t,2,b,h) + (t == 0 ? 0.0 : C(t-1,b,h) * P(t,1,b,h)) where t in 0:T
-      Y(t,b,h) = C(t,b,h) * P(t,3,b,h) where t in 0:T }"""
-    assert storage(cell, {"T": 3, "B": 5, "H": 16})["C"].moduli[1:] == (None, None)
+    text = """def f(float(T,B,H) G, float(B) w) -> (Y) {
+      M(t) +=! Y(t-1,b,h) where t in 1:T, b in 0:B, h in 0:H
+      C(t,b,h) = G(t,b,h) * w(b) + (t == 0 ? 0.0 : 0.5 * C(t-1,b,h) + M(t)) where t in 0:T
+      Y(t,b,h) = exp(C(t,b,h) - 9.0) * C(t,b,h) where t in 0:T }"""
+    assert storage(text, {"T": 9, "B": 3, "H": 16})["C"].moduli == (1, None, None)
 
 
 @pytest.mark.parametrize("sizes", [{"N": 0, "D": 5}, {"N": 5, "D": 0}, {"N": 1, "D": 1}])

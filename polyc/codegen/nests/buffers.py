@@ -39,12 +39,10 @@ def make_buffers(
         shared[names[source]] = (*shared.get(names[source], ()), names[out])
     for position, array in enumerate(a.memory for a in signature.arrays):
         name = names[array.name]
-        if array.strides is not None:
-            strides: tuple[Expr, ...] = tuple(
-                Size(f"{array.name}.stride{d}") if v is None else int_const(v) for d, v in enumerate(array.strides)
-            )
-        else:
-            strides = tuple(Size(f"{array.name}.stride{d}") for d in range(len(array.shape)))
+        known = array.strides or [None] * len(array.shape)
+        strides: tuple[Expr, ...] = tuple(
+            Size(f"{array.name}.stride{d}") if v is None else int_const(v) for d, v in enumerate(known)
+        )
         shape = array.shape
         if name in groups:
             shape = tuple(product_of(shape[d] for d in g) for g in groups[name])

@@ -14,13 +14,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from polyc.code_limits import MAX_STRIDE
+from polyc.codegen.nests.buffers import row_major_strides
 from polyc.codegen.nests.copies import copy_nest, is_plain, lies_across, strides_of, trip_count
 from polyc.codegen.nests.transposes import MAX_COLUMNS, MIN_LANES
 from polyc.ir.access import with_values
 from polyc.ir.expr import Expr, Index, Read, int_const, mentions, reads
 from polyc.ir.loops import Buffer, Loop, Node, Store
-from polyc.ir.simplify import simplify
-from polyc.ir.walk import Body, Scope, rewrite_nodes
+from polyc.ir.simplify import constant_of, simplify
+from polyc.ir.walk import Body, Scope, make_nest, rewrite_nodes
 from polyc.machine.memory import LINE
 from polyc.records import dataclass, replace
 
@@ -28,15 +29,14 @@ from polyc.records import dataclass, replace
 @dataclass(frozen=True, slots=True)
 class _Channels:
     """A copy to channels: `others` outside, and the loops over `channels`, over elements that follow each other in the result
-    (`along`), and over those that follow each other in an operand (`across`)."""
+    (`along`), and over those that follow each other in an operand (`across`); and a buffer for a block."""
 
-    others: tuple[Loop, ...]
+    others: list[Loop]
     channels: Loop
     along: Loop
     across: Loop
     store: Store
-    sizes: tuple[int, int]
-    """Iterations of `along` and of `across` in a block."""
+    stage: Buffer
 
 
 def transpose_channels(body: Body, buffers: tuple[Buffer, ...]) -> tuple[Body, tuple[Buffer, ...]]:
@@ -47,14 +47,11 @@ def transpose_channels(body: Body, buffers: tuple[Buffer, ...]) -> tuple[Body, t
     def transpose(node: Node, scope: Scope) -> Node | Body | None:
         nest = copy_nest(node, by_name)
         found = None if nest is None else _find_channels(*nest, by_name)
-        if found is not None:
-            stage = _make_buffer(found, by_name[found.store.buffer])
-            if made.setdefault(stage.name, stage) == stage:
-                return _in_blocks(found, stage)
+        if found is not None and made.setdefault(found.stage.name, found.stage) == found.stage:
+            return _in_blocks(found)
         return None if nest is None else node
 
-    body = rewrite_nodes(body, transpose)
-    return body, (*buffers, *made.values())
+    return rewrite_nodes(body, transpose), (*buffers, *made.values())
 
 
 def _find_channels(loops: list[Loop], store: Store, buffers: Mapping[str, Buffer]) -> _Channels | None:
@@ -75,27 +72,18 @@ def _find_channels(loops: list[Loop], store: Store, buffers: Mapping[str, Buffer
         return None
     if not any(lies_across(r, buffers[r.tensor], across.var, along.var) for r in reads(store.value)):
         return None
-    sizes = across.lanes, min(MAX_COLUMNS, LINE // size)
-    return _Channels(tuple(n for n in loops if n not in inner), channels, along, across, store, sizes)
+    shape = tuple(int_const(n) for n in (min(MAX_COLUMNS, LINE // size), trip_count(channels), across.lanes))
+    stage = Buffer(f"{result.name}.pixels", result.dtype, shape, row_major_strides(shape, size), "thread")
+    return _Channels([n for n in loops if n not in inner], channels, along, across, store, stage)
 
 
-def _make_buffer(found: _Channels, result: Buffer) -> Buffer:
-    (n_along, n_across), size = found.sizes, result.dtype.itemsize
-    shape = (n_across, trip_count(found.channels), n_along)
-    strides = (shape[1] * n_along * size, n_along * size, size)
-    return Buffer(f"{result.name}.pixels", result.dtype, tuple(map(int_const, shape)), tuple(map(int_const, strides)), "thread")
-
-
-def _in_blocks(found: _Channels, stage: Buffer) -> Body:
-    n_along, n_across = found.sizes
+def _in_blocks(found: _Channels) -> Body:
+    n_across, _, n_along = (constant_of(e) or 0 for e in found.stage.shape)
 
     def row_of_blocks(y: Expr, n_y: int) -> Body:
-        return _cut(found.across, n_across, lambda x, n_x: _transpose_block(found, stage, (y, n_y), (x, n_x)))
+        return _cut(found.across, n_across, lambda x, n_x: _transpose_block(found, (y, n_y), (x, n_x)))
 
-    body = _cut(found.along, n_along, row_of_blocks)
-    for loop in reversed(found.others):
-        body = (replace(loop, body=body),)
-    return body
+    return make_nest(found.others, _cut(found.along, n_along, row_of_blocks))
 
 
 def _cut(loop: Loop, size: int, make: Callable[[Expr, int], Body]) -> Body:
@@ -108,7 +96,7 @@ def _cut(loop: Loop, size: int, make: Callable[[Expr, int], Body]) -> Body:
     return (*parts, *make(int_const(whole), trip - whole)) if trip > whole else parts
 
 
-def _transpose_block(found: _Channels, stage: Buffer, along: tuple[Expr, int], across: tuple[Expr, int]) -> Body:
+def _transpose_block(found: _Channels, along: tuple[Expr, int], across: tuple[Expr, int]) -> Body:
     (y, n_y), (x, n_x) = along, across
     names: dict[str, Expr] = {
         found.along.var: simplify(y + Index(found.along.var)),
@@ -119,6 +107,6 @@ def _transpose_block(found: _Channels, stage: Buffer, along: tuple[Expr, int], a
     rows = replace(found.across, upper=int_const(n_x), kind="serial", lanes=1, interleave=1, max_trip=None)
     vector = replace(found.along, upper=int_const(n_y), kind="vector", lanes=found.across.lanes, interleave=1, max_trip=n_y)
     channels = replace(found.channels, kind="serial", max_trip=None)
-    put = replace(vector, body=(replace(store, buffer=stage.name, subscripts=place),))
-    take = replace(vector, body=(replace(store, value=Read(stage.name, place)),))
+    put = replace(vector, body=(replace(store, buffer=found.stage.name, subscripts=place),))
+    take = replace(vector, body=(replace(store, value=Read(found.stage.name, place)),))
     return replace(channels, body=(replace(rows, body=(put,)),)), replace(rows, body=(replace(channels, body=(take,)),))

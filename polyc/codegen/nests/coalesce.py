@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from polyc.codegen.nests.copies import copy_nest, rebuild
+from polyc.codegen.nests.copies import copy_nest, rebuild, trip_count
 from polyc.ir.access import expressions_in, with_values
-from polyc.ir.expr import Const, Expr, Index, Pad, Read, int_const, mentions, reads, rewrite, walk
+from polyc.ir.expr import Expr, Index, Pad, Read, int_const, mentions, reads, rewrite, walk
 from polyc.ir.linear import index_coefficients
 from polyc.ir.loops import Buffer, Loop, Store, known_length
 from polyc.ir.simplify import constant_of, simplify
@@ -65,16 +65,12 @@ def _joint_dimensions(loops: list[Loop], store: Store, position: int, buffers: M
     outer, inner = loops[position], loops[position + 1]
     if outer.kind not in ("serial", "parallel") or inner.kind != "serial" or outer.step != 1 or inner.step != 1:
         return None
-    if inner.lower != int_const(0) or not isinstance(inner.upper, Const) or int(inner.upper.value) < 1:
-        return None
     bounds = [e for loop in loops[position + 2 :] for e in (loop.lower, loop.upper)]
-    if any(mentions(e, loop.var) for e in bounds for loop in (outer, inner)):
+    if not trip_count(inner) or any(mentions(e, loop.var) for e in bounds for loop in (outer, inner)):
         return None
-    extent = int(inner.upper.value)
     found: set[Dimension] = set()
-    accesses = [Read(store.buffer, store.subscripts), *reads(store.value)]
-    for access in accesses:
-        own = _joint_dimension(access, outer.var, inner.var, extent, buffers)
+    for access in (Read(store.buffer, store.subscripts), *reads(store.value)):
+        own = _joint_dimension(access, outer.var, inner.var, trip_count(inner), buffers)
         if own is None:
             return None
         found |= own

@@ -15,22 +15,20 @@ from polyc.ir.expr import Const, Expr, Index, Read, int_const, reads
 from polyc.ir.linear import index_coefficients
 from polyc.ir.loops import Buffer, Loop, Node, Store
 from polyc.ir.simplify import simplify
-from polyc.records import dataclass, replace
+from polyc.ir.walk import make_nest, perfect_nest
+from polyc.records import dataclass
 
 
 def copy_nest(node: Node, buffers: Mapping[str, Buffer]) -> tuple[list[Loop], Store] | None:
     """The loops (outermost first) and the store of a nest whose iterations are free to run in any order, any number of times.
 
     None if `node` is anything else."""
-    loops: list[Loop] = []
-    while isinstance(node, Loop):
-        if len(node.body) != 1 or node.registers or node.initial:
-            return None
-        loops.append(node)
-        node = node.body[0]
-    if not loops or not isinstance(node, Store) or not _is_free(node, buffers) or not keeps_apart(loops, node):
+    loops, body = perfect_nest(node)
+    if not loops or len(body) != 1 or any(n.registers or n.initial for n in loops):
         return None
-    return loops, node
+    store = body[0]
+    is_copy = isinstance(store, Store) and _is_free(store, buffers) and keeps_apart(loops, store)
+    return (list(loops), store) if isinstance(store, Store) and is_copy else None
 
 
 def _is_free(store: Store, buffers: Mapping[str, Buffer]) -> bool:
@@ -54,11 +52,9 @@ def keeps_apart(loops: Iterable[Loop], store: Store) -> bool:
     return True
 
 
-def rebuild(loops: list[Loop], store: Store) -> Loop:
+def rebuild(loops: Sequence[Loop], store: Store) -> Loop:
     """The nest of `loops`, outermost first, around `store`."""
-    node: Node = store
-    for loop in reversed(loops):
-        node = replace(loop, body=(node,))
+    (node,) = make_nest(loops, (store,))
     assert isinstance(node, Loop)
     return node
 

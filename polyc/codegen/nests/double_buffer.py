@@ -7,20 +7,19 @@ if (0 < k) for w < 2 { vector e < 64 { stream Y[k - 16 + i0 / 4 + w, e] = B[1 - 
 A streamed line goes to memory as a whole if its parts follow each other; vectors of half a line that are turned in registers
 write the halves of several lines by turns.  From `B` each row of the strip is written in the order of memory, whole lines at a
 time.  That it is the strip before which is written lets a core read and write at the same time: streamed stores leave in order,
-and what comes behind a long run of them waits (4096×4096 with AVX2 on AMD, Zen 4, in C: 6.0 ms in halves of lines, 5.1 by way
-of a strip, 4.4 a strip behind; a copy 3.1).
+and what comes behind a long run of them waits.  Figures: docs/decisions/0420.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from polyc.codegen.nests.copies import Block, find_run, strides_of, sum_of
+from polyc.codegen.nests.copies import Block, copy_nest, find_run, strides_of, sum_of, trip_count
 from polyc.codegen.nests.prefetch_blocks import shift_rows
 from polyc.codegen.nests.staged_rows import make_buffer
 from polyc.ir.access import stride_of
-from polyc.ir.expr import Expr, Index, Read, eq, int_const, lt, mentions, substitute
-from polyc.ir.loops import Buffer, If, Loop, LoopNest, Node, Prefetch, Store, known_length
+from polyc.ir.expr import Const, Expr, Index, Read, int_const, lt, mentions, substitute
+from polyc.ir.loops import Buffer, If, Loop, LoopNest, Node, Prefetch, known_length
 from polyc.ir.simplify import simplify
 from polyc.ir.walk import Body, Scope, replace_nodes, rewrite_nodes
 from polyc.machine.memory import LINE
@@ -44,7 +43,7 @@ class _Strips:
     @property
     def place(self) -> Loop:
         """The loop that moves the result to a strip's rows."""
-        return self.loop if self.once is None else self.once
+        return self.once or self.loop
 
     def around(self, body: Body) -> Loop:
         return replace(self.loop, body=body if self.once is None else (replace(self.once, body=body),))
@@ -92,85 +91,43 @@ def _find_strips(loop: Loop, buffers: Mapping[str, Buffer]) -> _Strips | None:
     if (once is None and trip is None) or (trip is not None and (trip % width or trip < LEAST_STRIPS * width)):
         return None
     test: If | None = None
-    *asked, node = body
-    if isinstance(node, If):
-        if not node.body or mentions(node.condition, loop.var if once is None else once.var, loop.var):
-            return None
-        test = replace(node, orelse=(*asked, *node.orelse))
-        asked, node = [*asked, *node.body[:-1]], node.body[-1]
-    rows = _rows_of(node, tuple(asked)) if all(map(_is_request, asked)) else None
-    block = None if rows is None else _find_block(rows, loop if once is None else once, width, buffers)
+    match body:
+        case (If(body=(then,)) as branch,) if not mentions(branch.condition, (once or loop).var, loop.var):
+            test, body = branch, (then,)
+    rows = _rows_of(body[0]) if len(body) == 1 else None
+    block = None if rows is None else _find_block(rows, once or loop, width, buffers)
     return None if rows is None or block is None else _Strips(loop, once, test, rows, block)
 
 
-def _rows_of(node: Node, asked: Body) -> Loop | None:
-    """The loop over groups of rows that `node` is, or is made of where it is a vector loop: one for as many as it has lanes.
-
-    Each group asks for its share of what is `asked` in front of them all, if that is one loop."""
-    if not isinstance(node, Loop):
-        return None
-    rows = node
-    if node.kind == "vector":
-        trip, lanes = known_length(node), node.lanes
-        if not trip or trip % lanes or node.lower != int_const(0):
-            return None
-        start = f"{node.var}_0"
-        rows = Loop(start, int_const(0), int_const(trip), lanes, "serial", (shift_rows(node, Index(start), lanes),))
-    if rows.kind != "serial" or rows.lower != int_const(0) or not known_length(rows):
-        return None
-    match asked:
-        case ():
-            return rows
-        case (Loop(step=1) as requests,) if known_length(requests) and requests.lower == int_const(0):
-            first, end = _share(rows, known_length(requests) or 0)
-            asked = (replace(requests, lower=first, upper=end, kind="serial", max_trip=None),)
-        case _:
-            asked = (If(eq(Index(rows.var), 0), asked),)
-    return replace(rows, body=(*asked, *rows.body))
-
-
-def _share(rows: Loop, count: int) -> tuple[Expr, Expr]:
-    """The first of `count` that the iteration of `rows` does, and the one behind the last."""
-    n_groups = -(-(known_length(rows) or 0) // rows.step)
-    number = Index(rows.var) // rows.step
-    return simplify(number * count // n_groups), simplify((number + 1) * count // n_groups)
+def _rows_of(node: Node) -> Loop | None:
+    """The loop over groups of rows that `node` is, or is made of where it is a vector loop: one for as many as it has lanes."""
+    match node:
+        case Loop(kind="serial", lower=Const(0)) if known_length(node):
+            return node
+        case Loop(kind="vector", lower=Const(0)) if (trip := known_length(node)) and trip % node.lanes == 0:
+            start = f"{node.var}_0"
+            groups = (shift_rows(node, Index(start), node.lanes),)
+            return Loop(start, int_const(0), int_const(trip), node.lanes, "serial", groups)
+    return None
 
 
 def _find_block(rows: Loop, place: Loop, width: int, buffers: Mapping[str, Buffer]) -> Block | None:
     """What a strip writes, `width` rows along `place`, if one streamed store, of vectors shorter than a line, fills it."""
-    inner: list[Loop] = []
-    node: Node = rows
-    while isinstance(node, Loop):
-        inner.append(node)
-        rest = [n for n in node.body if not _is_request(n)]
-        length = known_length(node)
-        if len(rest) != 1 or node.registers or node.initial or node.lower != int_const(0) or not length or length % node.step:
-            return None
-        (node,) = rest
-    vector = next((n for n in inner if n.kind == "vector"), None)
-    if not isinstance(node, Store) or not node.streamed or vector is None:
+    copied = rewrite_nodes((rows,), lambda node, _: () if isinstance(node, Prefetch) else None)
+    loops, store = (copy_nest(copied[0], buffers) if copied else None) or ([], None)
+    vector = next((n for n in loops if n.kind == "vector"), None)
+    if store is None or not store.streamed or vector is None or not all(map(trip_count, loops)):
         return None
-    result, at = buffers[node.buffer], Read(node.buffer, node.subscripts)
+    result, at = buffers[store.buffer], Read(store.buffer, store.subscripts)
     size, across = result.dtype.itemsize, stride_of(at, result, place.var)
-    strides = strides_of(at, result, inner)
+    strides = strides_of(at, result, loops)
     if vector.lanes * size >= LINE or across is None or across <= size or strides[rows.var] != size:
         return None
-    run, places = find_run(inner, strides, size)
-    n_rows, numbers = find_run((n for n in inner if n.var not in places), strides, across)
-    if len(places) + len(numbers) < len(inner) or n_rows != width or run * size % LINE:
+    run, places = find_run(loops, strides, size)
+    n_rows, numbers = find_run((n for n in loops if n.var not in places), strides, across)
+    if len(places) + len(numbers) < len(loops) or n_rows != width or run * size % LINE:
         return None
-    return Block(tuple(inner), node, result, run, places, n_rows, numbers)
-
-
-def _is_request(node: Node) -> bool:
-    match node:
-        case Prefetch():
-            return True
-        case Loop():
-            return all(map(_is_request, node.body))
-        case If():
-            return all(map(_is_request, node.body + node.orelse))
-    return False
+    return Block(tuple(loops), store, result, run, places, n_rows, numbers)
 
 
 # -- what takes their place
@@ -182,7 +139,9 @@ def _write_behind(strips: _Strips, stage: str) -> Body:
     place = simplify(strips.half(Index(loop.var)) + sum_of(block.rows))
     put = replace(block.store, buffer=stage, subscripts=(place, sum_of(block.places)), streamed=False)
     before = simplify(Index(loop.var) - width)
-    behind = If(lt(loop.lower, Index(loop.var)), (_write_down(strips, stage, before, *_share(strips.rows, width)),))
+    number, n_groups = Index(strips.rows.var) // strips.rows.step, -(-(known_length(strips.rows) or 0) // strips.rows.step)
+    first, end = (simplify(n * width // n_groups) for n in (number, number + 1))
+    behind = If(lt(loop.lower, Index(loop.var)), (_write_down(strips, stage, before, first, end),))
     rows = replace(strips.rows, body=(*replace_nodes(strips.rows.body, {id(block.store): put}), behind))
     n_strips = (loop.upper - 1 - loop.lower) // width
     last = _write_down(strips, stage, simplify(loop.lower + n_strips * width), int_const(0), int_const(width))

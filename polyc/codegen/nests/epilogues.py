@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections import Counter
 from functools import partial
 from itertools import permutations
+from math import prod
 
 from polyc.ir.access import accesses_in, moves, writes_in
-from polyc.ir.expr import Call, Const, Expr, Index, int_const, reads, substitute, walk
+from polyc.ir.expr import Call, Const, Expr, Index, int_const, substitute, walk
 from polyc.ir.loops import Buffer, Loop, Node, Store
 from polyc.ir.promotion import updates_of
 from polyc.ir.simplify import simplify
-from polyc.ir.walk import Body, map_bodies, node_expressions
+from polyc.ir.walk import Body, make_nest, map_bodies, node_expressions, perfect_nest
 from polyc.machine.memory import LINE
 from polyc.records import replace
 
@@ -77,8 +78,7 @@ def _join(first: Loop, second: Loop, uses: dict[str, int]) -> tuple[Loop, Loop, 
             continue
         ((update, scope),) = sites
         tile = [loop for loop in scope.loops if moves(update, loop.var)]
-        bounds = (r.tensor for e in node_expressions(second) for r in reads(e))
-        if name in bounds or not all(loop.is_expanded for loop in tile):
+        if not all(loop.is_expanded for loop in tile):
             continue
         epilogue = _expand_like(second, tile, name, update.subscripts)
         nests = tuple(n for node in start.nest if (n := _expand_like(node, tile, name, update.subscripts)) is not None)
@@ -91,11 +91,7 @@ def _join(first: Loop, second: Loop, uses: dict[str, int]) -> tuple[Loop, Loop, 
 
 def _expand_like(nest: Node, tile: list[Loop], name: str, subscripts: tuple[Expr, ...]) -> Loop | None:
     """A perfect nest over the elements of the tile, each of its loops expanded like the one of the tile that it matches."""
-    own: list[Loop] = []
-    body: Body = (nest,)
-    while len(body) == 1 and isinstance(body[0], Loop):
-        own.append(body[0])
-        body = body[0].body
+    own, body = perfect_nest(nest)
     if not own or len(own) != len(tile) or any(loop.registers or loop.kind == "parallel" for loop in own):
         return None
     if not body or not all(isinstance(node, Store) for node in body):
@@ -111,10 +107,9 @@ def _expand_like(nest: Node, tile: list[Loop], name: str, subscripts: tuple[Expr
             lanes = [a.var for a, b in pairs if b.kind == "vector"]
             if not all(moves(store, lane) for store in writes_in(body) for lane in lanes):
                 return None  # an element for several lanes
-            for a, b in reversed(pairs):
-                body = (replace(a, kind=b.kind, max_trip=b.max_trip, lanes=b.lanes, interleave=1, body=body),)
-            assert isinstance(body[0], Loop)
-            return body[0]
+            loops = [replace(a, kind=b.kind, max_trip=b.max_trip, lanes=b.lanes, interleave=1) for a, b in pairs]
+            (made,) = make_nest(loops, body)
+            return made if isinstance(made, Loop) else None
     return None
 
 
@@ -126,10 +121,7 @@ def _is_like(loop: Loop, other: Loop) -> bool:
 
 def _work(loop: Loop) -> int:
     """Operators in all copies of an expanded perfect nest, those computed inline by several instructions counted as such."""
-    copies = 1
-    body: Body = (loop,)
-    while isinstance(body[0], Loop):
-        copies *= -(-(body[0].max_trip or 1) // body[0].lanes)
-        body = body[0].body
+    loops, body = perfect_nest(loop)
+    copies = prod(-(-(n.max_trip or 1) // n.lanes) for n in loops)
     calls = [e.op for node in body for own in node_expressions(node) for e in walk(own) if isinstance(e, Call)]
     return copies * sum(FUNCTION_COSTS.get(op, 1) for op in calls)

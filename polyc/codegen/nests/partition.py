@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from polyc.ir.access import moves, reads_in, with_values, writes_in
+from polyc.ir.access import moves, reads_in, writes_in
 from polyc.ir.expr import (
     Call,
     Expr,
@@ -46,9 +46,10 @@ from polyc.ir.facts import (
     straight_nodes,
     tighten,
 )
+from polyc.ir.linear import index_coefficients
 from polyc.ir.loops import If, Loop, Node, Store, Update, known_length
-from polyc.ir.simplify import linear_form, simplify, simplify_value
-from polyc.ir.walk import Body, Scope, rewrite_nodes
+from polyc.ir.simplify import simplify
+from polyc.ir.walk import Body, Scope, rewrite_nodes, substitute_nodes
 from polyc.machine import Machine
 from polyc.poly.bounds import negate_condition
 from polyc.records import dataclass, replace
@@ -157,10 +158,12 @@ class _Partition:
         return tuple(new for part in parts for old in self.write(part) for new in self.unguard(old))
 
     def unguard(self, node: Node) -> Body:
-        """A loop in pieces without guards of reads, and as it is where guards fail that do not change in it."""
+        """A loop in pieces without guards of reads (comparisons of integers, all of which hold where a selection takes the
+        read), and as it is where guards fail that do not change in it."""
         if not isinstance(node, Loop) or not _is_worth_guarding(node, self.target):
             return (node,)
-        guards = list(dict.fromkeys(_guards(node)))
+        conditions = (e.condition for e in _selections(node) if reads(e.then) and not reads(e.condition))
+        guards = list(dict.fromkeys(a for c in conditions for a in operands_of(c, "and") if slack_of(a) is not None))
         fixed = [g for g in guards if not mentions(g, node.var)]
         inside = replace(node, max_trip=None, body=assume(node.body, hold(fixed)))
         parts = tuple(new for part in cut(inside, guards, self.ranges) for new in self.write(part))
@@ -172,7 +175,8 @@ class _Partition:
         if most is None or most > MAX_EXPANDED:
             yield loop
         elif _is_peeled(part):
-            nodes = tuple(_at(node, loop.var, simplify(part.first + k)) for k in range(most) for node in loop.body)
+            places = (simplify(part.first + k) for k in range(most))
+            nodes = tuple(node for place in places for node in substitute_nodes(loop.body, {loop.var: place}))
             slacks = [simplify(part.first - e) for e in operands_of(loop.lower, "max")]
             slacks += [simplify(e - part.first - 1) for e in operands_of(loop.upper, "min")]
             runs = [ge(slack, 0) for slack in slacks if (least := range_of(slack, self.ranges)[0]) is None or least < 0]
@@ -185,7 +189,7 @@ class _Partition:
             and not _lie_apart(reads_in(loop.body), loop.var)
         ):
             # Loops that are written out begin at 0.
-            body = tuple(_at(node, loop.var, simplify(loop.lower + Index(loop.var))) for node in loop.body)
+            body = substitute_nodes(loop.body, {loop.var: loop.lower + Index(loop.var)})
             yield replace(loop, lower=int_const(0), upper=int_const(most), interleave=1, max_trip=most, body=body)
         elif loop.kind == "scan" or most <= loop.lanes // 2:
             yield replace(loop, kind="serial")
@@ -198,9 +202,13 @@ class _Partition:
 
 def _has_tests(loop: Loop) -> bool:
     """Whether there is anything to partition a loop by."""
-    values = [node.value for node in straight_nodes(loop.body) if isinstance(node, (Store, Update))]
-    has_choices = any(isinstance(e, Select) for value in values for e in walk(value))
-    return has_choices or any(isinstance(node, If) for node in loop.body)
+    return any(isinstance(node, If) for node in loop.body) or any(True for _ in _selections(loop))
+
+
+def _selections(loop: Loop) -> Iterator[Select]:
+    """The selections in what is stored, outside of loops inside."""
+    values = (node.value for node in straight_nodes(loop.body) if isinstance(node, (Store, Update)))
+    return (e for value in values for e in walk(value) if isinstance(e, Select))
 
 
 def _domains(loop: Loop) -> Iterator[Expr]:
@@ -222,14 +230,6 @@ def _choices(loop: Loop) -> Iterator[Expr]:
         yield from conditions(node.value) if isinstance(node, Store) else ()
 
 
-def _guards(loop: Loop) -> Iterator[Expr]:
-    """Comparisons of integers, all of which hold where a selection takes a read that it guards."""
-    for node in straight_nodes(loop.body):
-        for e in walk(node.value) if isinstance(node, (Store, Update)) else ():
-            if isinstance(e, Select) and reads(e.then) and not reads(e.condition):
-                yield from (a for a in operands_of(e.condition, "and") if slack_of(a) is not None)
-
-
 def _is_worth_guarding(loop: Loop, target: Machine) -> bool:
     """Whether a loop is worth being written again without guards of reads."""
     if loop.kind != "vector" or not _is_straight(loop) or not all(moves(w, loop.var) for w in writes_in(loop.body)):
@@ -238,8 +238,7 @@ def _is_worth_guarding(loop: Loop, target: Machine) -> bool:
     if loop.max_trip is None and (trip is None or trip >= MIN_GUARDED_TRIP):
         return True
     # Without mask registers, lanes that lie apart are read one by one where there are tests.
-    values = [node.value for node in straight_nodes(loop.body) if isinstance(node, (Store, Update))]
-    guarded = [read for value in values for e in walk(value) if isinstance(e, Select) for read in reads(e.then)]
+    guarded = [read for e in _selections(loop) for read in reads(e.then)]
     return trip is not None and trip >= loop.lanes + MAX_PEELED and not target.has_masks and _lie_apart(guarded, loop.var)
 
 
@@ -252,11 +251,8 @@ def _has_mirrors(loop: Loop) -> bool:
 
 def _lie_apart(found: Iterable[Read], var: str) -> bool:
     """Whether lanes of some of these reads do not lie side by side."""
-    for subscript in (s for read in found for s in read.subscripts if mentions(s, var)):
-        form = linear_form(subscript) or {}
-        if abs(form.get(Index(var), 0)) != 1 or any(not isinstance(t, (int, Index)) and mentions(t, var) for t in form):
-            return True
-    return False
+    moving = (s for read in found for s in read.subscripts if mentions(s, var))
+    return any(abs((index_coefficients(s) or {}).get(var, 0)) != 1 for s in moving)
 
 
 # -- pieces
@@ -274,9 +270,3 @@ def _is_peeled(part: Piece) -> bool:
     """Whether the iterations of a piece are statements of their own: a single one under a test, or as many as are known."""
     most = part.most
     return _is_plain(part.loop) and most is not None and most <= MAX_PEELED and most in (1, known_length(part.loop))
-
-
-def _at(node: Node, var: str, place: Expr) -> Store | Update:
-    assert isinstance(node, (Store, Update))
-    node = with_values(node, {var: place})
-    return replace(node, value=simplify_value(node.value))

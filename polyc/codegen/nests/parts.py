@@ -71,7 +71,7 @@ class _Rows:
         return _open_end(loop) == (self.end, self.count)
 
 
-def run_in_parts(nests: Body, kind: Literal["unroll", "vector"], tiling: Tiling) -> tuple[Loop] | None:
+def run_in_parts(nests: Body, kind: Literal["unroll", "vector"], tiling: Tiling) -> Loop | None:
     """One loop over parts of the rows (`kind` unroll) or lanes (vector) of neighbouring nests with accumulators; None where
     these have no open end, or meet."""
     found = _find_rows(nests, kind, tiling)
@@ -84,7 +84,7 @@ def run_in_parts(nests: Body, kind: Literal["unroll", "vector"], tiling: Tiling)
     body = _narrow(nests, found, row, tiling.registers)
     if kind == "vector":
         body = _take_few_lanes(body, tiling) if tiling.has_masks else _take_all_lanes(body)
-    return (Loop(row.name, int_const(0), minimum(found.end, found.count), found.size, "serial", body),)
+    return Loop(row.name, int_const(0), minimum(found.end, found.count), found.size, "serial", body)
 
 
 def _take_few_lanes(nests: Body, tiling: Tiling) -> Body:
@@ -115,8 +115,9 @@ def _find_rows(nests: Body, kind: Literal["unroll", "vector"], tiling: Tiling) -
         return None
     ((end, count, lanes),) = ends
     found = _Rows(end, count, -(-count // ROW_PARTS) if kind == "unroll" else lanes * -(-count // (lanes * LANE_PARTS)), lanes)
-    if kind == "unroll" and all(_share_vectors(n, found) for n in nests):
-        found = replace(found, size=max(found.size, -(-tiling.in_flight // max(map(_n_vectors, nests)))))
+    if kind == "unroll" and _share_vectors(nests, found):
+        n_vectors = max((-(-(n.max_trip or 1) // n.lanes) for n in loops if n.kind == "vector"), default=1)
+        found = replace(found, size=max(found.size, -(-tiling.in_flight // n_vectors)))
     if found.size >= count or mentions(end, *(n.var for n in loops)):
         return None
     if any(isinstance(n, (Guard, Prefetch)) for n in inside) or any(n.kind == "parallel" for n in loops):
@@ -136,21 +137,15 @@ def _is_row_of_its_own(write: Access, found: _Rows) -> bool:
     return any(form is not None and row in form and others.isdisjoint(form) for form in forms)
 
 
-def _share_vectors(node: Node, found: _Rows) -> bool:
+def _share_vectors(nests: Body, found: _Rows) -> bool:
     """Whether rows read the same vectors; where each reads its own, those that are dropped would be read, too."""
-    for n, scope in nodes_in((node,)):
+    for n, scope in nodes_in(nests):
         if isinstance(n, Update):
             rows = [loop.var for loop in scope.loops if loop.kind == "unroll" and found.is_over(loop)]
             lanes = [loop.var for loop in scope.loops if loop.kind == "vector"]
             if any({*rows[-1:], *lanes[-1:]} <= index_names(r) for r in reads(n.value) if rows and lanes):
                 return False
     return True
-
-
-def _n_vectors(node: Node) -> int:
-    """Vectors of a row: what its expanded vector loops hold at most."""
-    loops = [n for n in walk_nodes((node,)) if isinstance(n, Loop) and n.kind == "vector"]
-    return max((-(-(n.max_trip or 1) // n.lanes) for n in loops), default=1)
 
 
 def _open_end(loop: Loop) -> tuple[Expr, int] | None:
@@ -177,17 +172,15 @@ def _expanded_ends(nests: Body, kind: str) -> list[tuple[Expr, int, int]]:
 def _narrow(nests: Body, found: _Rows, first: Expr, registers: Collection[str]) -> Body:
     """The nests over one part of the rows, from `first` on; register buffers hold these alone."""
 
+    start: dict[str, Expr] = {first.name: int_const(0)} if isinstance(first, Index) else {}
+
     def unshifted(buffer: str, subscripts: tuple[Expr, ...]) -> tuple[Expr, ...]:
-        if buffer not in registers or not isinstance(first, Index):
-            return subscripts
-        return tuple(simplify(substitute(e, {first.name: int_const(0)})) for e in subscripts)
+        return tuple(simplify(substitute(e, start)) for e in subscripts) if buffer in registers else subscripts
 
     def shift(expr: Expr, rows: Collection[str], tidy: Callable[[Expr], Expr] = simplify) -> Expr:
         shifted = substitute(expr, {row: first + Index(row) for row in rows})
         return tidy(
-            rewrite(
-                shifted, lambda e: replace(e, subscripts=unshifted(e.tensor, e.subscripts)) if isinstance(e, Read) else None
-            )
+            rewrite(shifted, lambda e: Read(e.tensor, unshifted(e.tensor, e.subscripts)) if isinstance(e, Read) else None)
         )
 
     def visit(node: Node) -> Node:
@@ -208,12 +201,8 @@ def _narrow(nests: Body, found: _Rows, first: Expr, registers: Collection[str]) 
 
 
 def _end_of_part(loop: Loop, found: _Rows, first: Expr) -> Expr:
-    rest = [simplify(found.end - first)]
-    if found.count % found.size:
-        rest.append(simplify(found.count - first))
-    if loop.kind == "vector":  # an open end again: fewer lanes may be left than the part has
-        rest = [minimum(*rest)]
-    bound: Expr = int_const(found.size)
-    for end in reversed(rest):
-        bound = minimum(end, bound)
-    return bound
+    rest, most = simplify(found.end - first), simplify(found.count - first)
+    if not found.count % found.size:
+        return minimum(rest, found.size)
+    # Of lanes an open end again: fewer may be left than the part has.
+    return minimum(rest, most, found.size) if loop.kind == "vector" else minimum(rest, minimum(most, found.size))

@@ -101,10 +101,10 @@ def is_large(buffer: Buffer, target: Machine) -> bool:
     return size is None or size > target.l2
 
 
-def is_far(buffer: Buffer, target: Machine) -> Expr | None:
-    """The test whether a call's array lies beyond the second-level cache; None where its size is known."""
+def far_tests(buffer: Buffer, target: Machine) -> tuple[Expr, ...]:
+    """The test whether a call's array lies beyond the second-level cache; none where its size is known."""
     count = product_of(buffer.shape)
-    return gt(count, target.l2 // buffer.dtype.itemsize) if constant_of(count) is None else None
+    return (gt(count, target.l2 // buffer.dtype.itemsize),) if constant_of(count) is None else ()
 
 
 # -- requests
@@ -112,7 +112,7 @@ def is_far(buffer: Buffer, target: Machine) -> Expr | None:
 
 def request(ahead: Ahead, arrays: Arrays) -> Prefetch | If:
     """The node that requests it."""
-    place = with_values(_unclamp(ahead.read, arrays), step_ahead(ahead.along, ahead.distance))
+    place = with_values(ahead.read, step_ahead(ahead.along, ahead.distance))
     place = _clamp_reads(place, arrays, ahead.along)
     if ahead.beyond != 0:
         place = _move_along(place, arrays, ahead.beyond)
@@ -131,8 +131,8 @@ def request_part(ahead: AheadRows, part: tuple[Expr, int], name: str, arrays: Ar
     share, size = math.ceil(n / n_parts), first.size if n_pieces == 1 else piece * itemsize
     place = number * share + Index(name) if share > 1 else number * n // n_parts
     there = with_values(first.read, digits(simplify(place // n_pieces), ahead.rows))
-    beyond = simplify(first.beyond + place % n_pieces * piece)
-    one = request(replace(first, read=there, size=size, when=(), beyond=beyond), arrays)
+    column = place % n_pieces if ahead.n_rows > 1 else place
+    one = request(replace(first, read=there, size=size, when=(), beyond=simplify(first.beyond + column * piece)), arrays)
     if share == 1 and not first.when:
         return (one,)
     count = int_const(share) if not first.when else Select(all_hold(first.when), int_const(share), int_const(0))
@@ -204,19 +204,6 @@ def _move_along(read: Read, arrays: Arrays, distance: int | Expr) -> Read:
     along = [d for d, stride in enumerate(buffer.strides) if stride == int_const(buffer.dtype.itemsize)]
     d = along[-1] if along else -1
     subscripts[d] = simplify(subscripts[d] + distance)
-    return replace(read, subscripts=tuple(subscripts))
-
-
-def _unclamp(read: Read, arrays: Arrays) -> Read:
-    """`read` without what keeps it inside of its array: of a row number that is wrong, any place may be requested."""
-    subscripts = []
-    for subscript, extent in zip(read.subscripts, arrays.buffers[read.tensor].shape, strict=True):
-        last = simplify(extent - 1)
-        match subscript:
-            case Call("min", (Call("max", (number, Const(0))), upper)) if simplify(upper) == last:
-                subscripts.append(number)
-            case _:
-                subscripts.append(subscript)
     return replace(read, subscripts=tuple(subscripts))
 
 

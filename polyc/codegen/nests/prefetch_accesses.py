@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from itertools import product
 
 from polyc.code_limits import MAX_ITEMS, MAX_STRIDE
-from polyc.codegen.nests.prefetch import Ahead, Arrays, arrays_of, is_far, new_reads, reads_of_stores, request, run_bytes
+from polyc.codegen.nests.prefetch import Ahead, Arrays, arrays_of, far_tests, new_reads, reads_of_stores, request, run_bytes
 from polyc.ir.access import stride_of, with_values
 from polyc.ir.expr import Const, Read, Select, ge, index_names, int_const, mentions, reads, walk
 from polyc.ir.linear import index_coefficients
@@ -53,27 +53,20 @@ def _indirect_rows(loop: Loop, scope: Scope, arrays: Arrays) -> Iterator[Ahead]:
     pieces: dict[Read, int] = {}
     for read, _, inside in reads_of_stores(loop.body):
         buffer = arrays.large.get(read.tensor)
-        inner = tuple(n for n in inside.loops if n.kind != "unroll")
+        inner, copies = ([n for n in inside.loops if (n.kind == "unroll") == is_copied] for is_copied in (False, True))
         if buffer is None or not _is_named_by(read, loop.var, {n.var for n in inner}, arrays):
             continue
-        size = run_bytes(buffer, read, inner)
+        size = run_bytes(buffer, read, tuple(inner))
         if size is None or any(n.kind == "parallel" for n in inner):
             continue
-        for row in _unrolled(read, [n for n in inside.loops if n.kind == "unroll"]):
+        for numbers in product(*(range(n.max_trip or 1) for n in copies)):
+            row = with_values(read, {n.var: int_const(k) for n, k in zip(copies, numbers, strict=True)})
             for node in reversed(inner):
                 row = with_values(row, {node.var: node.lower})
             pieces[row] = max(pieces.get(row, 0), min(size, arrays.target.prefetchers.lines * arrays.target.cache_line))
     room = arrays.target.room(Level.L1, Share.QUARTER)
     distance = max(1, min(MAX_ITEMS, room // max(1, sum(pieces.values()))))
     yield from (Ahead(row, scope.loops_in_order, distance, size) for row, size in pieces.items())
-
-
-def _unrolled(read: Read, loops: list[Loop]) -> list[Read]:
-    """The read in each copy of unrolled loops."""
-    result = [read]
-    for loop in loops:
-        result = [with_values(r, {loop.var: int_const(n)}) for r in result for n in range(loop.max_trip or 1)]
-    return list(dict.fromkeys(result))
 
 
 def _is_named_by(read: Read, variable: str, inner: set[str], arrays: Arrays) -> bool:
@@ -135,31 +128,20 @@ def _far_steps(loop: Loop, arrays: Arrays) -> Iterator[Ahead]:
     """The rows of large arrays that register tiles read in place, one in each step of their sum, too far apart to be followed.
 
     They come to the second-level cache: rows whole pages apart meet in one set of the first one."""
-    length = known_length(loop)
-    if (
-        not loop.registers
-        or loop.kind != "serial"
-        or (length is not None and length < arrays.target.prefetchers.strided_steps * loop.step)
-    ):
+    known, line, length = arrays.target.prefetchers, arrays.target.cache_line, known_length(loop)
+    steps = known.strided_steps * loop.step
+    if not loop.registers or loop.kind != "serial" or (length is not None and length < steps):
         return
-    line = arrays.target.cache_line
+    tests = (ge(loop.upper - loop.lower, steps),) if length is None else ()
     for read, node, scope in reads_of_stores(loop.body):
         buffer, inner = arrays.large.get(read.tensor), scope.loops
         is_tile = len(inner) == len(scope.path) and all(n.is_expanded for n in inner) and inner and inner[-1].kind == "vector"
         size = run_bytes(buffer, read, inner) if buffer is not None and is_tile and isinstance(node, Update) else None
-        if (
-            buffer is None
-            or size is None
-            or not line <= size <= arrays.target.prefetchers.strided_lines * line
-            or not _moves_far(read, buffer, loop, size)
-        ):
+        if buffer is None or size is None or not line <= size <= known.strided_lines * line:
             continue
-        first = with_values(read, {n.var: n.lower for n in inner})
-        is_long = (
-            None if length is not None else ge(loop.upper - loop.lower, arrays.target.prefetchers.strided_steps * loop.step)
-        )
-        tests = tuple(test for test in (is_long, is_far(buffer, arrays.target)) if test is not None)
-        yield Ahead(first, (loop,), arrays.target.prefetchers.strided_distance, size, 2, tests)
+        if _moves_far(read, buffer, loop, size):
+            first, when = with_values(read, {n.var: n.lower for n in inner}), (*tests, *far_tests(buffer, arrays.target))
+            yield Ahead(first, (loop,), known.strided_distance, size, 2, when)
 
 
 def _moves_far(read: Read, buffer: Buffer, loop: Loop, size: int) -> bool:

@@ -15,12 +15,12 @@ import math
 from collections.abc import Iterator
 
 from polyc.codegen.nests.copies import lies_across
-from polyc.codegen.nests.prefetch import Ahead, AheadRows, Arrays, CacheLevel, arrays_of, is_far, request, request_part
+from polyc.codegen.nests.prefetch import Ahead, AheadRows, Arrays, CacheLevel, arrays_of, far_tests, request_part
 from polyc.ir.access import stride_of, with_values
 from polyc.ir.expr import Expr, Index, Read, int_const, reads
 from polyc.ir.loops import If, Loop, LoopNest, Node, Prefetch, Store, known_length
 from polyc.ir.simplify import simplify
-from polyc.ir.walk import Body, Scope, map_bodies, rewrite_inside, walk_nodes
+from polyc.ir.walk import Body, map_bodies, substitute_nodes, walk_nodes
 from polyc.machine import Level, Machine, Share
 from polyc.machine.memory import LINE
 from polyc.records import replace
@@ -76,17 +76,13 @@ def _transposed(loop: Loop, arrays: Arrays) -> Read | None:
     """The read of a loop around blocks that goes along memory with it, and that all vectors in it lie across: for the rows of
     the first vector.  None where that is not one."""
     vectors = [v for node in loop.body for v in vectors_in(node)]
-    found = [(v, list(_transposed_in(loop, v, arrays))) for v in vectors]
-    if (
-        loop.kind != "serial"
-        or not vectors
-        or len(vectors) < len(loop.body)
-        or any(len(reads_in) != 1 for _, reads_in in found)
-    ):
-        return None
-    (first, (read,)), *others = found
-    same = (with_values(read, {first.var: Index(v.var)}) == r for v, (r,) in others)
-    return read if len(loop.body) == 1 or all(same) else None
+    found: list[Read] = []
+    for v in vectors if loop.kind == "serial" and len(vectors) >= len(loop.body) else ():
+        own = [with_values(read, {v.var: Index(vectors[0].var)}) for read in _transposed_in(loop, v, arrays)]
+        if len(own) != 1 or (len(loop.body) > 1 and found and own != found[:1]):
+            return None
+        found += own
+    return found[0] if found else None
 
 
 def _transposed_in(loop: Loop, vector: Loop, arrays: Arrays) -> Iterator[Read]:
@@ -155,7 +151,7 @@ def _in_groups(loop: Loop, vector: Loop, width: int, read: Read, around: tuple[L
     start = Index(f"{vector.var}_0")
     is_by_lines = width < loop.step and rows % vector.lanes == 0 and rows > vector.lanes
     group = vector.lanes if width == loop.step or is_by_lines else max(vector.lanes, loop.step)
-    n_groups = rows // group if is_by_lines or vector.max_trip is not None else 0
+    n_groups = rows // group
     from_rows = with_values(read, {vector.var: vector.lower + Index(vector.var)})
     if is_by_lines:  # what the group reads a few strips later, where strips are a line wide
         distance = max(1, round(arrays.target.prefetchers.far_distance / (rows * LINE)))
@@ -190,8 +186,7 @@ def _part_of_block(
     if not is_small or (goes_on and target.is_followed(rows)):
         return ()
     distance = max(1, round(target.prefetchers.block_distance / (rows * size)))
-    tests = tuple(test for test in (is_far(buffer, target),) if test is not None)
-    first = Ahead(with_values(read, {loop.var: loop.lower}), around, distance, size, level, tests)
+    first = Ahead(with_values(read, {loop.var: loop.lower}), around, distance, size, level, far_tests(buffer, target))
     return request_part(AheadRows(first, {across: 1}, rows), part, f"{loop.var}_ahead", arrays)
 
 
@@ -204,17 +199,12 @@ def _in_order(body: Body, around: tuple[Loop, ...], arrays: Arrays) -> Loop | No
 
     Requests go by way of both caches: a core waits for few lines at a time on their way to the first one, and vectors wait for
     the second one.  Of longer rows the first-level cache gets the next strips only."""
-    match body:
-        case (Loop() as strips,):
-            rest: Node | None = None
-        case (Loop() as strips, Loop() | If() as rest) if vectors_in(rest):
-            pass
-        case _:
-            return None
-    read = _transposed(strips, arrays)
-    if read is None or len(strips.body) > 1:
+    strips, *rest = body or (None,)
+    if not isinstance(strips, Loop) or len(strips.body) > 1 or len(rest) > 1 or not all(map(vectors_in, rest)):
         return None
-    last = [] if rest is None else vectors_in(rest)
+    if (read := _transposed(strips, arrays)) is None:
+        return None
+    last = [v for node in rest for v in vectors_in(node)]
     vector, *_ = vectors = [*vectors_in(strips.body[0]), *last]
     buffer, target, rows = arrays.large[read.tensor], arrays.target, known_length(vector)
     itemsize, columns, goes_on = buffer.dtype.itemsize, known_length(strips) or 0, stride_of(read, buffer, around[-1].var)
@@ -228,27 +218,25 @@ def _in_order(body: Body, around: tuple[Loop, ...], arrays: Arrays) -> Loop | No
         return None
     if stride_of(read, buffer, vector.var) != size or not target.fits(group * size, Level.L2, Share.QUARTER):
         return None
-    start = Index(f"{vector.var}_0")
-    begin = with_values(read, {vector.var: vector.lower + start})
-    n_strips = max(1, (known_length(strips) or 0) // strips.step)
-    part = math.ceil(group * size / n_strips / LINE) * LINE
-    first = (Index(strips.var) - strips.lower) // strips.step * (part // itemsize)
-    near = max(target.prefetchers.near_distance, group * size)
-    at_row = with_values(begin, {strips.var: strips.lower})
+    start, name = Index(f"{vector.var}_0"), f"{strips.var}_ahead"
+    near, step = max(target.prefetchers.near_distance, group * size), target.prefetchers.near_distance
+    part = (Index(strips.var) - strips.lower) // strips.step, max(1, (known_length(strips) or 0) // strips.step)
+    begin = with_values(read, {vector.var: vector.lower + start, strips.var: strips.lower})
 
-    def behind(first: Expr, distance: int, size: int, level: CacheLevel) -> Node:
-        return request(Ahead(at_row, (), 0, size, level, beyond=first + distance), arrays)
+    def behind(distance: int, level: CacheLevel) -> Body:
+        first = Ahead(begin, (), 0, group * size, level, beyond=distance // itemsize)
+        return request_part(AheadRows(first, {}, 1), part, name, arrays)
 
-    asked: list[Node] = [behind(first, (near + target.prefetchers.near_distance) // itemsize, part, 2)]
+    asked = behind(near + step, 2)
     if target.fits(group * size, Level.L1, Share.QUARTER):
-        asked.append(behind(first, near // itemsize, part, 1))
+        asked += behind(near, 1)
     elif strips.step * itemsize == LINE and not target.conflicts(group, size):
-        rows_of = with_values(read, {vector.var: vector.lower + start + Index(vector.var)})
-        lines = Ahead(rows_of, (), 0, itemsize, 1, beyond=(NEXT_STRIPS + 1) * strips.step - 1)
-        asked += request_part(AheadRows(lines, {vector.var: 1}, group), (int_const(0), 1), f"{strips.var}_ahead", arrays)
-    taken: list[Node] = [replace(strips, body=(*asked, shift_rows(strips.body[0], start, group)))]
-    taken += [] if rest is None else [shift_rows(rest, start, group)]
-    return Loop(start.name, int_const(0), int_const(rows), group, "serial", tuple(taken))
+        row = with_values(read, {vector.var: vector.lower + start + Index(vector.var)})
+        lines = Ahead(row, (), 0, itemsize, 1, beyond=(NEXT_STRIPS + 1) * strips.step - 1)
+        asked += request_part(AheadRows(lines, {vector.var: 1}, group), (int_const(0), 1), name, arrays)
+    taken = replace(strips, body=(*asked, shift_rows(strips.body[0], start, group)))
+    body = (taken, *(shift_rows(node, start, group) for node in rest))
+    return Loop(start.name, int_const(0), int_const(rows), group, "serial", body)
 
 
 # -- parts of the vectors of a block
@@ -259,23 +247,13 @@ def _in_columns(vector: Node, loop: Loop, width: int) -> Node:
     if width == loop.step:
         return vector
     some = Index(f"{loop.var}_some")
-    return Loop(some.name, int_const(0), int_const(loop.step), width, "serial", (_moved(vector, loop.var, some),))
+    body = substitute_nodes((vector,), {loop.var: Index(loop.var) + some})
+    return Loop(some.name, int_const(0), int_const(loop.step), width, "serial", body)
 
 
 def shift_rows(node: Node, start: Expr, trip: int) -> Node:
     """`trip` iterations of the expanded vector loop, or of both versions of it, that `node` is, from number `start` on."""
     if not isinstance(node, Loop):
         return map_bodies(node, lambda body: tuple(shift_rows(n, start, trip) for n in body))
-    moved = _moved(node, node.var, start)
-    return replace(moved, upper=simplify(node.lower + trip), max_trip=trip)
-
-
-def _moved(node: Node, variable: str, distance: Expr) -> Loop:
-    """A loop around stores, with what it does where `variable` is `distance` more."""
-
-    def rule(node: Node, scope: Scope) -> Node | None:
-        return with_values(node, {variable: Index(variable) + distance}) if isinstance(node, Store) else None
-
-    moved = rewrite_inside(node, rule)
-    assert isinstance(moved, Loop)
-    return moved
+    body = substitute_nodes(node.body, {node.var: Index(node.var) + start})
+    return replace(node, upper=simplify(node.lower + trip), max_trip=trip, body=body)

@@ -18,13 +18,13 @@ from polyc.codegen.nests.prefetch import (
     Ahead,
     Arrays,
     arrays_of,
-    is_far,
+    far_tests,
     new_reads,
     reads_of_stores,
     request,
     step_ahead,
 )
-from polyc.ir.access import moves, stride_of, with_values
+from polyc.ir.access import moves, stride_of, with_values, writes_in
 from polyc.ir.expr import (
     Call,
     Const,
@@ -40,7 +40,6 @@ from polyc.ir.expr import (
     mentions,
     minimum,
     reads,
-    substitute,
     walk,
 )
 from polyc.ir.loops import If, Loop, LoopNest, Node, Prefetch, Store, Update, known_length
@@ -152,7 +151,8 @@ def _whole_and_last(loop: Loop, passes: list[_Part], arrays: Arrays) -> tuple[_P
     rows = [with_values(p.read, {n.var: Index(f"·{k}") for k, n in enumerate(p.inner)}) for p in passes]
     if any(row != rows[0] for row in rows) or loop.var not in index_names(*rows[0].subscripts):
         return None
-    idle = [p for p in passes if not any(_writes(n, p.vector, arrays) for n in p.vector.body)]
+    arguments = {b.name for b in arrays.buffers.values() if b.space == "argument"}
+    idle = [p for p in passes if not any(w.buffer in arguments and moves(w, p.vector.var) for w in writes_in(p.vector.body))]
     later = [p for p in idle if p.child is not passes[0].child]
     later = later or [p for p in passes if p.child is not passes[0].child and _is_streaming(p.vector)]
     if not idle or not later:
@@ -169,13 +169,6 @@ def _whole_and_last(loop: Loop, passes: list[_Part], arrays: Arrays) -> tuple[_P
 def _row_bytes(p: _Part, arrays: Arrays) -> Expr:
     """Bytes of the row that a pass reads."""
     return product_of((n.upper - n.lower for n in p.inner), arrays.buffers[p.read.tensor].dtype.itemsize)
-
-
-def _writes(node: Node, vector: Loop, arrays: Arrays) -> bool:
-    """Whether `node` writes a row of an array."""
-    if not isinstance(node, (Store, Update)):
-        return False
-    return arrays.buffers[node.buffer].space == "argument" and moves(node, vector.var)
 
 
 def _is_streaming(loop: Loop) -> bool:
@@ -202,15 +195,14 @@ def _ways(whole: _Part, last: _Part, loop: Loop, scope: Scope, arrays: Arrays) -
     near = [request(Ahead(last.read, along, 1, buffer.dtype.itemsize), arrays)]
     if index_names(length):
         return [(TRUE, far)] if is_long else []
-    is_short = [ge(length, target.prefetchers.least_row), le(length, target.room(Level.L1, Share.MOST))]
-    is_short.append(ge(total, target.l2 + 1))
+    sizes = (ge(length, target.prefetchers.least_row), le(length, target.room(Level.L1, Share.MOST)), ge(total, target.l2 + 1))
     ways: list[tuple[Expr, list[Prefetch | If]]] = []
     if not is_long or constant_of(total) is not None:
-        ways.append((all_hold([*is_short, le(total, target.room(Level.L3, Share.QUARTER))]), near))
+        ways.append((all_hold((*sizes, le(total, target.room(Level.L3, Share.QUARTER)))), near))
     if is_long:
         return [*ways, (le(length, near_row), [*far, *near]), (TRUE, far)]
     is_streaming = _is_streaming(loop) and (row is None or row <= near_row)
-    is_held = all_hold([*is_short, le(total, target.room(Level.L3, Share.HALF))])
+    is_held = all_hold((*sizes, le(total, target.room(Level.L3, Share.HALF))))
     return [*ways, (is_held, [*far, *near] if is_streaming else far)]
 
 
@@ -256,7 +248,7 @@ def _panel(tiles: Loop, copied: list[_Part], loop: Loop, scope: Scope, arrays: A
     if not stride_of(read, source, loop.var) or (found := _rows_of_panel(panel, arrays)) is None:
         return None
     row, size = found
-    n_rows, n_tiles = 1 if row is None else _trip(row) or 1, _trip(tiles) or 0
+    n_rows, n_tiles = _trip(row) or 1, _trip(tiles) or 0
     tile_bytes = sum(_bytes_of_tile(p, tiles, panel.use.buffer, arrays) for p in sums)
     n_asking = min(n_tiles, max(1, target.room(Level.L2, Share.HALF) // max(1, tile_bytes)))
     is_fit = target.prefetchers.least_panel <= n_rows * size <= target.room(Level.L2, Share.QUARTER)
@@ -282,31 +274,28 @@ def _panel(tiles: Loop, copied: list[_Part], loop: Loop, scope: Scope, arrays: A
         requests = []
         for r in range(at_once):
             number = minimum(asking * at_once + r, n_rows - 1)
-            values = {} if row is None else {row.var: simplify(row.lower + number * row.step)}
-            there = Ahead(with_values(first, values), (), 0, 1, beyond=(Index(node.var) - node.lower) * step)
-            requests.append(request(there, arrays))
+            there = with_values(first, {row.var: simplify(row.lower + number * row.step)})
+            requests.append(request(Ahead(there, (), 0, 1, beyond=(Index(node.var) - node.lower) * step), arrays))
         return replace(node, body=(*requests, *node.body))
 
     return rewrite_inside(tiles, rule)
 
 
-def _rows_of_panel(panel: _Part, arrays: Arrays) -> tuple[Loop | None, int] | None:
-    """The loop over the rows of what a panel is copied from (None: there is one row), and the bytes of a row; None where it is
-    not one run of memory for each iteration of a loop."""
+def _rows_of_panel(panel: _Part, arrays: Arrays) -> tuple[Loop, int] | None:
+    """The loop over the rows of what a panel is copied from, and the bytes of a row; None where it is not one run of memory for
+    each iteration of a loop, or a single one."""
     source = arrays.large[panel.read.tensor]
     moved = [(stride_of(panel.read, source, n.var), _trip(n), n) for n in panel.inner]
     if not moved or any(motion is None or motion < 0 or trip is None for motion, trip, _ in moved):
         return None
     distances = (((motion or 0) * n.step, trip or 0, n) for motion, trip, n in moved)
-    *inner, (motion, trip, row) = sorted(distances, key=lambda found: found[0])
+    *inner, (motion, _, row) = sorted(distances, key=lambda found: found[0])
     size = source.dtype.itemsize
     for distance, n_steps, _ in inner:
         if distance > size:
             return None
         size += distance * (n_steps - 1)
-    if motion > size or motion == size > source.dtype.itemsize:
-        return row, size
-    return None, size + motion * (trip - 1)
+    return (row, size) if motion > size or motion == size > source.dtype.itemsize else None
 
 
 def _bytes_of_tile(p: _Part, tiles: Loop, panel: str, arrays: Arrays) -> int:
@@ -339,17 +328,10 @@ def _window(tiles: Loop, copied: list[_Part], scope: Scope, arrays: Arrays) -> N
     begins = {rows.lower, tiles.lower, *(c.vector.lower for c in found)}
     is_even = begins == {int_const(0)} and {c.vector.upper for c in found} == {vector.upper}
     new = new_reads([c.read for c in found], scope.loops)
-    if (
-        len(new) == len({c.read for c in found})
-        or not is_even
-        or mentions(vector.upper, rows.var)
-        or any(c.read.tensor != source.name for c in found)
-    ):
+    is_moving = len(new) < len({c.read for c in found}) and {c.read.tensor for c in found} == {source.name}
+    if not is_moving or not is_even or mentions(vector.upper, rows.var):
         return None
-    moving = max((n for n, loop in enumerate(scope.loops) if known_length(loop) != 1), default=0)
-    later = step_ahead(scope.loops[moving : moving + 1], 1)
-    for single in scope.loops[moving + 1 :]:
-        later[single.var] = simplify(substitute(single.lower, later))
+    later = step_ahead(scope.loops[-1:], 1)
     row, column, size = Index(f"{rows.var}.next"), Index(f"{vector.var}.next"), source.dtype.itemsize
     requests = []
     for read in new:
@@ -360,6 +342,6 @@ def _window(tiles: Loop, copied: list[_Part], scope: Scope, arrays: Arrays) -> N
     first, last = (e * rows.upper // tiles.upper for e in (Index(tiles.var), Index(tiles.var) + tiles.step))
     share = Loop(row.name, first, minimum(last, rows.upper), 1, "serial", (along,))
     together = simplify(rows.upper * vector.upper * (len(new) * size))
-    tests = [le(together, target.room(Level.L2, Share.QUARTER)), is_far(source, target)]
-    asking = If(all_hold([t for t in tests if t is not None]), (share,))
+    tests = (le(together, target.room(Level.L2, Share.QUARTER)), *far_tests(source, target))
+    asking = If(all_hold(tests), (share,))
     return replace(tiles, body=(asking, *tiles.body))

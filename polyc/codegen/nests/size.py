@@ -5,7 +5,8 @@ from __future__ import annotations
 from polyc.code_limits import MAX_OPERATIONS
 from polyc.diagnostics import CompileBudgetError, Diagnostic
 from polyc.ir.expr import walk
-from polyc.ir.loops import Guard, If, Loop, LoopNest, Node, Prefetch, Store, Update
+from polyc.ir.loops import If, Loop, LoopNest, Node
+from polyc.ir.walk import node_expressions
 
 
 def check_code_size(nest: LoopNest) -> None:
@@ -18,12 +19,6 @@ def check_code_size(nest: LoopNest) -> None:
 
 def _size(node: Node) -> int:
     match node:
-        case Store() | Update():
-            return sum(1 for e in (node.value, *node.subscripts) for _ in walk(e))
-        case Guard():
-            return sum(1 for e in (node.value, node.bound) for _ in walk(e))
-        case Prefetch():
-            return sum(1 for e in node.subscripts for _ in walk(e))
         case If():
             return sum(map(_size, node.body)) + sum(map(_size, node.orelse))
         case Loop():
@@ -31,3 +26,4 @@ def _size(node: Node) -> int:
             if node.kind in ("unroll", "vector") and node.max_trip is not None:
                 return inner * -(-node.max_trip // node.lanes)
             return inner * (node.interleave + 2 if node.kind == "vector" else 1)
+    return sum(1 for e in node_expressions(node) for _ in walk(e))

@@ -18,7 +18,7 @@ from polyc.ir.access import with_values
 from polyc.ir.expr import Const, Expr, Index, Read, eq, int_const, le, lt
 from polyc.ir.loops import Buffer, If, Loop, Node, Store
 from polyc.ir.simplify import simplify
-from polyc.ir.walk import Body
+from polyc.ir.walk import Body, make_nest
 from polyc.machine.memory import LINE, PAGE
 from polyc.records import dataclass, replace
 
@@ -149,10 +149,8 @@ def write_rows(block: Block, stage: str, ask: Ask, is_first: Expr | bool, is_las
     carried = rows.lines(simplify(-off), n_lines, ask) or ask(Index(ROW), block.n_rows, 1)[0]
     behind: Body = (*more, tail if is_last is True else rows.copy(0, Index(ROW), block.run))
     body = _branch(is_first, (rows.each(begun, *behind),), (rows.each(*carried, *behind),))
-    body = (put, *body, *(_branch(is_last, (rows.each(tail),)) if is_last is not True else ()))
-    for loop in reversed(rows.groups):
-        body = (replace(loop, body=body),)
-    return body
+    ending = _branch(is_last, (rows.each(tail),)) if is_last is not True else ()
+    return make_nest(rows.groups, (put, *body, *ending))
 
 
 def _branch(condition: Expr | bool, then: Body, other: Body = ()) -> Body:

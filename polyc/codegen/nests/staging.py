@@ -10,10 +10,8 @@ runs of a block are written in the order of memory (`staged_rows`).  A block tha
 one goes on leaves it the part of the last line; of other blocks runs are long enough for their ends to be written in the
 ordinary way.  While lines are written, those of the next block are asked for.  Dimensions of the result are merged for it.
 
-Where rows do begin at lines, blocks go through `B` as well: memory waits less for vectors that follow each other than for those
-of a block as they are turned (AMD, Zen 4, a busy machine: `abcde → dbeac` 3.7 → 3.1 ms, 32×64×56×56 to channels last 1.40 →
-1.19).  Not where rows that are read meet in few sets of a cache (64×48×64×64 reversed: 6.6 ms as they are, 9.1 through `B`),
-if vectors are whole lines or become such: in halves of lines by turns, 16×24×16×40×48 reversed took 21 ms with AVX2, now 7.
+Where rows do begin at lines, blocks go through `B` as well: memory waits less for vectors that follow each other.  Not where
+rows that are read meet in few sets of a cache, if vectors are or become whole lines.  Figures: docs/decisions/0420.
 """
 
 from __future__ import annotations
@@ -23,6 +21,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import pairwise
 
 from polyc.code_limits import MAX_STRIDE
+from polyc.codegen.nests.alignment import is_whole_lines
 from polyc.codegen.nests.coalesce import is_dense, merge_dimensions
 from polyc.codegen.nests.copies import (
     Block,
@@ -41,7 +40,7 @@ from polyc.ir.access import stride_of, with_values
 from polyc.ir.expr import Call, Const, Expr, Index, Read, Size, eq, int_const, lt, mentions, reads
 from polyc.ir.loops import Buffer, If, Loop, LoopNest, Node, Prefetch, Store, known_length
 from polyc.ir.simplify import simplify
-from polyc.ir.walk import Body, Scope, rewrite_nodes
+from polyc.ir.walk import Body, Scope, make_nest, rewrite_nodes
 from polyc.machine import Level, Machine, Share
 from polyc.machine.memory import LINE
 from polyc.records import dataclass, replace
@@ -123,14 +122,13 @@ def _find_chain(loop: Loop, scope: Scope, name: str, arrays: Arrays) -> _Staged 
     stride = stride_of(Read(name, whole.store.subscripts), whole.result, loop.var)
     if stride is None or stride * loop.step != whole.row_bytes:
         return None
-    around = scope.inside(loop).loops_in_order
+    found = _Staged(loop, whole, scope.inside(loop).loops_in_order, (), loop)
     if other is None:
-        return None if length % loop.step else _Staged(loop, whole, around, (), loop)
+        return None if length % loop.step else found
     rest = _find_turned(other, name, arrays.buffers)
-    is_like = (
-        rest is not None and rest.run <= whole.run and (rest.n_rows, _distances(rest)) == (whole.n_rows, _distances(whole))
-    )
-    return _Staged(loop, whole, around, (), loop, rest) if is_like else None
+    if rest is None or rest.run > whole.run or (rest.n_rows, _distances(rest)) != (whole.n_rows, _distances(whole)):
+        return None
+    return replace(found, rest=rest)
 
 
 def _distances(block: Block) -> list[tuple[int, int | None]]:
@@ -157,11 +155,11 @@ def _find_crossing(loops: list[Loop], store: Store, buffers: Mapping[str, Buffer
         return None
     if any(strides[n.var] == size and trip_count(n) <= MAX_STRIDE for n in loops):
         return None  # vectors are interleaved, and written in order
-    plain = [(n, loop) for n, loop in enumerate(loops) if loop.step == 1]
-    pairs = ((n, along, m, other) for n, along in plain if strides[along.var] == size for m, other in plain if m != n)
+    plain = [n for n in loops if n.step == 1]
+    pairs = ((n, m) for n in plain if strides[n.var] == size for m in plain if m is not n)
     found = (
-        min(n, m)
-        for n, along, m, other in pairs
+        min(loops.index(along), loops.index(other))
+        for along, other in pairs
         if any(lies_across(r, buffers[r.tensor], other.var, along.var) for r in reads(store.value))
     )
     return next(found, None)
@@ -195,9 +193,7 @@ def _stage(staged: _Staged, stage: str, arrays: Arrays) -> Body:
     block, chain, rest = staged.block, staged.chain, staged.rest
     ask = _ask_ahead(block, staged.around, arrays)
     if chain is None:
-        body = write_rows(block, stage, ask, True, True)
-        for loop in reversed(staged.outside):
-            body = (replace(loop, body=body),)
+        body = make_nest(staged.outside, write_rows(block, stage, ask, True, True))
     else:
         assert isinstance(chain.lower, Const)
         last = int(chain.lower.value) + ((known_length(chain) or 0) - 1) // chain.step * chain.step
@@ -206,10 +202,8 @@ def _stage(staged: _Staged, stage: str, arrays: Arrays) -> Body:
         if rest is not None:
             body = (If(lt(Index(chain.var), last), body, write_rows(rest, stage, ask, False, True)),)
         body = (replace(chain, body=body),)
-    is_whole_lines = all(isinstance(s, Const) and int(s.value) % LINE == 0 for s in block.result.strides[:-1])
-    if is_whole_lines and _is_in_order(block) and _do_rows_meet(block, arrays):
-        return (If(begins_at_line(block.result.name), (staged.node,), body),)
-    return body
+    begins_at_line = eq(Size(f"{block.result.name}.offset") % LINE, 0)
+    return (If(begins_at_line, (staged.node,), body),) if _may_stay(block, arrays) else body
 
 
 def _ask_ahead(block: Block, around: tuple[Loop, ...], arrays: Arrays) -> Ask:
@@ -226,17 +220,15 @@ def _ask_ahead(block: Block, around: tuple[Loop, ...], arrays: Arrays) -> Ask:
         itemsize = arrays.buffers[ahead.first.read.tensor].dtype.itemsize
         pieces = [p for k in range(share) for p in request_part(ahead, (number * share + k, n_parts * share), ROW, arrays)]
         lines: list[Body] = []
-        n_lines = sum(max(1, p.size // cache_line) for p in pieces if isinstance(p, Prefetch))
         for piece in pieces:
             assert isinstance(piece, Prefetch)
-            (*outer, last), size = piece.subscripts, piece.size
-            for begin in range(0, max(1, size // cache_line) * cache_line, cache_line):
-                length = cache_line if size - begin >= 2 * cache_line else size - begin
-                if n_lines > n_written:
-                    begin, length = begin + length - itemsize, itemsize
-                line = replace(piece, subscripts=(*outer, simplify(last + begin // itemsize)), size=length)
-                lines.append((line,) if n_lines > n_written else (line, line))
-        ends = [n_lines * n // n_written for n in range(n_written + 1)]
+            (*outer, last), n_lines = piece.subscripts, max(1, piece.size // cache_line)
+            is_many = share * n_lines > n_written
+            for begin, end in pairwise([*range(0, n_lines * cache_line, cache_line), piece.size]):
+                begin = end - itemsize if is_many else begin
+                line = replace(piece, subscripts=(*outer, simplify(last + begin // itemsize)), size=end - begin)
+                lines.append((line,) if is_many else (line, line))
+        ends = [len(lines) * n // n_written for n in range(n_written + 1)]
         return [tuple(p for line in lines[a:b] for p in line) for a, b in pairwise(ends)]
 
     return ask
@@ -259,24 +251,15 @@ def _next_blocks(block: Block, around: tuple[Loop, ...], arrays: Arrays) -> Iter
             yield AheadRows(Ahead(begin, around, distance, run * size, 2), rows, n_rows)
 
 
-def begins_at_line(name: str) -> Expr:
-    """Whether the array `name` begins where a cache line does."""
-    return eq(Size(f"{name}.offset") % LINE, 0)
-
-
-def _is_in_order(block: Block) -> bool:
-    """Whether the vectors of a block are lines of the result, or `double_buffer` makes longer runs of them: parts of lines
-    that go to memory by turns wait for each other."""
-    size = block.result.dtype.itemsize
-    return block.vector.lanes * size >= LINE or trip_count(block.vector) * size > LINE
-
-
-def _do_rows_meet(block: Block, arrays: Arrays) -> bool:
-    """Whether rows of what is read are gone from a cache before the next vectors of a block come to them: what is asked for
-    early is lost then, too."""
-    vector = block.vector
+def _may_stay(block: Block, arrays: Arrays) -> bool:
+    """Whether a copy stays as it is where the result begins at a line: its rows are whole lines, its vectors are such or
+    `double_buffer` makes longer runs of them, since parts of lines that go to memory by turns wait for each other; and rows of
+    what is read are gone from a cache before the next vectors of a block come to them, as what is asked for early would be."""
+    vector, size = block.vector, block.result.dtype.itemsize
+    is_in_order = vector.lanes * size >= LINE or trip_count(vector) * size > LINE
     apart = [stride_of(read, arrays.buffers[read.tensor], vector.var) for read in reads(block.store.value)]
-    return any(m is None or arrays.target.conflicts(trip_count(vector), m, soon_used=True) for m in apart)
+    do_meet = any(m is None or arrays.target.conflicts(trip_count(vector), m, soon_used=True) for m in apart)
+    return is_in_order and do_meet and all(map(is_whole_lines, block.result.strides[:-1]))
 
 
 def _successors(staged: _Staged) -> int:

@@ -52,12 +52,9 @@ def split_last_tiles(body: Body, buffers: tuple[Buffer, ...]) -> Body:
 
 def _are_copies(node: Node, buffers: Mapping[str, Buffer]) -> bool:
     """Whether a nest is a copy, or loops around one whose tiles overlap (`align_tiles`)."""
-    if copy_nest(node, buffers) is not None:
-        return True
-    match node:
-        case Loop(body=(inner,)) if not node.registers and not node.initial:
-            return _are_copies(inner, buffers)
-    return False
+    if isinstance(node, Loop) and len(node.body) == 1 and not node.registers and not node.initial:
+        return copy_nest(node, buffers) is not None or _are_copies(node.body[0], buffers)
+    return copy_nest(node, buffers) is not None
 
 
 def _version_tiles(node: Node, scope: Scope) -> Node | None:
@@ -81,16 +78,17 @@ def _version_tiles(node: Node, scope: Scope) -> Node | None:
 
 def split_full_tiles(nest: LoopNest) -> LoopNest:
     """The nest with serial loops split where a condition around all that they do ceases to hold."""
-    return rewrite_nest(nest, _split)
 
+    def split(node: Node, scope: Scope) -> Body | None:
+        if not isinstance(node, Loop):
+            return None
+        if node.registers or node.initial or node.is_expanded:
+            return (node,)
+        inside = rewrite_nodes(node.body, split, scope.inside(node))
+        loop = node if inside is node.body else replace(node, body=inside)
+        return _split_loop(loop) or (loop,)
 
-def _split(node: Node, scope: Scope) -> Body | None:
-    if not isinstance(node, Loop):
-        return None
-    if node.registers or node.initial or node.is_expanded:
-        return (node,)
-    loop = replace(node, body=rewrite_nodes(node.body, _split, scope.inside(node)))
-    return _split_loop(loop) or (loop,)
+    return rewrite_nest(nest, split)
 
 
 def _split_loop(loop: Loop) -> Body | None:

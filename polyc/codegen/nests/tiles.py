@@ -13,6 +13,7 @@ condition of the full version, where the selection is gone: the interior has no 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
+from math import prod
 
 from polyc.codegen.nests.parts import Tiling, run_in_parts
 from polyc.ir.access import touched_in
@@ -65,22 +66,14 @@ def _run_partial(group: Body, full: Collection[Expr], tiling: Tiling) -> Body:
     in_rows = _full_tests(group, ROWS) or []
 
     def run_lanes(nests: Body) -> Body:
-        return (run_in_parts(nests, "vector", tiling) if len(in_rows) < len(full) else None) or nests
+        lanes = run_in_parts(nests, "vector", tiling) if len(in_rows) < len(full) else None
+        return nests if lanes is None else (lanes,)
 
-    in_parts = run_in_parts(group, "unroll", tiling) if in_rows else None
-    if 0 < len(in_rows) < len(full) and max(map(_n_rows, group)) >= MIN_ROWS:
-        return (If(all_hold(in_rows), run_lanes(assume(group, hold(in_rows))), in_parts or group),)
-    if in_parts is None:
-        return run_lanes(group)
-    (rows,) = in_parts
-    return (replace(rows, body=run_lanes(rows.body)),)
-
-
-def _n_rows(node: Node) -> int:
-    """Copies that the unrolled loops inside make."""
-    inside = (*node.body, *node.orelse) if isinstance(node, If) else node.body if isinstance(node, Loop) else ()
-    own = node.max_trip or 1 if isinstance(node, Loop) and node.kind == "unroll" else 1
-    return own * max(map(_n_rows, inside), default=1)
+    rows = run_in_parts(group, "unroll", tiling) if in_rows else None
+    n_rows = max(prod(n.max_trip or 1 for n in scope.loops if n.kind == "unroll") for _, scope in nodes_in(group))
+    if 0 < len(in_rows) < len(full) and n_rows >= MIN_ROWS:
+        return (If(all_hold(in_rows), run_lanes(assume(group, hold(in_rows))), group if rows is None else (rows,)),)
+    return run_lanes(group) if rows is None else (replace(rows, body=run_lanes(rows.body)),)
 
 
 def _full_tests(nests: Body, kinds: Collection[str]) -> list[Expr] | None:

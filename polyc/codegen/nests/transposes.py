@@ -11,15 +11,15 @@ Of other extents the last block is moved back to end with the loop, and those be
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from polyc.code_limits import MAX_ITEMS, MAX_STRIDE
-from polyc.codegen.nests.copies import copy_nest, lies_across, rebuild
+from polyc.codegen.nests.copies import copy_nest, lies_across, rebuild, trip_count
 from polyc.ir.access import stride_of, with_values
-from polyc.ir.expr import Call, Const, Expr, Index, Read, all_hold, ge, int_const, lt, mentions, reads
+from polyc.ir.expr import Const, Expr, Index, Read, all_hold, ge, int_const, lt, mentions, operands_of, reads
 from polyc.ir.loops import Buffer, If, Loop, LoopKind, Node, Store, known_length
 from polyc.ir.simplify import simplify
-from polyc.ir.walk import Body, Scope, map_bodies, rewrite_nodes
+from polyc.ir.walk import Body, Scope, make_nest, rewrite_nodes
 from polyc.machine.memory import LINE
 from polyc.records import replace
 
@@ -63,32 +63,27 @@ def _block_copy(loops: list[Loop], store: Store, buffers: Mapping[str, Buffer], 
     block = min(MAX_COLUMNS, LINE // itemsize)
     if store.buffer in streamed:
         block = min(block, vector.lanes)
-    body = _strip_mine(along, vector, store, block)
+    others, inside = [loop for loop in loops if loop is not along and loop is not vector], list[Loop]()
+    if others and along.kind == "serial" and _goes_on(others[-1], along, vector, store, buffers):
+        others, inside = others[:-1], others[-1:]
+    body = _strip_mine(along, vector, store, block, inside)
     if buffers[store.buffer].space == "argument" and (whole := _whole_tiles(along, vector)) is not None:
         condition, lines, across = whole
-        body = (If(condition, _strip_mine(lines, across, store, block), body),)
-    others = [loop for loop in loops if loop is not along and loop is not vector]
-    if others and along.kind == "serial" and _goes_on(others[-1], along, vector, store, buffers):
-        *others, inner = others
-        body = tuple(_put_inside(node, inner, along) for node in body)
-    for loop in reversed(others):
-        body = (replace(loop, body=body),)
-    return body
+        body = (If(condition, _strip_mine(lines, across, store, block, inside), body),)
+    return make_nest(others, body)
 
 
 def _whole_tiles(along: Loop, vector: Loop) -> tuple[Expr, Loop, Loop] | None:
-    """Both loops over a whole tile, and when it is whole: the next tile can be asked for then.  None where that is known."""
+    """When a tile is whole, and both loops over it then: the next tile can be asked for.  None where that is known."""
     conditions: list[Expr] = []
     found: list[Loop] = []
     for loop in (along, vector):
-        match loop.upper:
-            case Call("min", (left, Const() as size)) | Call("min", (Const() as size, left)) if loop.lower == int_const(0):
-                conditions.append(ge(left, size))
-                found.append(replace(loop, upper=size))
-            case Const():
-                found.append(loop)
-            case _:
-                return None
+        ends = operands_of(loop.upper, "min")
+        size = next((e for e in ends if isinstance(e, Const)), None)
+        if size is None or (len(ends) > 1 and loop.lower != int_const(0)):
+            return None
+        conditions += [ge(e, size) for e in ends if e is not size]
+        found.append(replace(loop, upper=size))
     return (all_hold(conditions), found[0], found[1]) if conditions else None
 
 
@@ -100,15 +95,6 @@ def _goes_on(loop: Loop, along: Loop, vector: Loop, store: Store, buffers: Mappi
     if loop.kind != "serial" or not 0 < written < LINE or any(mentions(e, loop.var) for e in bounds):
         return False
     return stride_of(Read(store.buffer, store.subscripts), target, loop.var) == written
-
-
-def _put_inside(node: Node, loop: Loop, along: Loop) -> Node:
-    """`loop` around the blocks of a strip: inside of the loop over strips of `along`."""
-    if isinstance(node, Loop) and node.var == f"{along.var}_0":
-        return replace(node, body=(replace(loop, body=node.body),))
-    if isinstance(node, If):
-        return map_bodies(node, lambda body: tuple(_put_inside(n, loop, along) for n in body))
-    return replace(loop, body=(node,))
 
 
 def _narrow(vector: Loop) -> Loop:
@@ -124,11 +110,9 @@ def _find_interleaved(loops: list[Loop], vector: Loop, store: Store, buffers: Ma
     target, place = buffers[store.buffer], Read(store.buffer, store.subscripts)
     size = target.dtype.itemsize
     for loop in loops:
-        if loop.kind not in ("serial", "unroll") or loop.step != 1 or loop.lower != int_const(0):
+        if loop.kind not in ("serial", "unroll") or loop.step != 1 or not 2 <= trip_count(loop) <= MAX_STRIDE:
             continue
-        if not isinstance(loop.upper, Const) or not 2 <= int(loop.upper.value) <= MAX_STRIDE:
-            continue
-        whole = int(loop.upper.value) * size
+        whole = trip_count(loop) * size
         bounds = [e for other in loops for e in (other.lower, other.upper)]
         inside = [e for other in loops[loops.index(vector) + 1 :] for e in (other.lower, other.upper)]
         if any(mentions(e, loop.var) for e in bounds) or any(mentions(e, vector.var) for e in inside):
@@ -140,7 +124,7 @@ def _find_interleaved(loops: list[Loop], vector: Loop, store: Store, buffers: Ma
 
 def _interleave(loops: list[Loop], vector: Loop, short: Loop, store: Store) -> Loop:
     """The nest with `short` expanded inside of `vector`, which comes last."""
-    count = int(short.upper.value) if isinstance(short.upper, Const) else 0
+    count = trip_count(short)
     is_small = vector.max_trip is not None and -(-vector.max_trip // vector.lanes) * count <= MAX_ITEMS
     others = [loop for loop in loops if loop is not vector and loop is not short]
     vector = replace(vector, interleave=1, max_trip=vector.max_trip if is_small else None)
@@ -158,7 +142,7 @@ def _turn(loops: list[Loop], vector: Loop, store: Store, buffers: Mapping[str, B
             continue
         if not any(lies_across(r, buffers[r.tensor], vector.var, loop.var) for r in reads(store.value)):
             continue
-        trip = int(loop.upper.value) if isinstance(loop.upper, Const) and loop.lower == int_const(0) else None
+        trip = trip_count(loop) or None
         if trip is not None and trip < MIN_LANES:
             continue
         turned = {
@@ -184,15 +168,19 @@ def _loop_along(loops: list[Loop], vector: Loop, store: Store, buffers: Mapping[
     return best
 
 
-def _strip_mine(along: Loop, vector: Loop, store: Store, block: int) -> Body:
-    """``for along { vector { store } }`` in blocks of `block` iterations of `along`."""
+def _strip_mine(along: Loop, vector: Loop, store: Store, block: int, inside: Sequence[Loop]) -> Body:
+    """``for along { vector { store } }`` in blocks of `block` iterations of `along`, each in the loops `inside`."""
     lower, upper, name = along.lower, along.upper, f"{along.var}_0"
     trip = simplify(upper - lower)
     kind: LoopKind = "parallel" if along.kind == "parallel" else "serial"
     whole = replace(along, var=name, step=block, kind=kind, max_trip=None, least_part=-(-along.least_part // block))
 
-    def single(start: Expr, count: int) -> Loop:
-        return _unroll(vector, store, along.var, simplify(start), count)
+    def single(start: Expr, count: int) -> Node:
+        (node,) = make_nest(inside, (_unroll(vector, store, along.var, simplify(start), count),))
+        return node
+
+    def strips(end: Expr) -> Loop:
+        return replace(whole, upper=end, body=(single(Index(name), block),))
 
     if isinstance(trip, Const):
         n = int(trip.value)
@@ -200,19 +188,13 @@ def _strip_mine(along: Loop, vector: Loop, store: Store, block: int) -> Body:
             return (single(lower, n),) if n > 0 else ()
         n_whole = n // block - (1 if n % block and (not _fits(vector, block) or _fits(vector, block + n % block)) else 0)
         middle = simplify(lower + n_whole * block)
-        loop = replace(whole, upper=middle, body=(single(Index(name), block),))
-        return (loop, single(middle, n - n_whole * block)) if n % block else (loop,)
+        return (strips(middle), single(middle, n - n_whole * block)) if n % block else (strips(middle),)
     middle = simplify(upper - trip % block)
-    loop = replace(whole, upper=middle, body=(single(Index(name), block),))
     last = If(lt(middle, upper), (single(upper - block, block),))
-    pieces: list[Node] = []
-    size = block // 2
-    while size:  # where the extent is below one block, its binary digits say which sizes there are, the largest first
-        rest = trip % (2 * size)
-        pieces.append(If(ge(rest, size), (single(upper - rest, size),)))
-        size //= 2
-    few = If(lt(lower, upper), tuple(pieces))
-    return (If(ge(trip, block), (loop, last), (few,)),)
+    # Where the extent is below one block, its binary digits say which sizes there are, the largest first.
+    sizes = [1 << k for k in reversed(range(block.bit_length() - 1))]
+    few = tuple(If(ge(trip % (2 * n), n), (single(upper - trip % (2 * n), n),)) for n in sizes)
+    return (If(ge(trip, block), (strips(middle), last), (If(lt(lower, upper), few),)),)
 
 
 def _fits(vector: Loop, count: int) -> bool:

@@ -9,17 +9,17 @@ to ``c1`` all rows are there.  Every element is computed by the same operations 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from polyc.codegen.nests.scalars import is_initial
 from polyc.ir.access import moves, reads_in, writes_in, written_in
 from polyc.ir.expr import Const, Expr, all_hold, index_names, int_const, mentions
-from polyc.ir.facts import Span, fill_tile, hardest, hold, interior, is_empty, span_of, tile_tests
+from polyc.ir.facts import fill_tile, hardest, hold, interior, is_empty, span_of, tile_tests
 from polyc.ir.loops import If, Loop, LoopKind, Node, Update, tile_size
 from polyc.ir.simplify import simplify
 from polyc.ir.types import BOOL
 from polyc.ir.walk import Body, make_nest, map_bodies, perfect_nest
-from polyc.records import dataclass, replace
+from polyc.records import replace
 
 
 def split_triangles(body: Body, aliased: frozenset[str] = frozenset()) -> Body:
@@ -29,44 +29,31 @@ def split_triangles(body: Body, aliased: frozenset[str] = frozenset()) -> Body:
     keep their order."""
     result: list[Node] = []
     for node in body:
-        found = _find(node, aliased) if isinstance(node, Loop) else None
-        if found is None:
+        made = _split(node, aliased) if isinstance(node, Loop) else None
+        if made is None:
             result.append(map_bodies(node, lambda inside: split_triangles(inside, aliased)))
             continue
-        targets = written_in(found.updates)
+        conditions, parts, rest = made
         initial: list[Node] = []
-        while result and is_initial(result[-1], targets):
+        while conditions and result and is_initial(result[-1], written_in(rest)):
             initial.insert(0, result.pop())
-        result += _write(found, tuple(initial))
+        result += (If(all_hold(conditions), (*initial, *parts), (*initial, *rest)),) if conditions else parts
     return tuple(result)
 
 
-@dataclass(frozen=True, slots=True)
-class _Sum:
-    """A loop that sums over a tile, and what makes all of the tile run."""
-
-    loops: tuple[Loop, ...]
-    """The loop of the sum, and the ones inside, outermost first."""
-    updates: Body
-    tests: tuple[Expr, ...]
-    """That no bound that moves with the sum, or with other loops over the tile, cuts it."""
-    fixed: tuple[Expr, ...]
-    moving: tuple[Span, ...]
-    """Conditions under which these hold: those of outer loops, and the iterations of the sum where others do."""
-
-
-def _find(loop: Loop, aliased: frozenset[str]) -> _Sum | None:
+def _split(loop: Loop, aliased: frozenset[str]) -> tuple[list[Expr], Body, Body] | None:
+    """Tests of what is outside of a loop that sums over a tile, its pieces where they hold, and the loop elsewhere."""
     if loop.kind != "serial" or loop.tile is not None:
         return None
     loops, updates = perfect_nest(loop)
-    inner = loops[1:]
-    tiles = [n for n in inner if tile_size(n) is not None]
+    tiles = [n for n in loops[1:] if tile_size(n) is not None]
     sums = {n.var for n in loops if n not in tiles}
     variables = {n.var for n in loops}
     tests = [t for n in tiles for t in tile_tests(n) if t.op == "le" or mentions(t, *variables)]
     if not tests or not _is_sum(updates, sums, aliased):
         return None
-    if any(n.kind == "parallel" or index_names(n.lower, n.upper) & (variables - {loop.var}) for n in inner if n not in tiles):
+    others = [n for n in loops[1:] if n not in tiles]
+    if any(n.kind == "parallel" or index_names(n.lower, n.upper) & (variables - {loop.var}) for n in others):
         return None
     ranges: dict[str, tuple[Expr, Expr]] = {n.var: (int_const(0), int_const((tile_size(n) or 1) - 1)) for n in tiles}
     conditions: dict[Expr, None] = {}
@@ -77,10 +64,17 @@ def _find(loop: Loop, aliased: frozenset[str]) -> _Sum | None:
         if not isinstance(at_worst, Const):
             conditions[at_worst] = None
     moving = [t for t in conditions if mentions(t, loop.var)]
-    spans = tuple(s for t in moving if (s := span_of(t, loop.var)) is not None)
+    spans = [s for t in moving if (s := span_of(t, loop.var)) is not None]
     if len(spans) < len(moving) or (moving and loop.step != 1):
         return None
-    return _Sum(loops, updates, tuple(tests), tuple(t for t in conditions if t not in moving), spans)
+    whole, rest = [_expand(fill_tile(n, hold(tests))) for n in loops], _take_rows_out(loops, tiles)
+    begin, end = interior(loop, spans)
+    parts: list[Node] = []
+    for lower, upper, around in ((loop.lower, begin, rest), (begin, end, whole), (end, loop.upper, rest)):
+        if not is_empty(lower, upper):
+            over = [replace(n, lower=lower, upper=upper) if n.var == loop.var else n for n in around]
+            parts += make_nest(over, updates)
+    return [t for t in conditions if t not in moving], tuple(parts), make_nest(rest, updates)
 
 
 def _is_sum(body: Body, sums: set[str], aliased: frozenset[str]) -> bool:
@@ -91,21 +85,6 @@ def _is_sum(body: Body, sums: set[str], aliased: frozenset[str]) -> bool:
     return not any(moves(u, var) for u in writes_in(body) for var in sums)
 
 
-def _write(found: _Sum, initial: Body) -> Iterator[Node]:
-    loop = found.loops[0]
-    whole, rest = [_expand(fill_tile(n, hold(found.tests))) for n in found.loops], _take_rows_out(found.loops)
-    begin, end = interior(loop, found.moving)
-    parts: list[Node] = []
-    for lower, upper, loops in ((loop.lower, begin, rest), (begin, end, whole), (end, loop.upper, rest)):
-        if not is_empty(lower, upper):
-            over = [replace(n, lower=lower, upper=upper) if n.var == loop.var else n for n in loops]
-            parts += make_nest(over, found.updates)
-    if not found.fixed:
-        yield from (*initial, *parts)
-        return
-    yield If(all_hold(found.fixed), (*initial, *parts), (*initial, *make_nest(rest, found.updates)))
-
-
 def _expand(loop: Loop) -> Loop:
     """A loop over a whole tile as copies or vectors."""
     size = tile_size(loop)
@@ -113,10 +92,9 @@ def _expand(loop: Loop) -> Loop:
     return loop if size is None else replace(loop, kind=kind, max_trip=size, tile=None, interleave=1)
 
 
-def _take_rows_out(loops: Sequence[Loop]) -> list[Loop]:
+def _take_rows_out(loops: Sequence[Loop], tiles: Sequence[Loop]) -> list[Loop]:
     """The loops with the rows whose bounds, or whose vectors, differ outside of the sum, one after the other."""
-    rows = [n for n in loops[1:] if tile_size(n) is not None and n.kind != "vector"]
-    tiles = {n.var for n in loops[1:] if tile_size(n) is not None}
-    if any(index_names(n.lower, n.upper) & (tiles | {loops[0].var}) for n in rows):
+    rows = [n for n in tiles if n.kind != "vector"]
+    if any(index_names(n.lower, n.upper) & {loops[0].var, *(m.var for m in tiles)} for n in rows):
         return list(loops)
     return [*(replace(n, kind="serial", max_trip=None, tile=None) for n in rows), *(n for n in loops if n not in rows)]

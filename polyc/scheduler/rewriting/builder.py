@@ -185,17 +185,6 @@ class ProgramBuilder:
         self.set_points(name, points, guards, region)
         return Statement(name, target, tuple(subscripts), tuple(points.indices), value, reduction, (), of.span)
 
-    def assign_twice(
-        self, name: str, copy: str, subscripts: Sequence[Expr], value: Expr, points: Points, s: Statement
-    ) -> list[Statement]:
-        """``target[subscripts] = value`` for the target of `s`, by way of a temporary with an element for each point."""
-        element = tuple(map(Index, points.indices))
-        self.temporary(copy, points.indices.values(), self.tensor(s.target))
-        return [
-            self.assign(name, copy, element, value, points, s),
-            self.assign(f"{name}_copy", s.target, subscripts, Read(copy, element), points, s),
-        ]
-
     def define(
         self,
         s: Statement,

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from math import prod
 
 from polyc.diagnostics import Remark
-from polyc.ir.expr import Expr, Index, Pad, Read, reads, walk
+from polyc.ir.expr import Expr, Index, Pad, Read, mentions, reads, walk
 from polyc.ir.program import Program, Statement, all_reads, map_statement
 from polyc.machine import Level, Machine, Share
 from polyc.poly.ranges import Ranges, estimate_extent
@@ -35,10 +35,6 @@ class _Batch:
     lanes: int
     room: int
     """Elements of one problem's tensor of which those of a whole vector of problems stay in the cache."""
-
-    @property
-    def targets(self) -> set[str]:
-        return {s.target for s in self.members}
 
     def split(self, s: Statement, ranges: Ranges) -> Split:
         index = self.indices[s.name]
@@ -61,8 +57,7 @@ def _batch_members(
 
 
 def _find_batch(members: tuple[Statement, ...], program: Program, ranges: Ranges, target: Machine) -> _Batch | None:
-    targets = {s.target for s in members}
-    sums = [s for s in members if s.reduction is not None]
+    targets, sums = {s.target for s in members}, [s for s in members if s.reduction is not None]
     tensors = [program.tensor(t) for t in targets]
     if not sums or any(t.dtype.is_complex or t.dtype.is_storage or t.rank < 2 for t in tensors):
         return None
@@ -75,32 +70,34 @@ def _find_batch(members: tuple[Statement, ...], program: Program, ranges: Ranges
     room = target.room(Level.L2, Share.HALF) // target.lanes(1)
     if any(not _is_small(t, ranges, room) for t in targets):
         return None
-    indices = {s.name: e.name for s in members if isinstance(e := s.subscripts[0], Index)}
-    interval = ranges.statements[members[0].name].indices[indices[members[0].name]]
-    if any(ranges.statements[s.name].indices[indices[s.name]] != interval for s in members):
-        return None
+    indices = {s.name: s.element_names[0] for s in members}
+    interval, *others = (ranges.statements[name].indices[index] for name, index in indices.items())
     lanes = target.lanes(max(t.dtype.itemsize for t in tensors))
-    problems = estimate_extent(interval.extent, ranges.typical)
-    used = {i for s in members for i in s.indices}
-    is_free = not any(f"{i}.block" in used or f"{i}.in" in used for i in indices.values())
-    return _Batch(members, indices, lanes, room) if lanes > 1 and is_free and (problems or 0) >= lanes else None
+    problems = estimate_extent(interval.extent, ranges.typical) or 0
+    batch = _Batch(members, indices, lanes, room)
+    is_taken = any(batch.split(other, ranges).is_taken(s) for other in members for s in members)
+    return None if is_taken or lanes == 1 or problems < lanes or any(i != interval for i in others) else batch
 
 
 def _is_apart(s: Statement, targets: set[str], ranges: Ranges) -> bool:
     """Whether a statement needs of the recurrence only elements of its own problem."""
     if not s.has_plain_left or ranges.statements[s.name].guards or (s.reduction is not None and s.reduction.monoid is not None):
         return False
-    batch = s.subscripts[0]
     if any(isinstance(n, Pad) and n.read.tensor in targets for n in walk(s.value)):
         return False
-    own = [r for r in all_reads(s) if r.tensor in targets]
-    return all(r.subscripts[0] == batch and all(batch not in walk(e) for e in r.subscripts[1:]) for r in own)
+    return all(_is_own(r, s) for r in all_reads(s) if r.tensor in targets)
+
+
+def _is_own(read: Read, s: Statement) -> bool:
+    """Whether an element belongs to the problem of a statement, and moves with nothing else of it."""
+    index = s.element_names[0]
+    return read.subscripts[:1] == (Index(index),) and not any(mentions(e, index) for e in read.subscripts[1:])
 
 
 def _moves_with_batch(s: Statement) -> bool:
     """Whether each problem sums operands of its own: weights that all share are a product of matrices already."""
-    moving = [r for r in reads(s.value) if any(Index(i) in walk(e) for e in r.subscripts for i in s.reduction_indices)]
-    return all(any(s.subscripts[0] in walk(e) for e in r.subscripts) for r in moving)
+    moving = (r for r in reads(s.value) if mentions(r, *s.reduction_indices))
+    return all(mentions(r, s.element_names[0]) for r in moving)
 
 
 def _is_small(tensor: str, ranges: Ranges, room: int) -> bool:
@@ -110,16 +107,14 @@ def _is_small(tensor: str, ranges: Ranges, room: int) -> bool:
 
 
 def _rewrite(batch: _Batch, program: Program, ranges: Ranges) -> tuple[Program, Ranges]:
-    builder = ProgramBuilder(program, ranges)
-    names = {s.name for s in batch.members}
-    outside = {r.tensor for s in program.statements if s.name not in names for r in all_reads(s)}
-    copied = _find_copied(batch, program, ranges)
-    copies, first = {t: builder.free_name(f"{t}.lanes") for t in sorted(copied)}, batch.members[0]
-    in_lanes = {t: f"{t}.lanes" for t in batch.targets} | copies
+    builder, first = ProgramBuilder(program, ranges), batch.members[0]
+    outside = {r.tensor for s in program.statements if s not in batch.members for r in all_reads(s)}
+    copies = {t: builder.free_name(f"{t}.lanes") for t in sorted(_find_copied(batch, program, ranges))}
+    in_lanes = {s.target: f"{s.target}.lanes" for s in batch.members} | copies
     for t, copy in copies.items():
         builder.statements += _copy(t, copy, batch.split(first, ranges), first, builder)
     for s in program.statements:
-        if s.name not in names:
+        if s not in batch.members:
             builder.statements.append(s)
             continue
         split = batch.split(s, ranges)
@@ -138,19 +133,11 @@ def _rewrite(batch: _Batch, program: Program, ranges: Ranges) -> tuple[Program, 
 
 def _find_copied(batch: _Batch, program: Program, ranges: Ranges) -> set[str]:
     """Inputs of which each problem has a small part of its own: lanes would pick their elements one by one."""
-    found: set[str] = set()
-    others: set[str] = set()
-    for s in batch.members:
-        for read in reads(s.value):
-            if program.tensor(read.tensor).role != "input" or read.tensor in batch.targets:
-                continue
-            is_own = bool(read.subscripts) and read.subscripts[0] == s.subscripts[0]
-            is_own = is_own and all(s.subscripts[0] not in walk(e) for e in read.subscripts[1:])
-            (found if is_own and len(read.subscripts) > 1 and _is_small(read.tensor, ranges, batch.room) else others).add(
-                read.tensor
-            )
+    found = [(s, r) for s in batch.members for r in reads(s.value) if program.tensor(r.tensor).role == "input"]
+    own = {r.tensor for s, r in found if len(r.subscripts) > 1 and _is_own(r, s) and _is_small(r.tensor, ranges, batch.room)}
+    others = {r.tensor for s, r in found if not _is_own(r, s)}
     problems = ranges.tensors[batch.members[0].target][0]
-    return {t for t in found - others if ranges.tensors[t][0] == problems}
+    return {t for t in own - others if ranges.tensors[t][0] == problems}
 
 
 def _copy(tensor: str, copy: str, split: Split, s: Statement, builder: ProgramBuilder) -> Sequence[Statement]:

@@ -17,14 +17,14 @@ from polyc.code_limits import LONG_ROW
 from polyc.diagnostics import Remark
 from polyc.ir.expr import Call, Const, Expr, Index, Pad, Read, int_const, reads, substitute, walk
 from polyc.ir.linear import index_coefficients
-from polyc.ir.program import Program, Statement, all_reads, map_statement, statement_expressions
+from polyc.ir.program import Program, Statement, all_reads, statement_expressions
 from polyc.ir.scans import find_scan
 from polyc.ir.simplify import simplify
 from polyc.machine import Machine
 from polyc.poly.points import Points
 from polyc.poly.ranges import Interval, Ranges, known_shape
 from polyc.records import dataclass, replace
-from polyc.scheduler.rewriting.builder import ProgramBuilder, find_recurrences
+from polyc.scheduler.rewriting.builder import ProgramBuilder, change_groups, find_recurrences
 from polyc.scheduler.rewriting.reindexing import change_expressions, map_reads
 
 LARGEST = 1 << 28
@@ -42,9 +42,10 @@ GROWTH = 4
 
 @dataclass(frozen=True, slots=True)
 class _Table:
-    """A tensor whose last two dimensions, x and y, become x + y and the shorter of both."""
+    """A tensor whose last two dimensions, x and y, become x + y and the shorter of both; a result is stored a second time."""
 
     tensor: str
+    stored: str
     keeps_first: bool
     x: Interval
     y: Interval
@@ -67,87 +68,59 @@ class _Table:
 
 def walk_diagonals(program: Program, ranges: Ranges, target: Machine) -> tuple[Program, Ranges, list[Remark]]:
     """Tables whose recurrences run along both of their last dimensions, stored and computed by diagonals."""
-    remarks: list[Remark] = []
-    for found in find_recurrences(program):
-        # statements of fewer indices are the edges that the recurrence begins with
-        members = [s for s in found if len(s.indices) >= program.tensor(s.target).rank]
-        apart = _keep_results_apart({s.target for s in members}, program, ranges, target)
-        if apart is None:
-            continue
-        moved = {s.name: s for s in apart[0].statements}
-        members = [moved[s.name] for s in members]
-        tables = _find_tables(members, *apart)
-        if not tables:
-            continue
-        program, ranges = apart
+
+    def rule(members: list[Statement], program: Program, ranges: Ranges) -> tuple[Program, Ranges, str] | None:
         builder = ProgramBuilder(program, ranges)
-        turned = {s.name for s in program.statements if s in members or not _touches_edges(s, tables)}
-        builder.statements += [_rewrite(s, s.name in turned, tables, builder) for s in program.statements]
+        tables = _find_tables(members, builder, target)
+        if not tables:
+            return None
+        for s in program.statements:
+            is_turned = s in members or not _touches_edges(s, tables)
+            new = _rewrite(s, is_turned, tables, builder)
+            if (table := tables.get(s.target)) is not None:
+                new = replace(new, target=table.stored, subscripts=tuple(map(simplify, table.move(new.subscripts))))
+            builder.statements.append(new)
         for table in tables.values():
-            builder.intervals[table.tensor] = (*ranges.tensors[table.tensor][:-2], table.diagonals, table.kept)
-        builder.tensors = [replace(t, shape=None) if t.name in tables else t for t in builder.tensors]
-        program, ranges = builder.finish()
+            tensor, box = builder.tensor(table.tensor), ranges.tensors[table.tensor]
+            layout = (*box[:-2], table.diagonals, table.kept)
+            if table.stored == table.tensor:
+                builder.intervals[table.tensor] = layout
+                builder.tensors = [replace(t, shape=None) if t is tensor else t for t in builder.tensors]
+                continue
+            builder.temporary(table.stored, layout, tensor)
+            points = builder.box({f"{table.tensor}.d{d}": i for d, i in enumerate(box)})
+            element, name = tuple(map(Index, points.indices)), builder.free_name(f"{table.tensor}_copy")
+            copy = builder.assign(name, table.tensor, element, Read(table.tensor, element), points, tensor)
+            builder.statements.append(_rewrite(copy, True, tables, builder))
         shown = ", ".join(program.tensor(t).base for t in tables)
         message = f"{shown}: computed by diagonals, as rows and columns both carry values from element to element"
-        remarks.append(Remark("passed", "skew-diagonals", message, members[0].name, members[0].span))
-    return program, ranges, remarks
+        return *builder.finish(), message
+
+    # statements of fewer indices are the edges that the recurrence begins with
+    groups = [[s for s in found if len(s.indices) >= program.tensor(s.target).rank] for found in find_recurrences(program)]
+    return change_groups("skew-diagonals", rule, groups, program, ranges)
 
 
-def _keep_results_apart(targets: set[str], program: Program, ranges: Ranges, target: Machine) -> tuple[Program, Ranges] | None:
-    """The program with temporaries for those of `targets` that are results, in whose layout copies put them; None where one
-    cannot have such a copy."""
-    results = {t for t in targets if program.tensor(t).role == "output"}
-    if not results:
-        return program, ranges
-    touching = [s for s in program.statements if s.target in results or any(r.tensor in results for r in all_reads(s))]
-    if any(ranges.statements[s.name].guards for s in touching) or any(program.tensor(t).rank < 2 for t in results):
-        return None
-    if target.lanes(4) < FEWEST_LANES or any(not _is_near(t, program, ranges, target) for t in results):
-        return None
-    builder = ProgramBuilder(program, ranges)
-    tables = {t: builder.free_name(f"{t}.table") for t in sorted(results)}
-
-    def rename(read: Read) -> Read:
-        return replace(read, tensor=tables.get(read.tensor, read.tensor))
-
-    for s in program.statements:
-        new = replace(map_statement(s, lambda e: map_reads(e, rename)), subscripts=s.subscripts)
-        builder.statements.append(replace(new, target=tables.get(s.target, s.target)))
-    for result, table in tables.items():
-        own, name = program.tensor(result), builder.free_name(f"{result}_copy")
-        box = builder.box({f"{result}.d{d}": i for d, i in enumerate(ranges.tensors[result])})
-        element = tuple(map(Index, box.indices))
-        builder.temporary(table, box.indices.values(), own)
-        builder.statements.append(builder.assign(name, result, element, Read(table, element), box, own))
-    return builder.finish()
+def _may_copy(result: str, program: Program, ranges: Ranges, target: Machine) -> bool:
+    """Whether a result may be copied from a table by diagonals."""
+    touching = [s for s in program.statements if s.target == result or any(r.tensor == result for r in all_reads(s))]
+    return target.lanes(4) >= FEWEST_LANES and not any(ranges.statements[s.name].guards for s in touching)
 
 
-def _is_near(result: str, program: Program, ranges: Ranges, target: Machine) -> bool:
-    """Whether the diagonals of a result are still in a cache when they are copied."""
-    shape = known_shape(ranges.tensors[result])
-    if shape is None:
-        return False
-    *outer, x, y = shape
-    size = prod(outer) * (x + y) * min(x, y) * program.tensor(result).dtype.itemsize
-    return size <= MOST_COPIED * target.l2
-
-
-def _find_tables(members: Sequence[Statement], program: Program, ranges: Ranges) -> dict[str, _Table]:
+def _find_tables(members: Sequence[Statement], builder: ProgramBuilder, target: Machine) -> dict[str, _Table]:
     """The tables that statements which need each other define by such a recurrence; none where anything is in the way."""
+    program, ranges = builder.program, builder.ranges
     targets = {s.target for s in members}
-    ranks = {program.tensor(t).rank for t in targets}
-    if len(ranks) != 1 or min(ranks) < 2 or any(program.tensor(t).role != "temporary" for t in targets):
+    ranks, results = {program.tensor(t).rank for t in targets}, {t for t in targets if program.tensor(t).role == "output"}
+    if len(ranks) != 1 or min(ranks) < 2 or not all(_may_copy(t, program, ranges, target) for t in results):
         return {}
-    steps: dict[str, set[tuple[int, int]]] = {}
-    for s in members:
-        found = _find_steps(s, targets, ranges)
-        if found is None:
-            return {}
-        steps[s.name] = found
-    every = {step for found in steps.values() for step in found}
+    steps = [found for s in members if (found := _find_steps(s, targets, ranges)) is not None]
+    if len(steps) < len(members):
+        return {}
+    every = set().union(*steps)
     if any(x + y >= 0 and (x, y) != (0, 0) for x, y in every):
         return {}  # an element of the same diagonal, or of a later one
-    carrying = [s for s in members if any(x == 0 and y < 0 for x, y in steps[s.name])]
+    carrying = [s for s, found in zip(members, steps, strict=True) if any(x == 0 and y < 0 for x, y in found)]
     if not carrying or not any(x < 0 for x, _ in every):
         return {}  # rows or columns are parallel as they are
     if all(_is_scan(s, program) for s in carrying):
@@ -158,9 +131,10 @@ def _find_tables(members: Sequence[Statement], program: Program, ranges: Ranges)
     others = [s for s in program.statements if s not in members]
     shorter = sum(x for x, _ in shapes) <= sum(y for _, y in shapes)
     for keeps_first in (shorter, not shorter):
-        tables = {t: _Table(t, keeps_first, *ranges.tensors[t][-2:]) for t in sorted(targets)}
+        stored = {t: builder.free_name(f"{t}.table") if t in results else t for t in sorted(targets)}
+        tables = {t: _Table(t, name, keeps_first, *ranges.tensors[t][-2:]) for t, name in stored.items()}
         if all(_touches_edges(s, tables) or _is_copy(s, tables) or _follows(s, tables, program, ranges) for s in others):
-            return tables if all(_is_small(table, program, ranges) for table in tables.values()) else {}
+            return tables if all(_is_small(table, program, ranges, target) for table in tables.values()) else {}
     return {}
 
 
@@ -233,12 +207,14 @@ def _is_padded(s: Statement, tables: Collection[str]) -> bool:
     return any(isinstance(n, Pad) and n.read.tensor in tables for e in statement_expressions(s) for n in walk(e))
 
 
-def _is_small(table: _Table, program: Program, ranges: Ranges) -> bool:
+def _is_small(table: _Table, program: Program, ranges: Ranges, target: Machine) -> bool:
+    """Whether a table by diagonals is not too much memory; that of a result is still in a cache when it is copied."""
     box = ranges.tensors[table.tensor]
     old, new = known_shape(box), known_shape((*box[:-2], table.diagonals, table.kept))
     if old is None or new is None:
         return False
-    return prod(new) <= GROWTH * prod(old) and prod(new) * program.tensor(table.tensor).dtype.itemsize <= LARGEST
+    limit = LARGEST if table.stored == table.tensor else MOST_COPIED * target.l2
+    return prod(new) <= GROWTH * prod(old) and prod(new) * program.tensor(table.tensor).dtype.itemsize <= limit
 
 
 def _rewrite(s: Statement, is_turned: bool, tables: Mapping[str, _Table], builder: ProgramBuilder) -> Statement:
@@ -251,13 +227,12 @@ def _rewrite(s: Statement, is_turned: bool, tables: Mapping[str, _Table], builde
 
     def move(read: Read) -> Read:
         subscripts = tuple(map(simplify, read.subscripts))
-        return replace(read, subscripts=tables[read.tensor].move(subscripts) if read.tensor in tables else subscripts)
+        table = tables.get(read.tensor)
+        return replace(read, subscripts=subscripts) if table is None else Read(table.stored, table.move(subscripts), read.span)
 
     own = builder.own[s.name]
     new, own = change_expressions(s, own, lambda e: map_reads(substitute(e, place), move))
     builder.set_points(s.name, points, own.guards)
-    if s.target in tables:
-        new = replace(new, subscripts=tuple(map(simplify, tables[s.target].move(new.subscripts))))
     return new
 
 

@@ -1,4 +1,4 @@
-"""Blocks of a recurrence's indices: the parts of its tensors, and recurrences that run in steps (`Steps`).
+"""Blocks of a recurrence's indices, and the parts of its tensors: blocks of steps (`Steps`), tiles of intervals (`Tiles`).
 
 Which recurrences can be cut, and along which dimensions, is shown on integer sets, for blocks of any size.
 """
@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from itertools import permutations, product
 from typing import TypeVar
 
-from polyc.ir.expr import Call, Expr, Index, Read, any_holds, ceil_div, ge, gt, index_names, int_const, le, lt, reads
+from polyc.ir.expr import Call, Expr, Index, Read, any_holds, ceil_div, ge, index_names, int_const, le, lt, reads, substitute
 from polyc.ir.program import Program, Statement
 from polyc.ir.read_sites import collect_reads
 from polyc.ir.simplify import simplify
@@ -26,6 +27,12 @@ LONG_SOLVE = 1024
 """Steps of a triangle and one vector from which blocks pay: a fork and join for each of them."""
 LONG_BLOCK = 128
 """Steps of these blocks: what a block adds is then worth sharing out among threads (`machine.Threads.work_per_step`)."""
+
+TILE = 64
+"""Beginnings or ends of intervals in one block: with half as many, tiles of registers have few
+terms, with twice as many too much is left to the recurrence within a tile."""
+FEWEST_TILES = 4
+"""Blocks below which most terms are of the tiles at the diagonal."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +59,9 @@ _T = TypeVar("_T")
 class Blocks(ABC):
     """Blocks of `size` values, counted from `origin` upwards or (`is_reversed`) downwards.
 
-    `dims`: of each tensor of the recurrence, the dimensions that are cut."""
+    `dims`: of each tensor of the recurrence, the dimensions that are cut.  `description`: what users are told."""
 
+    description: str
     size: int
     origin: Expr
     is_reversed: bool
@@ -91,11 +99,6 @@ class Blocks(ABC):
         order = rest if kind == "far" else [*sorted(inner, reverse=kind == "kept"), *(d for d in rest if d not in inner)]
         return (*front, *part.place, *(inner.get(d, subscripts[d]) for d in order))
 
-    @property
-    @abstractmethod
-    def description(self) -> str:
-        """What users are told."""
-
     @abstractmethod
     def parts(self, tensor: str) -> list[Part]:
         """All elements of a tensor, each in one part."""
@@ -125,10 +128,6 @@ class Steps(Blocks):
     extent: Expr
     block: str
 
-    @property
-    def description(self) -> str:
-        return f"blocks of {self.size} steps: what earlier blocks add is summed apart"
-
     def parts(self, tensor: str) -> list[Part]:
         dims, block = self.dims[tensor], Index(self.block)
         whole = Part("block", (block,), (block,) * len(dims))
@@ -154,6 +153,70 @@ class Steps(Blocks):
         return self.parts(read.tensor)
 
 
+PLACE, APART = Index("tile.place"), Index("tile.apart")
+"""The indices of a tile: where along its diagonal it is, and how many blocks its ends are behind its beginnings.
+
+The place is ``end + apart``, so that neither later ends nor earlier beginnings are sums of the two: the scheduler then takes
+the loop over `APART`, below which tiles are independent, even where one of the others would do."""
+
+_PARTS = [
+    Part("before", (), (None, None)),  # where an interval begins in a later block than it ends: it is empty
+    Part("own", (PLACE,), (PLACE, PLACE), is_kept=True),
+    Part("apart", (APART, PLACE), (simplify(PLACE - 2 * APART), simplify(PLACE - APART)), is_kept=True),
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Tiles(Blocks):
+    """Tiles of intervals whose beginnings are in one block, and whose ends are in one: `dims` are the dimension in which the
+    intervals of a tensor begin and that in which they end."""
+
+    def parts(self, tensor: str) -> list[Part]:
+        return _PARTS
+
+    def others(self, part: Part, cut: Sequence[Expr]) -> list[Expr]:
+        if part.name == "before":
+            begin, end = map(self._number, cut)
+            return [lt(end, begin)]
+        return [ge(APART, 1)] if part.name == "apart" else []
+
+    def intervals(self, part: Part, cut: Sequence[Interval]) -> dict[str, Interval]:
+        blocks = [(self._number(i.lower), self._number(simplify(i.lower + i.extent - 1))) for i in cut]
+        (first, last), (_, end) = blocks
+        furthest = simplify(end - first)
+        latest = end + furthest if part.name == "apart" else last
+        return {
+            PLACE.name: Interval(first, simplify(latest - first + 1)),
+            APART.name: Interval(int_const(1), furthest),
+        }
+
+    def _number(self, value: Expr) -> Expr:
+        """The block of a beginning or an end."""
+        return simplify(self.step(value) // self.size)
+
+    def terms(self, s: Statement, part: Part, place: Mapping[str, Expr], points: Points) -> Iterable[Terms]:
+        """Each read that moves through tiles in one dimension is of the own tile, or is not."""
+        tests: list[Expr] = []
+        for read in dict.fromkeys(reads(s.value)) if part.name == "apart" else ():
+            if read.tensor in self.dims:
+                cut = [substitute(e, place) for e in self.cut(read.tensor, read.subscripts)]
+                open_tests = [t for t in self.conditions(part, cut) if not points.satisfy(t)]
+                tests += open_tests if len(open_tests) == 1 else ()
+        for choice in product((False, True), repeat=len(tests)):
+            own = "".join(str(n) for n, is_own in enumerate(choice) if is_own)
+            conditions = [t if is_own else Call("not", (t,)) for t, is_own in zip(tests, choice, strict=True)]
+            yield f"near{own}" if own or not tests else "far", {}, conditions
+
+    def near(self, read: Read, part: Part, summed: Container[str]) -> Iterable[Part]:
+        """The own tile, or one with both ends in a block.
+
+        What a reduction takes along the rows of such a tile stays: the whole has it in that order."""
+        dims = self.dims[read.tensor]
+        rows, columns = ({i for i in index_names(read.subscripts[d]) if i in summed} for d in (max(dims), min(dims)))
+        near = [part, *(Part("own", (b,), (b, b), True) for b in part.blocks if b is not None and part.name == "apart")]
+        return [p for p in near if p.name != "own" or columns or not rows]
+
+
 def find_steps(members: list[Statement], program: Program, ranges: Ranges) -> Steps | None:
     """Blocks for statements that need each other; None where there is no sum to cut, or an order that blocks would not keep."""
     targets, sums = {s.target for s in members}, [s for s in members if s.reduction is not None]
@@ -164,7 +227,7 @@ def find_steps(members: list[Statement], program: Program, ranges: Ranges) -> St
         return None
     for is_reversed in (False, True):
         dims = {s.target: _leading_dims(s, is_reversed, ranges) for s in sums}
-        dims = _spread(dims, members) if all(dims.values()) else {}
+        dims = {t: tuple(sorted(found)) for t, found in spread(dims, members).items()} if all(dims.values()) else {}
         if set(dims) != targets or max(map(len, dims.values())) > 2:
             continue
         first, *more = (ranges.tensors[t][d] for t, ds in dims.items() for d in ds)
@@ -178,7 +241,8 @@ def find_steps(members: list[Statement], program: Program, ranges: Ranges) -> St
             size = LONG_BLOCK
         origin = simplify(first.lower + first.extent - 1) if is_reversed else first.lower
         block = f"{members[0].left_indices[dims[members[0].target][0]]}.block"
-        found = Steps(size, origin, is_reversed, dims, first.extent, block)
+        description = f"blocks of {size} steps: what earlier blocks add is summed apart"
+        found = Steps(description, size, origin, is_reversed, dims, first.extent, block)
         if all(_keeps_order(s, found, ranges) for s in members):
             return found
     return None
@@ -201,42 +265,45 @@ def _is_contraction(s: Statement, targets: set[str], ranges: Ranges) -> bool:
 def _leading_dims(s: Statement, is_reversed: bool, ranges: Ranges) -> tuple[int, ...]:
     """Dimensions of a sum's target whose index stays ahead of the index that is summed over."""
     (k,) = s.reduction_indices
-    points, op = points_of(s, ranges.statements[s.name]), "gt" if is_reversed else "lt"
-    return tuple(d for d, e in enumerate(s.subscripts) if points.satisfy(Call(op, (Index(k), e))))
+    points, last = points_of(s, ranges.statements[s.name]), Index(k)
+    return tuple(d for d, e in enumerate(s.subscripts) if points.satisfy(lt(e, last) if is_reversed else lt(last, e)))
 
 
 def _is_band(s: Statement, size: int, dims: tuple[int, ...], ranges: Ranges) -> bool:
     """Whether no term of a sum is more than `size` steps behind the element: blocks have next to nothing behind them."""
     (k,) = s.reduction_indices
     points = points_of(s, ranges.statements[s.name])
-    steps = [Call("sub", pair) for d in dims for pair in ((s.subscripts[d], Index(k)), (Index(k), s.subscripts[d]))]
-    return all(points.domain.is_disjoint(points.affine.condition(gt(step, size))) for step in steps)
+    steps = [s.subscripts[d] - Index(k) for d in dims]
+    return all(points.satisfy(le(step, size)) and points.satisfy(ge(step, -size)) for step in steps)
 
 
-def _spread(dims: dict[str, tuple[int, ...]], members: list[Statement]) -> dict[str, tuple[int, ...]]:
-    """The same for what is made of the sums: its dimensions stand where those of the sums do."""
+def spread(dims: dict[str, tuple[int, ...]], members: list[Statement]) -> dict[str, tuple[int, ...]]:
+    """Of these tensors and what is made of them, the dimensions in which the same indices stand."""
+    found = dict(dims)
     for _ in members:
         for s in members:
-            if s.reduction is not None:
-                continue
-            found = set(dims.get(s.target, ()))
-            for read in reads(s.value):
-                leading = [read.subscripts[d] for d in dims.get(read.tensor, ())]
-                if all(e in s.subscripts for e in leading):
-                    found |= {s.subscripts.index(e) for e in leading}
-            if found:
-                dims[s.target] = tuple(sorted(found))
-    return dims
+            for read in reads(s.value) if s.target not in dims else ():
+                known, places = found.get(s.target, ()), [_place(read.subscripts[d], s) for d in found.get(read.tensor, ())]
+                more = tuple(dict.fromkeys(d for d in places if d is not None))
+                if places and None not in places:
+                    found[s.target] = more if set(known) < set(more) else tuple(dict.fromkeys((*known, *more)))
+    return found
+
+
+def _place(subscript: Expr, s: Statement) -> int | None:
+    """The dimension of the target of `s` with the one index that stands in a subscript."""
+    names = index_names(subscript)
+    return next((d for d, e in enumerate(s.subscripts) if isinstance(e, Index) and {e.name} == names), None)
 
 
 def _keeps_order(s: Statement, blocks: Blocks, ranges: Ranges) -> bool:
     """Whether no point needs elements of a later step than its own, nor a term of a sum any beyond the term's step."""
-    own = [*blocks.cut(s.target, s.subscripts), *map(Index, s.reduction_indices)]
-    for read, points in reading_points(s, blocks.dims, ranges):
-        steps = [blocks.step(e) for e in blocks.cut(read.tensor, read.subscripts)]
-        if not all(points.satisfy(any_holds(le(step, blocks.step(mine)) for step in steps)) for mine in own):
-            return False
-    return True
+    own = [blocks.step(e) for e in (*blocks.cut(s.target, s.subscripts), *map(Index, s.reduction_indices))]
+    return all(
+        points.satisfy(any_holds(le(blocks.step(e), mine) for e in blocks.cut(read.tensor, read.subscripts)))
+        for read, points in reading_points(s, blocks.dims, ranges)
+        for mine in own
+    )
 
 
 def reading_points(s: Statement, tensors: Container[str], ranges: Ranges) -> Iterator[tuple[Read, Points]]:
@@ -248,3 +315,51 @@ def reading_points(s: Statement, tensors: Container[str], ranges: Ranges) -> Ite
             for condition, holds in site.conditions:
                 there = there.where(condition, holds) or there
             yield site.read, there
+
+
+def find_tiles(members: list[Statement], program: Program, ranges: Ranges) -> Tiles | None:
+    """Tiles for statements that need each other; None where they are not a recurrence over intervals, or a short one."""
+    targets = {s.target for s in members}
+    if len(members) < 2 or any(program.tensor(t).dtype.is_storage for t in targets):
+        return None
+    for is_turned in (False, True):
+        ends = spread({s.target: found for s in members if (found := _find_ends(s, targets, is_turned))}, members)
+        if set(ends) != targets or any(len(found) != 2 for found in ends.values()):
+            continue
+        first = next(s for s in members if s.reduction is not None)
+        interval = ranges.tensors[first.target][ends[first.target][0]]
+        extent = estimate_extent(interval.extent, ranges.typical)
+        if extent is None or extent < FEWEST_TILES * TILE:
+            return None
+        description = f"tiles of {TILE} by {TILE} intervals: what finished tiles add is summed apart"
+        tiles = Tiles(description, TILE, interval.lower, False, ends)
+        if all(_keeps_inside(s, tiles, ranges) for s in members):
+            return tiles
+    return None
+
+
+def _find_ends(s: Statement, targets: set[str], is_turned: bool) -> tuple[int, int] | None:
+    """Of a reduction over where an interval is parted, the dimensions of its target where the one part begins and where the
+    other one ends: ``T[i, k]`` and ``T[k + 1, j]``.  `is_turned`: the other way round."""
+    if s.reduction is None:
+        return None
+    left = {e: d for d, e in enumerate(s.subscripts)}
+    parts = [r for r in dict.fromkeys(reads(s.value)) if r.tensor in targets]
+    for k in s.reduction_indices:
+        for a, b in permutations([r for r in parts if k in index_names(r)], 2):
+            for p, q in permutations(range(min(len(a.subscripts), len(b.subscripts))), 2):
+                is_parted = k in index_names(a.subscripts[q]) and k in index_names(b.subscripts[p])
+                if is_parted and a.subscripts[p] in left and b.subscripts[q] in left:
+                    begin, end = left[a.subscripts[p]], left[b.subscripts[q]]
+                    return (end, begin) if is_turned else (begin, end)
+    return None
+
+
+def _keeps_inside(s: Statement, tiles: Tiles, ranges: Ranges) -> bool:
+    """Whether every point needs intervals only that begin no earlier than its own and end no later."""
+    begin, end = tiles.cut(s.target, s.subscripts)
+    for read, points in reading_points(s, tiles.dims, ranges):
+        first, last = tiles.cut(read.tensor, read.subscripts)
+        if not points.satisfy(ge(first, begin)) or not points.satisfy(le(last, end)):
+            return False
+    return True

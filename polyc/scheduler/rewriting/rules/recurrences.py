@@ -48,9 +48,8 @@ from polyc.poly.ranges import GuardedSubscript, Interval, Ranges, estimate_exten
 from polyc.records import dataclass, replace
 from polyc.scheduler.rewriting.builder import ProgramBuilder, change_groups, find_recurrences
 from polyc.scheduler.rewriting.rules.final_values import sum_final_values
-from polyc.scheduler.rewriting.rules.interval_tiles import find_tiles
 from polyc.scheduler.rewriting.rules.products import flatten_product
-from polyc.scheduler.rewriting.rules.recurrence_blocks import Blocks, Part, find_steps
+from polyc.scheduler.rewriting.rules.recurrence_blocks import Blocks, Part, find_steps, find_tiles
 
 
 def block_recurrences(program: Program, ranges: Ranges) -> tuple[Program, Ranges, list[Remark]]:
@@ -229,12 +228,14 @@ class _Writer:
 
     def _write_assignment(self, p: _Piece) -> list[Statement]:
         """The results of a part, by way of a tensor that keeps them turned where there is one."""
-        value, guards = self._value(p)
-        made = [self.builder.assign(p.name, p.s.target, p.subscripts, value, p.points, p.s)]
-        if p.tensor in self.kept:
-            made = self.builder.assign_twice(p.name, p.tensor, p.subscripts, value, p.points, p.s)
-        self.builder.set_points(p.name, p.points, guards)
-        return made
+        s, (value, guards), element = p.s, self._value(p), tuple(map(Index, p.points.indices))
+        if p.tensor not in self.kept:
+            return [self.builder.assign(p.name, s.target, p.subscripts, value, p.points, s, None, guards)]
+        self.builder.temporary(p.tensor, p.points.indices.values(), self.program.tensor(s.target))
+        return [
+            self.builder.assign(p.name, p.tensor, element, value, p.points, s, None, guards),
+            self.builder.assign(f"{p.name}_copy", s.target, p.subscripts, Read(p.tensor, element), p.points, s),
+        ]
 
     def _find_written(self, s: Statement) -> isl.Set | None:
         """The elements that an assignment writes; None where data decides."""

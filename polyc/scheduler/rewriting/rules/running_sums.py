@@ -11,8 +11,10 @@ that a result has more than the one before are those of one value of `e`.
 
 from __future__ import annotations
 
+from itertools import product
+
 from polyc.code_limits import MINIMUM_REUSE
-from polyc.ir.expr import Call, Const, Expr, Index, Read, gt, identity_of, index_names, int_const, lt, substitute
+from polyc.ir.expr import Call, Const, Expr, Index, Read, all_hold, ge, gt, identity_of, int_const, le, lt, mentions, substitute
 from polyc.ir.program import Reduction, Statement, Tensor, all_reads
 from polyc.ir.simplify import simplify
 from polyc.ir.types import DType
@@ -67,29 +69,21 @@ def _find(s: Statement, dtype: DType, builder: ProgramBuilder) -> _Run | None:
         return None
     if any(r.tensor == s.target for r in all_reads(s)):
         return None
-    used = index_names(s.value)
-    for index in s.left_indices:
-        extent = estimate_extent(own.indices[index].extent, builder.ranges.typical)
-        if index in used or (extent is not None and extent < MINIMUM_REUSE):
-            continue
-        for summed in s.reduction_indices:
-            for step in (1, -1):
-                found = _find_run(s, points, builder.box(points.indices), index, summed, step)
-                if found is not None:
-                    return found
-    return None
+    known = {i: estimate_extent(own.indices[i].extent, builder.ranges.typical) for i in s.left_indices}
+    long = [i for i, n in known.items() if not mentions(s.value, i) and (n is None or n >= MINIMUM_REUSE)]
+    runs = (_find_run(s, points, builder, *names) for names in product(long, s.reduction_indices, (1, -1)))
+    return next((run for run in runs if run is not None), None)
 
 
-def _find_run(s: Statement, own: Points, box: Points, index: str, summed: str, step: int) -> _Run | None:
+def _find_run(s: Statement, own: Points, builder: ProgramBuilder, index: str, summed: str, step: int) -> _Run | None:
     """The run, if the points are a product cut off at ``summed <= index + distance`` (or ``>=``), one more at each step."""
-    affine = box.affine
-    ahead = affine.pw_aff(step * (Index(summed) - Index(index)))
-    farthest = own.domain.max_val(ahead.as_aff())
+    ahead = step * (Index(summed) - Index(index))
+    farthest = own.domain.max_val(own.affine.pw_aff(ahead).as_aff())
     if not farthest.is_int():
         return None
     distance = step * int(farthest.to_python())
-    cut = _others(own, box, s, (index, summed)).intersect(ahead.le_set(affine.constant(step * distance)))
-    if not cut.is_subset(own.domain):
+    cut = _others(own, builder, s, (index, summed)).where(le(ahead, step * distance))
+    if cut is None or not cut.domain.is_subset(own.domain):
         return None
     along, terms = own.indices[index], own.indices[summed]
     first, start = (along.lower, terms.lower) if step > 0 else (_last(along), _last(terms))
@@ -97,23 +91,23 @@ def _find_run(s: Statement, own: Points, box: Points, index: str, summed: str, s
     if fewest not in (int_const(0), int_const(-1)):
         return None
     run = _Run(index, summed, distance, step, first, fewest == int_const(-1))
-    place = affine.pw_aff(run.place)
-    inside = place.ge_set(affine.pw_aff(terms.lower)).intersect(place.le_set(affine.pw_aff(_last(terms))))
-    return run if _behind_first(run, box).is_subset(inside) else None
+    behind = _behind_first(run, builder.box(own.indices))
+    return run if behind.satisfy(all_hold([ge(run.place, terms.lower), le(run.place, _last(terms))])) else None
 
 
-def _others(own: Points, box: Points, s: Statement, names: tuple[str, ...]) -> isl.Set:
-    """The points of `box` that `own` allows at some values of the indices `names`; at no sums but these all of them."""
-    domain = own.domain
+def _others(own: Points, builder: ProgramBuilder, s: Statement, names: tuple[str, ...]) -> Points:
+    """The points of the box that `own` allows at some values of the indices `names`; at no sums but these all of them."""
+    box, domain = builder.box(own.indices), own.domain
     for name in names:
         domain = domain.eliminate(isl.dim_type.set, s.indices.index(name), 1)
-    return domain.intersect(box.domain) if len(s.reduction_indices) > 1 else box.domain
+    return Points(box.indices, domain.intersect(box.domain)) if len(s.reduction_indices) > 1 else box
 
 
-def _behind_first(run: _Run, box: Points) -> isl.Set:
+def _behind_first(run: _Run, box: Points) -> Points:
     """The points of `box` at other values of the index than the first."""
-    is_behind = gt(Index(run.index), run.first) if run.step > 0 else lt(Index(run.index), run.first)
-    return box.domain.intersect(box.affine.condition(is_behind))
+    behind = box.where(gt(Index(run.index), run.first) if run.step > 0 else lt(Index(run.index), run.first))
+    assert behind is not None
+    return behind
 
 
 def _last(interval: Interval) -> Expr:
@@ -127,16 +121,15 @@ def _write(s: Statement, run: _Run, like: Tensor, builder: ProgramBuilder) -> tu
     identity = identity_of(op, like.dtype)
     others = tuple(i for i in s.left_indices if i != run.index)
     box = builder.box({i: own.indices[i] for i in s.indices if i != run.summed})
-    later = _behind_first(run, box)
     term = substitute(s.value, {run.summed: run.place})
     along = own.indices[run.index]
     lower = along.lower if run.step < 0 else simplify(along.lower + 1)
-    behind = Points({**box.indices, run.index: Interval(lower, simplify(along.extent - 1))}, later)
+    behind = Points({**box.indices, run.index: Interval(lower, simplify(along.extent - 1))}, _behind_first(run, box).domain)
     terms: Statement | None = None
     if len(box.indices) > len(s.left_indices):
         added = behind if run.is_exclusive else box
-        whole = _others(own, builder.box(own.indices), s, (run.index, run.summed))
-        over = Points(added.indices, Points(own.indices, whole).project(box.indices).domain.intersect(added.domain))
+        whole = _others(own, builder, s, (run.index, run.summed)).project(box.indices)
+        over = Points(added.indices, whole.domain.intersect(added.domain))
         summed = tuple(i for i in box.indices if i not in s.left_indices)
         terms = builder.define(s, "step", s.left_indices, term, summed, Reduction(op, identity), over)
         term = Read(terms.target, s.subscripts)

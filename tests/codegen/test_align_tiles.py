@@ -159,6 +159,20 @@ def test_blocks_that_the_user_wrote_are_not_moved(value: str, apart: int):
         np.testing.assert_array_equal(y, expected)
 
 
+def test_blocks_that_the_user_wrote_and_computed_in_two_steps_are_not_moved():
+    text = """def blocks(float(N) X, float(M) A) -> (Y) {
+      R(t,j) max=! X(128 * t + j + r) where t in 0:M, j in 0:64, r in 0:3
+      Y(64 * t + j) = R(t,j) * 2.0 where t in 0:M, j in 0:64 }"""
+    x, a = image(128 * 64 + 2), image(64)
+    t, j = np.divmod(np.arange(64 * 64), 64)
+    expected = 2 * np.maximum.reduce([x[128 * t + j + r] for r in range(3)])
+    op = polyc.compile(text)
+    for offset in (0, 16):
+        y = at_offset(expected.shape, offset)
+        op(x, a, out=y)
+        np.testing.assert_array_equal(y, expected)
+
+
 def test_threads_share_rows_of_tiles_that_begin_at_lines():
     x = image(258, 258)
     op = polyc.compile(BLUR)
