@@ -8,6 +8,7 @@ anew.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import field
 from functools import lru_cache
 from math import ceil, prod
 
@@ -28,7 +29,7 @@ from polyc.scheduler.traffic import find_level, pass_cycles
 UNKNOWN_EXTENT = 4 * code_limits.UNKNOWN_EXTENT
 """Extent assumed of a dimension of unknown size: buffers of tiles must still fit where it is long."""
 
-_collect_reads, _weigh = lru_cache(maxsize=256)(collect_reads), lru_cache(maxsize=256)(operation_weight)
+_collect_reads = lru_cache(maxsize=256)(collect_reads)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,20 +52,25 @@ class Model:
         self.statements = {s.name: s for s in program.statements}
         self.writers = program.writers()
         self.sites = {s.name: _collect_reads(s) for s in program.statements}
+        self.read = {name: {site.read.tensor for site in sites} for name, sites in self.sites.items()}
+        """The tensors that a statement reads."""
         self.readers: dict[str, set[str]] = {}
-        for name in self.sites:
-            for tensor in self.reads([name]):
+        for name, read in self.read.items():
+            for tensor in read:
                 self.readers.setdefault(tensor, set()).add(name)
+        self._shapes: dict[str, list[int]] = {}
+        self._work: dict[str, float] = {}
+        self._windows: dict[str, dict[str, tuple[int, set[str]]]] = {}
 
     def reads(self, names: Iterable[str]) -> set[str]:
         """The tensors that statements read."""
-        return {site.read.tensor for n in names for site in self.sites[n]}
+        return set().union(*(self.read[n] for n in names))
 
     def needs(self, names: Iterable[str], others: set[str]) -> bool:
         """Whether a statement of `names` needs values of `others`, directly or not."""
         queue, seen = list(names), set[str]()
         while queue:
-            more = {w.name for t in self.reads([queue.pop()]) for w in self.writers.get(t, ())} - seen
+            more = {w.name for t in self.read[queue.pop()] for w in self.writers.get(t, ())} - seen
             if more & others:
                 return True
             seen |= more
@@ -83,7 +89,9 @@ class Model:
         return {i: self.extent(own[i].extent) for i in s.indices}
 
     def shape(self, tensor: str) -> list[int]:
-        return [self.extent(i.extent) for i in self.ranges.tensors[tensor]]
+        if tensor not in self._shapes:
+            self._shapes[tensor] = [self.extent(i.extent) for i in self.ranges.tensors[tensor]]
+        return self._shapes[tensor]
 
     def itemsize(self, tensor: str) -> int:
         return self.program.tensor(tensor).dtype.itemsize
@@ -97,8 +105,10 @@ class Model:
 
     def work(self, s: Statement) -> float:
         """Cycles of one point: a load that straddles two lines counts as two."""
-        n_loads = len({site.read for site in self.sites[s.name]})
-        return (1 + _weigh(s.value) + 1.5 * n_loads) / self.operations(s)
+        if s.name not in self._work:
+            n_loads = len({site.read for site in self.sites[s.name]})
+            self._work[s.name] = (1 + operation_weight(s.value) + 1.5 * n_loads) / self.operations(s)
+        return self._work[s.name]
 
     def tests(self, s: Statement) -> float:
         """Cycles of one point to test where it is in its row."""
@@ -111,7 +121,7 @@ class Model:
         """Cycles to write a producer and to read it again; `n_shared`: outer dimensions along which readers follow at once.
 
         What it reads passes meanwhile, too."""
-        touched = sum(map(self.bytes, self.reads([s.name]) | {s.target}))
+        touched = sum(map(self.bytes, self.read[s.name] | {s.target}))
         return pass_cycles(self.bytes(s.target), touched / prod(self.shape(s.target)[:n_shared]), self.target)
 
     # -- in tiles
@@ -124,20 +134,15 @@ class Model:
         """Cycles to start the rows of a tile, with the streams from outside that they read."""
         if not extents:
             return 0.0
-        last, left = self._last_indices(s), s.left_indices
+        last, left = set[str]().union(*(last for _, last in self.windows(s).values())), s.left_indices
         inner = next((n for n in reversed(range(len(left))) if left[n] in last), len(left) - 1)
         rows = prod(n for d, n in enumerate(extents) if d != inner)
         # A sum takes what is beyond its register tile in parts; others have one vector more.
         short = self.short_row(s)
         if extents[inner] <= (short if s.reduction is not None else short + short // 8):
             return rows * self.target.loops.short_row_start
-        n_inputs = sum(not self.is_temporary(t) for t in self.reads([s.name]))
+        n_inputs = sum(not self.is_temporary(t) for t in self.read[s.name])
         return rows * (self.target.loops.row_start + self.target.prefetchers.start * n_inputs)
-
-    def _last_indices(self, s: Statement, tensor: str | None = None) -> set[str]:
-        """Indices along the memory of what a statement reads, or of one tensor."""
-        found = (site.read for site in self.sites[s.name] if tensor in (None, site.read.tensor))
-        return index_names(*(e for read in found for e in read.subscripts[-1:]))
 
     def cut_rows(self, root: Statement, sizes: Mapping[str, int]) -> tuple[float, float]:
         """What is lost because tiles hold parts of the rows of a result: a part of the time of arrays from outside, and cycles
@@ -160,25 +165,30 @@ class Model:
         first-level cache; `row`: elements of the rows of a tile, at most."""
         trips = self.trips(s)
         held = again = 0.0
-        for tensor, n_rows in self.window_rows(s).items():
+        for tensor, (n_rows, _) in self.windows(s).items():
             shape, size = self.shape(tensor), self.itemsize(tensor)
             held += n_rows * min(shape[-1], row or shape[-1]) * size if shape else 0
             again += (n_rows - 1) * prod(trips[i] for i in s.left_indices) * size
         return again / self.target.memory.read[Level.L2] if find_level(held, self.target) > Level.L1 else 0.0
 
-    def window_rows(self, s: Statement) -> dict[str, int]:
-        """Rows of each tensor that one point of a statement reads."""
-        trips, rows = self.trips(s), dict[str, set[tuple[Expr, ...]]]()
-        for site in self.sites[s.name]:
-            rows.setdefault(site.read.tensor, set()).add(site.read.subscripts[:-1])
-        moving = {t: index_names(*(e for row in found for e in row)) for t, found in rows.items()}
-        return {t: len(found) * prod(trips[i] for i in s.reduction_indices if i in moving[t]) for t, found in rows.items()}
+    def windows(self, s: Statement) -> dict[str, tuple[int, set[str]]]:
+        """Of each tensor, the rows that one point of a statement reads, and the indices along its memory."""
+        if s.name not in self._windows:
+            trips, found = self.trips(s), dict[str, list[tuple[Expr, ...]]]()
+            for site in self.sites[s.name]:
+                found.setdefault(site.read.tensor, []).append(site.read.subscripts)
+            self._windows[s.name] = {}
+            for tensor, reads_of in found.items():
+                rows = {subscripts[:-1] for subscripts in reads_of}
+                moving = index_names(*(e for row in rows for e in row))
+                n_rows = len(rows) * prod(trips[i] for i in s.reduction_indices if i in moving)
+                self._windows[s.name][tensor] = n_rows, index_names(*(e for read in reads_of for e in read[-1:]))
+        return self._windows[s.name]
 
     def rows_read(self, s: Statement, extents: Sequence[int]) -> dict[str, int]:
         """Rows of each tensor that a tile of a statement reads, about: its own, and those of a window more."""
-        last = {t: self._last_indices(s, t) for t in self.reads([s.name])}
         pairs = list(zip(extents, s.left_indices, strict=False))
-        return {t: prod(n for n, i in pairs if i not in last[t]) + window - 1 for t, window in self.window_rows(s).items()}
+        return {t: prod(n for n, i in pairs if i not in last) + window - 1 for t, (window, last) in self.windows(s).items()}
 
     def is_followed(self, p: Statement) -> bool:
         """Whether all that read a producer follow it element by element: loops that they share keep it in a line."""
@@ -201,14 +211,14 @@ class Model:
 class _Share:
     """What one statement adds to the cycles of all tiles, and to the `starts` of rows of each; `work`: to compute it once;
     `again`: what tiles compute more than once; `rows`: what a tile reads of each tensor; `others`: windows, tests of borders;
-    `byte`: to read again what a producer reads, for each byte of it."""
+    `outer`: to read again each tensor that a producer reads."""
 
     starts: float
     work: float
     again: float
     rows: Mapping[str, int]
     others: float
-    byte: float = 0.0
+    outer: Mapping[str, float] = field(default_factory=dict)
     buffer: int = 0
 
 
@@ -233,7 +243,7 @@ class Trial:
         """Cycles beyond those of the same statements without tiles and without the producers' traffic, which take `whole`.
 
         None where the buffers fit no cache of a core."""
-        model, target, inner = self.model, self.model.target, {p.target for p in producers}
+        target, inner = self.model.target, {p.target for p in producers}
         for p in producers:
             if p.name not in self._producers:
                 self._producers[p.name] = self._producer_share(p)
@@ -248,12 +258,11 @@ class Trial:
         if self._is_short:
             n_rows = sum(max(x.rows.get(t, 0) for x in shares) for t in {t for x in shares for t in x.rows} - inner)
             starts += target.prefetchers.lost_row * max(0, n_rows - target.prefetchers.streams)
-        outer = (sum(map(model.bytes, model.reads([p.name]) - inner)) for p in producers)
-        cycles = sum(x.others for x in shares) + sum(x.byte * n for x, n in zip(own, outer, strict=True))
+        cycles = sum(x.others for x in shares) + sum(c for x in own for t, c in x.outer.items() if t not in inner)
         cycles += again * (target.overlap.recomputed if self._is_short else 1.0)
         cycles += self._n_tiles * (pass_cycles(sum(buffers.values()), footprint, target) + starts) + self._filled
         if self._cut_rows:
-            outside = model.outside_bytes((*self.roots, *producers))
+            outside = self.model.outside_bytes((*self.roots, *producers))
             cycles += self._cut_rows * outside / target.memory.read[Level.MEMORY]
         return Estimate(whole, cycles, again / work if work else 0.0, saved_bytes, alive)
 
@@ -263,7 +272,7 @@ class Trial:
         if not self._is_one_loop:
             return sum(buffers.values())
         steps = [*reversed(producers), *self.roots]
-        last = {tensor: n for n, s in enumerate(steps) for tensor in self.model.reads([s.name])}
+        last = {tensor: n for n, s in enumerate(steps) for tensor in self.model.read[s.name]}
         alive = most = 0
         for n, s in enumerate(steps):
             alive += buffers.get(s.target, 0)
@@ -277,9 +286,10 @@ class Trial:
         extents = [min(n, box.extent) if box is not None else n for n, box in pairs]
         volume, depth = prod(extents), prod(trips[i] for i in p.reduction_indices)
         share = self._share(p, extents, self._n_tiles * volume * depth, prod(shape) * depth)
-        again = max(0.0, self._n_tiles * volume / prod(shape) - 1)
+        again = max(0.0, self._n_tiles * volume / prod(shape) - 1) / model.target.memory.read[Level.L3]
+        outer = {t: again * model.bytes(t) for t in sorted(model.read[p.name])}
         buffer = 0 if model.is_followed(p) else volume * model.itemsize(p.target)
-        return replace(share, byte=again / model.target.memory.read[Level.L3], buffer=buffer)
+        return replace(share, outer=outer, buffer=buffer)
 
     def _share(self, s: Statement, extents: Sequence[int], points: int, once: int) -> _Share:
         """Of a statement with tiles of these extents; `points`: those of all tiles; `once`: those that are needed."""

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from polyc.ir.expr import Const, Expr, Index, Size, int_const
 from polyc.ir.program import Statement
 from polyc.ir.read_sites import ReadSite
-from polyc.ir.simplify import Term, add_forms, linear_form
+from polyc.ir.simplify import Term, add_forms, clean_form, linear_form
 from polyc.poly.ranges import Interval, Ranges
 from polyc.records import dataclass
 
@@ -96,7 +96,7 @@ def tile_boxes(
             if name in targets:
                 pairs = zip(site.read.subscripts, ranges.tensors[name], strict=True)
                 found = tuple(_read_box(sub, inside, own, site, whole) for sub, whole in pairs)
-                boxes[name] = tuple(map(_hull, boxes.get(name, found), found))
+                boxes[name] = tuple(map(_hull, boxes[name], found)) if name in boxes else found
     return boxes
 
 
@@ -107,16 +107,19 @@ def _read_box(
     form = linear_form(subscript)
     if form is None or not any(isinstance(t, Index) and t.name in inside for t in form):
         return None
-    box = Box({}, 1)
+    lower, extent = {term: c for term, c in form.items() if isinstance(term, (int, Size))}, 1
     for term, c in form.items():
-        part: Box | None = Box({term: 1}, 1) if isinstance(term, (int, Size)) else None
-        if isinstance(term, Index):
-            part = inside.get(term.name) or _constant_box(own[term.name])
+        if isinstance(term, (int, Size)):
+            continue
+        part = inside.get(term.name) or _constant_box(own[term.name]) if isinstance(term, Index) else None
         if part is None:
             return None
-        reach = abs(c) * (part.extent - 1)
-        lower = add_forms(box.lower, part.lower, c)
-        box = Box(add_forms(lower, {1: -reach}, 1) if c < 0 else lower, box.extent + reach)
+        extent += abs(c) * (part.extent - 1)
+        for t, n in part.lower.items():
+            lower[t] = lower.get(t, 0) + c * n
+        if c < 0:
+            lower[1] = lower.get(1, 0) + c * (part.extent - 1)
+    box = Box(clean_form(lower), extent)
     return _with_border(box, site, whole) if site.is_padded else box
 
 

@@ -130,7 +130,7 @@ def _companions(root: Statement, model: Model, done: set[str]) -> list[Statement
 
 def _best_cluster(s: Statement, model: Model, done: set[str]) -> tuple[Cluster, Model] | None:
     """The cluster that is the fastest, and the program that it is part of: a sum is stored apart."""
-    if not any(map(model.is_temporary, model.reads([s.name]))):
+    if not any(map(model.is_temporary, model.read[s.name])):
         return None
     root = s
     if s.reduction is not None:
@@ -204,7 +204,7 @@ def _bounded(producers: Sequence[Statement], boxes: Boxes, indices: Sequence[str
         if p.target not in left_out and all(any(box.moves_with(i) for box in own) for i in indices):
             kept.append(p)
         else:
-            left_out |= {p.target, *model.reads([p.name])}
+            left_out |= {p.target, *model.read[p.name]}
     return kept
 
 
