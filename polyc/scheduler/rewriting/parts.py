@@ -68,7 +68,8 @@ def _merge(writers: list[Statement], builder: ProgramBuilder) -> tuple[Statement
     if main is None or not steps or not _needs_earlier_steps(main, steps):
         return None
     points, dims = builder.points(main), places[main.name].dims
-    here = [simplify(Index(i) + offset) for i, offset in dims if i is not None]
+    moving = [i for i, _ in dims if i is not None]
+    here = [simplify(Index(i) + offset) for i, (_, offset) in zip(moving, dims, strict=True)]
     regions: dict[str, Set] = {}
     values: dict[str, Expr] = {}
     for s in writers:
@@ -78,16 +79,16 @@ def _merge(writers: list[Statement], builder: ProgramBuilder) -> tuple[Statement
         moved = {i: simplify(e - offset) for e, (i, offset) in zip(here, place.dims, strict=True) if i is not None}
         fixed = [eq(e, at) for e, (i, at) in zip(here, place.dims, strict=True) if i is None]
         region = builder.points(s).move(main.indices, points.indices, moved, fixed)
-        if all(_moves_alike(region, points, dims[d][0]) for d in steps):
+        if all(_moves_alike(region, points, moving[d]) for d in steps):
             regions[s.name], values[s.name] = region.domain, substitute(s.value, moved)
     union = unite_domains([points.domain, *regions.values()], builder.ranges.context) if values else None
     if union is None:
         return None
     value = choose_value([(regions[name], v) for name, v in values.items()], main.value, union, main.indices)
     intervals = dict(points.indices)
-    for d, ((i, offset), box) in enumerate(zip(dims, builder.ranges.tensors[main.target], strict=True)):
-        if i is not None and d not in steps:
-            intervals[i] = Interval(simplify(box.lower - offset), box.extent)
+    for d, ((_, offset), box) in enumerate(zip(dims, builder.ranges.tensors[main.target], strict=True)):
+        if d not in steps:
+            intervals[moving[d]] = Interval(simplify(box.lower - offset), box.extent)
     return builder.change(main, Points(intervals, union), value=value), set(values)
 
 
@@ -144,9 +145,8 @@ def _needs_earlier_steps(s: Statement, steps: list[int], strictly: bool = False)
     return True
 
 
-def _moves_alike(a: Points, b: Points, index: str | None) -> bool:
+def _moves_alike(a: Points, b: Points, index: str) -> bool:
     """Whether points run over the same values of an index, for sizes where there is something in both."""
-    assert index is not None
     own, other = a.project((index,)).domain, b.project((index,)).domain
     return bool(own.intersect_params(other.params()).is_equal(other.intersect_params(own.params())))
 

@@ -87,11 +87,9 @@ def drop_unit_indices(program: Program, ranges: Ranges) -> tuple[Program, Ranges
 
     Before: ``O[h, w] += X[1*h + r, w + s] * F[r, s]`` with r and s in 0:1.  After: ``O[h, w] += X[h, w] * F[0, 0]``, whose
     indices stand alone and can be merged, vectorised and packed."""
-    statements, own = list[Statement](), dict(ranges.statements)
-    for s in program.statements:
-        new, own[s.name] = _drop_units(s, own[s.name])
-        statements.append(new)
-    return replace(program, statements=tuple(statements)), replace(ranges, statements=own)
+    pairs = {s.name: _drop_units(s, ranges.statements[s.name]) for s in program.statements}
+    ranges = replace(ranges, statements=ranges.statements | {name: own for name, (_, own) in pairs.items()})
+    return replace(program, statements=tuple(s for s, _ in pairs.values())), ranges
 
 
 def _drop_units(s: Statement, own: StatementRanges) -> tuple[Statement, StatementRanges]:

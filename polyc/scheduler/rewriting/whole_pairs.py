@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Set
 
 from polyc.diagnostics import Remark
-from polyc.ir.expr import Expr, Read, int_const, reads
+from polyc.ir.expr import Read, int_const, reads
 from polyc.ir.program import Program, Statement, statement_reads
 from polyc.ir.types import F32, PAIR
 from polyc.poly.ranges import Interval, Ranges
@@ -57,21 +57,13 @@ def move_pairs(program: Program, ranges: Ranges, strides: ByteStrides) -> tuple[
 def _are_parts(re: Statement, im: Statement, found: Set[str], ranges: Ranges) -> bool:
     """Whether two statements copy the real and the imaginary parts of the same elements between two arrays in `found`, at
     places that they compute without reading anything."""
-    if not isinstance(re.value, Read) or not isinstance(im.value, Read) or re.value.tensor == re.target:
+    if re.reduction is not None or not isinstance(re.value, Read) or not {re.target, re.value.tensor} <= found:
         return False
-    if re.reduction is not None or im.reduction is not None or not {re.target, re.value.tensor} <= found:
+    places, one = (*re.subscripts, *re.value.subscripts), int_const(1)
+    if re.value.tensor == re.target or any(map(reads, places)) or not places[-1] == re.subscripts[-1] == int_const(0):
         return False
-    places = (*re.subscripts, *re.value.subscripts)
-    if any(reads(e) for e in places) or not re.subscripts[-1] == re.value.subscripts[-1] == int_const(0):
-        return False
-
-    def other_part(subscripts: tuple[Expr, ...]) -> tuple[Expr, ...]:
-        return (*subscripts[:-1], int_const(1))
-
-    if (im.target, im.subscripts, im.indices) != (re.target, other_part(re.subscripts), re.indices):
-        return False
-    if (im.value.tensor, im.value.subscripts) != (re.value.tensor, other_part(re.value.subscripts)):
-        return False
+    value = replace(re.value, subscripts=(*re.value.subscripts[:-1], one))
     own, beside = ranges.statements[re.name], ranges.statements[im.name]
-    is_same = not own.guards and not beside.guards and own.indices == beside.indices
+    is_same = im == replace(re, name=im.name, subscripts=(*re.subscripts[:-1], one), value=value)
+    is_same = is_same and not own.guards and not beside.guards and own.indices == beside.indices
     return is_same and bool(own.domain.is_equal(beside.domain.set_tuple_name(own.domain.get_tuple_name())))

@@ -107,7 +107,8 @@ def _read_box(
     form = linear_form(subscript)
     if form is None or not any(isinstance(t, Index) and t.name in inside for t in form):
         return None
-    lower, extent = {term: c for term, c in form.items() if isinstance(term, (int, Size))}, 1
+    lower: Form = {term: c for term, c in form.items() if isinstance(term, (int, Size))}
+    extent = 1
     for term, c in form.items():
         if isinstance(term, (int, Size)):
             continue

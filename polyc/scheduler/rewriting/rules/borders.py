@@ -100,7 +100,9 @@ def _find_groups(program: Program, padded: Mapping[str, Expr], ranges: Ranges) -
             group.uses = max(group.uses, uses)
         others = [*s.subscripts, *([] if s.reduction is None else [s.reduction.init])]
         refused |= {(pad.read.tensor, pad.mode) for pad in _pads(*others)}
-    return {k: g for k, g in groups.items() if k not in refused and _pays(g, ranges)}
+    shapes = {k: known_shape(ranges.tensors[k[0]]) for k in groups if k not in refused}
+    sizes = {k: prod(shape) for k, shape in shapes.items() if shape is not None}
+    return {k: groups[k] for k, n in sizes.items() if prod(b - a + 1 for a, b in groups[k].bounds) <= LARGEST * n}
 
 
 def _pads(*exprs: Expr) -> Iterator[Pad]:
@@ -166,11 +168,6 @@ def _windows(s: Statement, read: Read, own: StatementRanges) -> int:
         if len(steps) > len(moved):
             times *= prod(n for i in moved if (n := constant_of(own.indices[i].extent)) is not None)
     return times
-
-
-def _pays(g: _Group, ranges: Ranges) -> bool:
-    shape = known_shape(ranges.tensors[g.tensor])
-    return shape is not None and prod(b - a + 1 for a, b in g.bounds) <= LARGEST * prod(shape)
 
 
 def _write_copy(g: _Group, builder: ProgramBuilder) -> Statement:

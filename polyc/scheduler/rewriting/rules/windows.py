@@ -180,7 +180,10 @@ def _split(s: Statement, axis: _Axis, builder: ProgramBuilder) -> tuple[Statemen
     assert s.reduction is not None
     own, left = builder.own[s.name], _left_of(s, axis)
     others = [i for i in s.reduction_indices if i != axis.inner]
-    intervals = own.indices | {axis.position: _interval(axis, own.indices[axis.outer], own.indices[axis.inner])}
+    outer, inner = own.indices[axis.outer], own.indices[axis.inner]
+    last = axis.at(outer.extent - 1, inner.extent - 1)
+    positions = Interval(simplify(axis.at(outer.lower, inner.lower)), simplify(last + 1))
+    intervals = own.indices | {axis.position: positions}
     start = Reduction(s.reduction.op, identity_of(s.reduction.op, builder.tensor(s.target).dtype))
     first = builder.define(s, "part", left, axis.value, others, start, intervals)
     points = extend_domain(own.domain, s.indices, first.name, first.indices, axis.position, axis.point)
@@ -196,8 +199,3 @@ def _left_of(s: Statement, axis: _Axis) -> tuple[str, ...]:
     named = index_names(axis.value)
     moved = (axis.position if i == axis.outer else i for i in s.left_indices)
     return tuple(i for i in moved if i in named)
-
-
-def _interval(axis: _Axis, outer: Interval, inner: Interval) -> Interval:
-    last = axis.at(outer.extent - 1, inner.extent - 1)
-    return Interval(simplify(axis.at(outer.lower, inner.lower)), simplify(last + 1))
