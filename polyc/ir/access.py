@@ -45,7 +45,7 @@ def accesses_in(body: Body, scope: Scope = TOP) -> Iterator[Access]:
                 yield from accesses_in(start.nest, around)
 
 
-def stride_of(access: Access | Read, buffer: Buffer, variable: str) -> int | None:
+def stride_of(access: Access | Read | Store | Update, buffer: Buffer, variable: str) -> int | None:
     """Bytes by which an access moves with `variable`; None where that is not known."""
     total = 0
     for subscript, stride in zip(access.subscripts, buffer.strides, strict=True):

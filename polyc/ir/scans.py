@@ -7,7 +7,21 @@ applications", 1990, section 1.4).
 
 from __future__ import annotations
 
-from polyc.ir.expr import Call, Const, Expr, Index, Read, Select, identity_of, int_const, reads, rewrite, substitute, walk
+from polyc.ir.expr import (
+    Call,
+    Const,
+    Expr,
+    Index,
+    Read,
+    Select,
+    identity_of,
+    int_const,
+    mentions,
+    reads,
+    rewrite,
+    substitute,
+    walk,
+)
 from polyc.ir.linear import index_coefficients
 from polyc.ir.simplify import simplify
 from polyc.ir.types import DType
@@ -47,6 +61,15 @@ def match_scan(value: Expr, previous: Read, dtype: DType) -> Scan | None:
     if factor is None:
         return None if rest is None else Scan("add", rest)
     return Scan("mul", factor) if rest is None else Scan("linear", rest, factor)
+
+
+def match_recurrence(value: Expr, previous: Read, second: Read | None, dtype: DType, var: str) -> Scan | None:
+    """The scan that `value` is of the element before, or of the two before with factors that stay the same along `var`."""
+    if second is None:
+        return match_scan(value, previous, dtype)
+    scan = match_second_order(value, previous, second, dtype)
+    is_fixed = scan is not None and not any(f is not None and mentions(f, var) for f in (scan.factor, scan.second))
+    return scan if is_fixed else None
 
 
 def match_second_order(value: Expr, previous: Read, second: Read, dtype: DType) -> Scan | None:

@@ -95,7 +95,7 @@ def _update_slot(state: State, ctx: Context, update: Update, frame: Frame) -> No
     lanes = ctx.lanes if ctx.lane is not None else 1
     slot = _part_slot(state, ctx, element, frame) if reduced else _direct_slot(state, element, frame, lanes)
     type = Val("", memory_type(buffer.dtype) if buffer.dtype.kind != "b" else "i1", lanes).full_type
-    access = f"{slot}, align {_slot_align(type, lanes, buffer.dtype.itemsize)}"
+    access = f"{slot}, align {_slot_align(lanes, buffer.dtype.itemsize)}"
     # Copies and lanes that have an element of their own are dropped at its store; only those that share one need a blend.
     shared = tuple(p for p in ctx.predicates[len(frame.context.predicates) :] if not (p.variable and p.variable in names))
     old = fn.effect_value(f"load {type}, {access}", _scalar(type), lanes)
@@ -184,14 +184,14 @@ def _mark_type(state: State, type: str) -> str:
 
 
 def _mark_align(type: str, lanes: int) -> int:
-    return 1 if type == "i1" else _slot_align(f"<{lanes} x {type}>", lanes, 4 if type == "i32" else 8)
+    return 1 if type == "i1" else _slot_align(lanes, 4 if type == "i32" else 8)
 
 
 def _scalar(type: str) -> str:
     return type.split()[-1].rstrip(">") if type.startswith("<") else type
 
 
-def _slot_align(type: str, lanes: int, itemsize: int) -> int:
+def _slot_align(lanes: int, itemsize: int) -> int:
     size = itemsize * lanes
     return min(64, size & -size) if size else 1
 
@@ -216,7 +216,7 @@ def _direct_slot(state: State, element: Element, frame: Frame, lanes: int) -> Va
     if element.direct is None:
         buffer = state.by_name[element.update.buffer]
         type = Val("", "i1" if buffer.dtype.kind == "b" else memory_type(buffer.dtype), lanes).full_type
-        align = _slot_align(type, lanes, buffer.dtype.itemsize)
+        align = _slot_align(lanes, buffer.dtype.itemsize)
         slot = element.direct = state.fn.alloca(type, align)
         with state.fn.at(frame.preheader, frame.scopes):
             if buffer.space == "register" and element.update.buffer in frame.initial:
@@ -243,7 +243,7 @@ def _part_slot(state: State, ctx: Context, element: Element, frame: Frame) -> Va
     if key not in element.parts:
         buffer = state.by_name[element.update.buffer]
         type = Val("", "i1" if buffer.dtype.kind == "b" else memory_type(buffer.dtype), ctx.lanes).full_type
-        align = _slot_align(type, ctx.lanes, buffer.dtype.itemsize)
+        align = _slot_align(ctx.lanes, buffer.dtype.itemsize)
         slot = state.fn.alloca(type, align)
         element.parts[key] = slot, ctx.lanes
         with state.fn.at(frame.preheader, frame.scopes):
@@ -297,4 +297,4 @@ def _load_slot(state: State, update: Update, slot: Val, lanes: int) -> Val:
     dtype = state.by_name[update.buffer].dtype
     type = "i1" if dtype.kind == "b" else memory_type(dtype)
     full = Val("", type, lanes).full_type
-    return state.fn.effect_value(f"load {full}, {slot}, align {_slot_align(full, lanes, dtype.itemsize)}", type, lanes)
+    return state.fn.effect_value(f"load {full}, {slot}, align {_slot_align(lanes, dtype.itemsize)}", type, lanes)

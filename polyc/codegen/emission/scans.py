@@ -18,7 +18,7 @@ from polyc.codegen.writer import vectors
 from polyc.codegen.writer.builder import Val, float_val, int_val, llvm_type
 from polyc.ir.expr import Const, Expr, Index, Read, lt, reads, walk
 from polyc.ir.loops import Buffer, Loop, Store
-from polyc.ir.scans import Scan, match_scan, match_second_order, scan_identity
+from polyc.ir.scans import Scan, match_recurrence, scan_identity
 from polyc.ir.simplify import simplify
 from polyc.records import dataclass
 
@@ -71,13 +71,8 @@ def find_scan(state: State, ctx: Context, loop: Loop) -> Found | None:
             return None  # elements that lanes of the same vector write
     if previous is None:
         return None
-    if second is None:
-        scan = match_scan(store.value, previous, buffer.dtype)
-        return None if scan is None else Found(store, buffer, previous, scan)
-    scan = match_second_order(store.value, previous, second, buffer.dtype)
-    if scan is None or any(f is not None and loop.var in _names(f) for f in (scan.factor, scan.second)):
-        return None
-    return Found(store, buffer, previous, scan, second)
+    scan = match_recurrence(store.value, previous, second, buffer.dtype, loop.var)
+    return None if scan is None else Found(store, buffer, previous, scan, second)
 
 
 def _is_in_another_row(read: Read, store: Store, var: str) -> bool:

@@ -12,13 +12,13 @@ Zen 4, 16 bytes off a line: 6.9 ms, and 6.1 at its lines; C, 4096×4096: 5.9 and
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
-from polyc.codegen.nests.alignment import is_whole_lines, overlap, past_line
-from polyc.codegen.nests.copies import copy_nest, keeps_apart, rebuild
-from polyc.codegen.nests.prefetch import read_arrays
+from polyc.codegen.nests.alignment import has_line_rows, overlap, past_line
+from polyc.codegen.nests.copies import copy_nest, keeps_apart, strides_of
+from polyc.codegen.nests.prefetch import Arrays, arrays_of
 from polyc.codegen.nests.streams import find_long
-from polyc.ir.access import expressions_in, reads_in, stride_of, written_in
+from polyc.ir.access import expressions_in, reads_in, writes_in, written_in
 from polyc.ir.expr import (
     Const,
     Expr,
@@ -28,6 +28,7 @@ from polyc.ir.expr import (
     int_const,
     mentions,
     minimum,
+    operands_of,
     reads,
     rewrite,
     substitute,
@@ -35,10 +36,10 @@ from polyc.ir.expr import (
 from polyc.ir.linear import index_coefficients
 from polyc.ir.loops import Buffer, If, Loop, LoopNest, Node, Prefetch, Store, Update, known_length
 from polyc.ir.simplify import simplify
-from polyc.ir.walk import Body, Rule, Scope, map_nodes, nodes_in, rewrite_nodes, walk_nodes
+from polyc.ir.walk import Body, Rule, Scope, map_nodes, nodes_in, replace_nodes, rewrite_nodes
 from polyc.machine import Machine
 from polyc.machine.memory import LINE
-from polyc.records import dataclass, replace
+from polyc.records import replace
 
 LEAST_STRIPS, MANY_STRIPS = 8, 32
 """Strips of a loop of which one more costs little, where rows meet in few sets of a cache, and where they do not (16 strips of
@@ -69,15 +70,15 @@ def align_tiles(nest: LoopNest, target: Machine) -> LoopNest:
 
 def align_strips(nest: LoopNest, target: Machine) -> LoopNest:
     """The nest with strips that read rows of whole lines beginning at these lines."""
-    sources, buffers = read_arrays(nest), {b.name: b for b in nest.buffers}
-    used: list[str] = []
+    arrays, used = arrays_of(nest, target), list[str]()
 
     def move(node: Node, scope: Scope) -> Node | None:
-        if not isinstance(node, Loop):
+        found = _find_strips(node, arrays) if isinstance(node, Loop) else None
+        if found is None or not isinstance(node, Loop):
             return None
-        found = _find_strips(node, sources, buffers, target)
-        used.extend([] if found is None else [found.source])
-        return None if found is None else _overlap_strips(found)
+        strips, source, lead = found
+        used.append(source)
+        return _overlap_strips(node, strips, lead)
 
     return _moved(nest, move, used)
 
@@ -93,44 +94,50 @@ def _moved(nest: LoopNest, rule: Rule, used: list[str]) -> LoopNest:
 
 def _overlap_tiles(loops: list[Loop], store: Store, buffer: Buffer) -> Loop | None:
     """The copy with tiles that begin at lines; None where rows do not lie whole lines apart, or nothing is in tiles."""
-    size, coefficients = buffer.dtype.itemsize, index_coefficients(store.subscripts[-1]) if store.subscripts else None
-    if not coefficients or set(coefficients.values()) != {1} or not all(map(is_whole_lines, buffer.strides[:-1])):
-        return None
-    inside = [n for n in loops if n.var in coefficients]
-    if len(inside) != 2 or len(coefficients) != 2 or any(n.kind == "unroll" for n in inside):
+    moving = index_coefficients(store.subscripts[-1]) if store.subscripts else None
+    inside = [n for n in loops if moving and n.var in moving]
+    if not moving or set(moving.values()) != {1} or not has_line_rows(buffer) or not len(inside) == len(moving) == 2:
         return None
     tile, point = inside
     step, length = tile.step, known_length(tile) if isinstance(tile.upper, Const) else None
     is_whole = point.lower == int_const(0) and point.step == 1 and (point.max_trip or step) == step
-    left = simplify(tile.upper - Index(tile.var))
-    if not is_whole or point.upper not in (int_const(step), minimum(step, left), minimum(left, step)):
+    ends, left = operands_of(point.upper, "min"), simplify(tile.upper - Index(tile.var))
+    if (
+        not is_whole
+        or "unroll" in (tile.kind, point.kind)
+        or int_const(step) not in ends
+        or not {*ends} <= {int_const(step), left}
+    ):
         return None
-    if length is None or length < step or step == 1 or step * size % LINE or buffer.strides[-1] != int_const(size):
+    if length is None or length < step or step == 1 or step * buffer.dtype.itemsize % LINE:
         return None
-    within = [replace(point, upper=int_const(step)) if n is point else n for n in loops[loops.index(tile) + 1 :]]
     lead = past_line(store, buffer, {tile.var: tile.lower, point.var: int_const(0)})
-    moved = overlap(replace(tile, body=(rebuild(within, store),)), lead)
-    for outer in reversed(loops[: loops.index(tile)]):
-        moved = replace(outer, body=(moved,))
+    whole = replace_nodes(tile.body, {id(point): replace(point, upper=int_const(step))})
+    (moved,) = replace_nodes((loops[0],), {id(tile): overlap(replace(tile, body=whole), lead)})
+    assert isinstance(moved, Loop)
     return moved
 
 
-def _row_store(loop: Loop, wanted: list[str], buffers: dict[str, Buffer]) -> Store | None:
+def _row_store(loop: Loop, wanted: list[str], buffers: Mapping[str, Buffer]) -> Store | None:
     """The store of a long result inside of a loop of whole tiles; None where tiles that overlap would change what is written,
     or rows do not lie whole lines apart."""
     written = {name for name in written_in(loop.body) if buffers[name].space == "argument"}
-    aliases = written | {other for name in written for other in buffers[name].may_alias}
-    if any(isinstance(n, Update) and n.buffer in written for n in walk_nodes(loop.body)):
+    writes = [n for n in writes_in(loop.body) if n.buffer in written]
+    if any(isinstance(n, Update) for n in writes) or _are_read(written, reads_in(loop.body), buffers):
         return None
-    if any(r.tensor in aliases or written & {*buffers[r.tensor].may_alias} for r in reads_in(loop.body)):
-        return None
-    for node in walk_nodes(loop.body):
+    for node in writes:
         if isinstance(node, Store) and node.buffer in wanted:
             buffer = buffers[node.buffer]
             step = (index_coefficients(node.subscripts[-1]) or {}).get(loop.var, 0) * buffer.dtype.itemsize
-            if step > 0 and step % LINE == 0 and buffer.strides[-1] == int_const(buffer.dtype.itemsize):
-                return node if all(map(is_whole_lines, buffer.strides[:-1])) else None
+            if step > 0 and step % LINE == 0:
+                return node if has_line_rows(buffer) else None
     return None
+
+
+def _are_read(written: set[str], found: Iterable[Read], buffers: Mapping[str, Buffer]) -> bool:
+    """Whether what is written, or may be the same memory, is read: who writes it again may then write something else."""
+    aliases = written.union(*(buffers[name].may_alias for name in written))
+    return any(r.tensor in aliases or written & {*buffers[r.tensor].may_alias} for r in found)
 
 
 def _overlap_counted(loop: Loop, store: Store, buffer: Buffer) -> Loop | None:
@@ -169,40 +176,28 @@ def _replace_tile(body: Body, var: str, step: int, base: str) -> Body | None:
 # -- strips of what is read
 
 
-@dataclass(frozen=True, slots=True)
-class _Strips:
-    """Loops over strips that may begin at lines, the loop over tiles that they go on over, if there is one, and the elements of
-    `source` from the beginning of a line to the first one."""
-
-    tile: Loop | None
-    loops: list[Loop]
-    source: str
-    lead: Expr
-
-
 _Leaf = tuple[Store, tuple[Loop, ...]]
 """A store, and the loops around it inside of a strip."""
 
 
-def _overlap_strips(strips: _Strips) -> Loop:
+def _overlap_strips(outer: Loop, strips: list[Loop], lead: Expr) -> Loop:
     """The strips at lines, and one more tile for what they are moved by; other strips in them stay where they are."""
-    tile = strips.tile
-    if tile is None:
-        return overlap(strips.loops[0], strips.lead)
+    if strips[0] is outer:
+        return overlap(outer, lead)
 
     def move(node: Node, scope: Scope) -> Node | None:
-        if isinstance(node, Loop) and node in strips.loops:
-            return overlap(node, strips.lead, tile)
-        if isinstance(node, Loop) and _are_strips(node, tile):
-            return replace(node, upper=minimum(node.upper, simplify(tile.upper - Index(tile.var))))
+        if any(node is strip for strip in strips) and isinstance(node, Loop):
+            return overlap(node, lead, outer)
+        if isinstance(node, Loop) and _are_strips(node, outer):
+            return replace(node, upper=minimum(node.upper, simplify(outer.upper - Index(outer.var))))
         return None
 
-    upper = simplify(tile.upper + strips.lead)
-    return replace(tile, upper=upper, max_trip=None, body=rewrite_nodes(tile.body, move))
+    return replace(outer, upper=simplify(outer.upper + lead), max_trip=None, body=rewrite_nodes(outer.body, move))
 
 
-def _find_strips(outer: Loop, sources: Mapping[str, Buffer], buffers: Mapping[str, Buffer], target: Machine) -> _Strips | None:
-    """The strips in a loop over tiles that go on with each other from tile to tile, or those that `outer` is the loop over."""
+def _find_strips(outer: Loop, arrays: Arrays) -> tuple[list[Loop], str, Expr] | None:
+    """The strips in a loop over tiles that go on with each other from tile to tile, or `outer` as the loop over strips; the
+    array, and the elements from the beginning of its line to the first one that they read."""
     leaves: list[_Leaf] = []
     for node, scope in nodes_in(outer.body):
         if isinstance(node, (Loop, If, Prefetch)):
@@ -212,26 +207,25 @@ def _find_strips(outer: Loop, sources: Mapping[str, Buffer], buffers: Mapping[st
         leaves.append((node, scope.loops))
     if not leaves or not _whole_trip(outer) or outer.step == 1:
         return None
-    found: list[_Strips] = []
-    for loop, between, inside in _by_strips(outer, leaves):
-        lead = _lead_of_strips(loop, (outer, *between, loop), outer, inside, sources, buffers, target)
-        found += [] if lead is None else [_Strips(outer, [loop], *lead)]
-    if not found:
-        lead = _lead_of_strips(outer, (outer,), None, leaves, sources, buffers, target)
-        return None if lead is None else _Strips(None, [outer], *lead)
-    if any((f.source, f.lead) != (found[0].source, found[0].lead) for f in found):
-        return None
-    return replace(found[0], loops=[loop for f in found for loop in f.loops])
+    found: dict[tuple[str, Expr], list[Loop]] = {}
+    for around, inside in _by_strips(outer, leaves):
+        lead = _lead_of_strips(around, inside, arrays)
+        if lead is not None:
+            found.setdefault(lead, []).append(around[-1])
+    if not found and (lead := _lead_of_strips((outer,), leaves, arrays)) is not None:
+        found[lead] = [outer]
+    return next((strips, *lead) for lead, strips in found.items()) if len(found) == 1 else None
 
 
-def _by_strips(tile: Loop, leaves: list[_Leaf]) -> list[tuple[Loop, tuple[Loop, ...], list[_Leaf]]]:
-    """The loops over strips of `tile`, the serial loops between, and what is in each; empty where anything is in none."""
-    found: dict[int, tuple[Loop, tuple[Loop, ...], list[_Leaf]]] = {}
+def _by_strips(tile: Loop, leaves: list[_Leaf]) -> list[tuple[tuple[Loop, ...], list[_Leaf]]]:
+    """The loops from `tile` to one over strips of it, serial ones between, and what is in each; empty where anything is in
+    none."""
+    found: dict[int, tuple[tuple[Loop, ...], list[_Leaf]]] = {}
     for store, loops in leaves:
         n = next((n for n, loop in enumerate(loops) if loop.kind != "serial" or _are_strips(loop, tile)), len(loops))
         if n == len(loops) or not _are_strips(loops[n], tile):
             return []
-        found.setdefault(id(loops[n]), (loops[n], loops[:n], []))[2].append((store, loops[n + 1 :]))
+        found.setdefault(id(loops[n]), ((tile, *loops[: n + 1]), []))[1].append((store, loops[n + 1 :]))
     return list(found.values())
 
 
@@ -245,21 +239,14 @@ def _whole_trip(loop: Loop) -> int:
     return trip if trip and loop.kind in ("serial", "parallel") and trip % loop.step == 0 else 0
 
 
-def _lead_of_strips(
-    loop: Loop,
-    around: tuple[Loop, ...],
-    tile: Loop | None,
-    leaves: list[_Leaf],
-    sources: Mapping[str, Buffer],
-    buffers: Mapping[str, Buffer],
-    target: Machine,
-) -> tuple[str, Expr] | None:
-    """The array, and the elements from the beginning of its line to the first one that the strips of `loop` read; None where
-    they do not all copy, or may not run twice."""
-    n_strips = _whole_trip(around[0]) // loop.step
+def _lead_of_strips(around: tuple[Loop, ...], leaves: list[_Leaf], arrays: Arrays) -> tuple[str, Expr] | None:
+    """The array, and the elements from the beginning of its line to the first one that the innermost loop `around`, over strips
+    of the outermost, reads; None where its strips do not all copy, or may not run twice."""
+    tile, loop = around[0], around[-1]
+    n_strips = _whole_trip(tile) // loop.step
     if loop.kind != "serial" or n_strips < LEAST_STRIPS:
         return None
-    found: list[tuple[str, Expr]] = []
+    found: set[tuple[str, Expr]] = set()
     written = {store.buffer for store, _ in leaves}
     numbers = {name for n in around if known_length(n) == n.step for name in index_names(n.lower)}  # of tiles that overlap
     for store, inside in leaves:
@@ -268,46 +255,40 @@ def _lead_of_strips(
         width = loop.step if len(parts) != 1 else parts[0].step
         if vector.kind != "vector" or copies.kind != "unroll" or copies.upper != int_const(width):
             return None
-        every = [Read(store.buffer, store.subscripts), *reads(store.value)]
-        if written & {name for r in every[1:] for name in (r.tensor, *buffers[r.tensor].may_alias)}:
+        if _are_read(written, reads(store.value), arrays.buffers):
             return None
-        moved = [index_coefficients(s) for r in every for s in r.subscripts]
-        if tile is not None and any(c is None or c.get(tile.var, 0) != c.get(loop.var, 0) for c in moved):
+        places = (store.subscripts, *(r.subscripts for r in reads(store.value)))
+        moved = [index_coefficients(s) for place in places for s in place]
+        if tile is not loop and any(c is None or c.get(tile.var, 0) != c.get(loop.var, 0) for c in moved):
             return None
         rows = tuple(n for n in inside if n not in parts)
-        leads = (_lead(r, around, rows, parts, sources, n_strips >= MANY_STRIPS, target) for r in every[1:])
+        leads = (_lead(r, around, rows, parts, arrays, n_strips >= MANY_STRIPS) for r in reads(store.value))
         lead = next((e for e in leads if e is not None), None)
         if lead is None or not keeps_apart([n for n in (*around, *inside) if n.var not in numbers], store):
             return None
-        found.append(lead)
-    return found[0] if all(f == found[0] for f in found) else None
+        found.add(lead)
+    return found.pop() if len(found) == 1 else None
 
 
 def _lead(
-    read: Read,
-    around: tuple[Loop, ...],
-    inside: tuple[Loop, ...],
-    parts: Sequence[Loop],
-    sources: Mapping[str, Buffer],
-    is_long: bool,
-    target: Machine,
+    read: Read, around: tuple[Loop, ...], inside: tuple[Loop, ...], parts: Sequence[Loop], arrays: Arrays, is_long: bool
 ) -> tuple[str, Expr] | None:
     """The array of `read`, and the elements from the beginning of a line to the first one that the strips read.
 
     `parts`: the loop over parts of a strip, if vectors take less than all of it; `is_long`: whether strips are so many that
     rows need not meet in few sets of a cache."""
-    source = sources.get(read.tensor)
+    source = arrays.read_only.get(read.tensor)
     if source is None or around[-1].step * source.dtype.itemsize != LINE:
         return None
     size, (*rows, copies), between = source.dtype.itemsize, inside, around[1:-1]
-    motions = {n.var: stride_of(read, source, n.var) for n in (*around, *inside)}
+    motions = strides_of(read, source, (*around, *inside))
     across = motions[rows[-1].var]
     if (motions[around[-1].var], motions[copies.var]) != (size, size) or across is None or across <= size:
         return None
     if any((m := motions[n.var]) is None or m % LINE for n in (*between, *rows)):
         return None
     trips = (-(-length // n.step) for n in rows if (length := known_length(n)) is not None)
-    if not is_long and not target.conflicts(math.prod(trips), across):
+    if not is_long and not arrays.target.conflicts(math.prod(trips), across):
         return None
     begin: dict[str, Expr] = {n.var: int_const(0) for n in (*between, *inside, *parts)}
     begin |= {n.var: n.lower for n in (around[0], around[-1])}

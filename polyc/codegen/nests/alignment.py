@@ -50,6 +50,11 @@ def is_whole_lines(stride: Expr) -> bool:
     return isinstance(stride, Const) and int(stride.value) % LINE == 0
 
 
+def has_line_rows(buffer: Buffer) -> bool:
+    """Whether elements of a row lie side by side, and rows whole lines apart."""
+    return buffer.strides[-1:] == (int_const(buffer.dtype.itemsize),) and all(map(is_whole_lines, buffer.strides[:-1]))
+
+
 def offset_of(access: Store | Read, buffer: Buffer, values: Mapping[str, Expr]) -> Expr:
     """Bytes from the beginning of a line to the element of an access where loop variables have these `values`."""
     total: Expr = Size(f"{buffer.name}.offset")

@@ -17,6 +17,7 @@ from math import prod
 
 from polyc.code_limits import MAX_CARRIED, MAX_NODES
 from polyc.ir.access import with_values
+from polyc.ir.dependence import iterations_apart
 from polyc.ir.expr import (
     Call,
     Const,
@@ -35,7 +36,7 @@ from polyc.ir.expr import (
 )
 from polyc.ir.facts import Interval, assume, comparisons_in, cut, hold, range_of, ranges_in, straight_nodes
 from polyc.ir.loops import Buffer, Guard, If, Loop, Node, Store, known_length
-from polyc.ir.scans import match_scan, match_second_order
+from polyc.ir.scans import match_recurrence
 from polyc.ir.simplify import constant_of, difference, simplify
 from polyc.ir.types import DType
 from polyc.ir.walk import Body, Scope, rewrite_nodes
@@ -125,7 +126,7 @@ class _Rewriter:
             buffer = self.buffers[store.buffer]
             others = [s for n, s in enumerate(stores) if n != place]
             if (
-                any(s.buffer == store.buffer and not _are_apart(s, store, loop.var) for s in others)
+                any(s.buffer == store.buffer and iterations_apart(s.subscripts, store.subscripts, loop.var) for s in others)
                 or any(s.buffer in buffer.may_alias for s in others)
                 or not self._is_followed(stores, place, loop.var)
             ):
@@ -283,32 +284,21 @@ def _moves(store: Store, var: str) -> bool:
     return any(difference(substitute(e, {var: Index(var) + 1}), e) for e in store.subscripts)
 
 
-def _are_apart(a: Store, b: Store, var: str) -> bool:
-    """Whether the stores write different elements in all iterations: different columns of a matrix, say."""
-    if not _moves(a, var) or not _moves(b, var):
-        return False
-    for x, y in zip(a.subscripts, b.subscripts, strict=True):
-        if not mentions(x, var) and not mentions(y, var) and difference(x, y):
-            return True
-    return False
-
-
 def _find_distance(store: Store, read: Read, var: str) -> int | None:
     """How many iterations before the element of `read` was written, if that is a small number above 0."""
-    for distance in range(1, MAX_CARRIED + 1):
-        before = Index(var) - distance
-        pairs = zip(store.subscripts, read.subscripts, strict=True)
-        if all(_is_zero(substitute(a, {var: before}), b) for a, b in pairs):
-            return distance
-    return None
+    if store.subscripts == read.subscripts and not any(mentions(e, var) for e in store.subscripts):
+        return 1
+    written, found = zip(*map(_unfold, store.subscripts, read.subscripts), strict=True)
+    first, last = iterations_apart(written, found, var) or (None, None)
+    return first if first is not None and first == last and 1 <= first <= MAX_CARRIED else None
 
 
-def _is_zero(a: Expr, b: Expr) -> bool:
-    """Whether two subscripts are equal, those in a window before they are folded."""
+def _unfold(a: Expr, b: Expr) -> tuple[Expr, Expr]:
+    """Two subscripts, those in one window before they are folded."""
     match a, b:
         case Call("mod", (x, Const(m))), Call("mod", (y, Const(n))) if m == n:
-            return _is_zero(x, y)
-    return difference(a, b) == 0
+            return x, y
+    return a, b
 
 
 def _window(store: Store, var: str) -> int | None:
@@ -328,11 +318,7 @@ def _is_scan(loop: Loop, carried: list[_Carried], buffers: dict[str, Buffer]) ->
     first, second, *others = (next((r for r, d in own.distances.items() if d == n), None) for n in range(1, MAX_CARRIED + 1))
     if first is None or any(r is not None for r in others):
         return False
-    dtype = buffers[store.buffer].dtype
-    if second is None:
-        return match_scan(store.value, first, dtype) is not None
-    scan = match_second_order(store.value, first, second, dtype)
-    return scan is not None and not any(f is not None and mentions(f, loop.var) for f in (scan.factor, scan.second))
+    return match_recurrence(store.value, first, second, buffers[store.buffer].dtype, loop.var) is not None
 
 
 def _is_inside(read: Read, buffer: Buffer, ranges: Mapping[str, Interval]) -> bool:

@@ -20,10 +20,12 @@ from polyc.ir.walk import Body, map_bodies
 from polyc.records import replace
 
 
-def hold_accumulators(body: Body, aliased: frozenset[str] = frozenset()) -> Body:
+def hold_accumulators(body: Body, aliased: frozenset[str] = frozenset(), held: frozenset[str] = frozenset()) -> Body:
     """Mark the outermost loop of each reduction with the buffers it accumulates, and let accumulators start from the
-    initial values that are stored just before.  `aliased` are buffers that share memory with another one."""
-    return _merge_initial(tuple(_hold(node, aliased) for node in body), aliased)
+    initial values that are stored just before.
+
+    `aliased`: buffers that share memory with another one; `held`: what loops around hold."""
+    return _merge_initial(tuple(_hold(node, aliased, held) for node in body), aliased)
 
 
 def _merge_initial(body: Body, aliased: frozenset[str]) -> Body:
@@ -99,19 +101,12 @@ def _reads_of(expr: Expr) -> set[str]:
     return {r.tensor for r in reads(expr)}
 
 
-def _hold(node: Node, aliased: frozenset[str]) -> Node:
-    node = map_bodies(node, lambda body: hold_accumulators(body, aliased))
-    if not isinstance(node, Loop):
-        return node
-    written = () if node.kind in ("parallel", "unroll") else dict.fromkeys(n.buffer for n in writes_in(node.body))
-    held = tuple(b for b in written if _can_hold(node, b))
-    return replace(node, registers=held, body=tuple(_release(n, held) for n in node.body) if held else node.body)
-
-
-def _release(node: Node, held: tuple[str, ...]) -> Node:
-    """Inner loops do not hold again what an outer one holds."""
-    node = map_bodies(node, lambda body: tuple(_release(n, held) for n in body))
-    return replace(node, registers=tuple(b for b in node.registers if b not in held)) if isinstance(node, Loop) else node
+def _hold(node: Node, aliased: frozenset[str], held: frozenset[str]) -> Node:
+    if isinstance(node, Loop) and node.kind not in ("parallel", "unroll"):
+        written = dict.fromkeys(n.buffer for n in writes_in(node.body) if n.buffer not in held)
+        node = replace(node, registers=tuple(b for b in written if _can_hold(node, b)))
+        held = held.union(node.registers)
+    return map_bodies(node, lambda body: hold_accumulators(body, aliased, held))
 
 
 def _can_hold(loop: Loop, buffer: str) -> bool:

@@ -17,12 +17,11 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache, reduce
 from operator import add
 
-from polyc.codegen.nests.alignment import is_whole_lines, offset_of, to_line
+from polyc.codegen.nests.alignment import has_line_rows, offset_of, to_line
 from polyc.ir.access import reads_in, stride_of, writes_in
 from polyc.ir.expr import (
     Const,
     Expr,
-    Read,
     all_hold,
     any_holds,
     eq,
@@ -91,7 +90,7 @@ def find_written_once(body: Body, buffers: tuple[Buffer, ...], target: Machine) 
 def find_streamed_rows(body: Body, buffers: tuple[Buffer, ...], target: Machine) -> frozenset[str]:
     """Results that are streamed at any sizes, if they are written in order and once, whose rows lie whole lines apart."""
     found = find_long(body, buffers, target).items()
-    return frozenset(n for n, w in found if not w.tests and all(map(is_whole_lines, w.buffer.strides[:-1])))
+    return frozenset(n for n, w in found if not w.tests and has_line_rows(w.buffer))
 
 
 def find_long(body: Body, buffers: tuple[Buffer, ...], target: Machine) -> dict[str, Long]:
@@ -146,7 +145,7 @@ def _stream_row(
         return None
     if any(b.dtype.itemsize != size or not _is_in_order(s, b, loop, loops) for s, b in zip(stores, buffers, strict=True)):
         return None
-    if any((m := stride_of(_place(stores[0]), buffers[0], n.var)) is None or m % LINE for n in loops[len(around) :]):
+    if any((m := stride_of(stores[0], buffers[0], n.var)) is None or m % LINE for n in loops[len(around) :]):
         return None
     body = replace_nodes(loop.body, {id(store): replace(store, streamed=True) for store in stores})
     first, *others = (offset_of(s, b, {loop.var: loop.lower}) for s, b in zip(stores, buffers, strict=True))
@@ -177,9 +176,5 @@ def _is_in_order(store: Store, buffer: Buffer, loop: Loop, around: tuple[Loop, .
     for outer in reversed(around):
         if outer.var in names and known_length(outer) == outer.step:  # it names a place: what that depends on moves the store
             names |= index_names(outer.lower)
-    is_along = stride_of(_place(store), buffer, loop.var) == buffer.dtype.itemsize
+    is_along = stride_of(store, buffer, loop.var) == buffer.dtype.itemsize
     return is_along and not store.streamed and all(outer.var in names for outer in around)
-
-
-def _place(store: Store) -> Read:
-    return Read(store.buffer, store.subscripts)
