@@ -20,12 +20,10 @@ from polyc.records import dataclass, replace
 from polyc.scheduler import size_costs
 from polyc.scheduler.constants import Prepared, split_constants
 from polyc.scheduler.long_rows import join_long_rows
-from polyc.scheduler.rewriting.dead_instances import drop_dead_instances
 from polyc.scheduler.rewriting.fold_sizes import foldable_sizes
+from polyc.scheduler.rewriting.needed_instances import complete_tiles, drop_dead_instances
 from polyc.scheduler.rewriting.pipeline import PROGRAM, ProgramContext, begin, count_forms
-from polyc.scheduler.rewriting.reindexing import Groups
-from polyc.scheduler.rewriting.unit_indices import drop_unit_indices
-from polyc.scheduler.rewriting.whole_tiles import complete_tiles
+from polyc.scheduler.rewriting.reindexing import Groups, drop_unit_indices
 from polyc.scheduler.size_classes import Version, find_windows, is_worth_known_sizes
 
 

@@ -15,7 +15,7 @@ from itertools import combinations_with_replacement
 
 from polyc.ir.access import Access
 from polyc.ir.expr import Call, Const, Expr, Index, index_names, int_const, mentions, minimum, operands_of, reads, substitute
-from polyc.ir.facts import Interval
+from polyc.ir.intervals import Interval
 from polyc.ir.linear import index_coefficients
 from polyc.ir.loops import Buffer, Loop
 from polyc.ir.simplify import difference, simplify

@@ -150,11 +150,11 @@ def _collect(expr: Expr) -> dict[Term, int]:
 def _collect_tree(expr: Expr) -> dict[Term, int]:
     match expr:
         case Call("add", (a, b)):
-            return _add(_collect(a), _collect(b), 1)
+            return add_forms(_collect(a), _collect(b), 1)
         case Call("sub", (a, b)):
-            return _add(_collect(a), _collect(b), -1)
+            return add_forms(_collect(a), _collect(b), -1)
         case Call("neg", (a,)):
-            return _add({}, _collect(a), -1)
+            return add_forms({}, _collect(a), -1)
         case Call("mul", (a, b)):
             return _multiply(_collect(a), _collect(b))
         case Call("floordiv", (a, b)):
@@ -190,7 +190,8 @@ def _is_constant(form: dict[Term, int]) -> bool:
     return all(term == 1 or c == 0 for term, c in form.items())
 
 
-def _add(a: dict[Term, int], b: dict[Term, int], factor: int) -> dict[Term, int]:
+def add_forms(a: dict[Term, int], b: dict[Term, int], factor: int) -> dict[Term, int]:
+    """``a + factor * b`` for two linear forms."""
     result = dict(a)
     for term, coefficient in b.items():
         result[term] = result.get(term, 0) + factor * coefficient
@@ -242,7 +243,7 @@ def _floor_divide(a: dict[Term, int], b: dict[Term, int]) -> dict[Term, int]:
     common = gcd(divisor, *rest.values())
     rest, constant, divisor = {t: c // common for t, c in rest.items()}, constant // common, divisor // common
     if divisor == 1:
-        return _add(_add(whole, rest, 1), {1: constant}, 1)
+        return add_forms(add_forms(whole, rest, 1), {1: constant}, 1)
     if constant:
         rest[1] = constant
     if len(rest) == 1:
@@ -250,8 +251,8 @@ def _floor_divide(a: dict[Term, int], b: dict[Term, int]) -> dict[Term, int]:
         if isinstance(inner, Call) and inner.op == "floordiv" and rest[inner] == 1:
             by = inner.args[1]
             if isinstance(by, Const) and by.value > 0:  # (x // a) // b = x // (a*b)
-                return _add(whole, _floor_divide(_collect(inner.args[0]), {1: int(by.value) * divisor}), 1)
-    return _add(whole, {Call("floordiv", (form_expr(rest), int_const(divisor))): 1}, 1)
+                return add_forms(whole, _floor_divide(_collect(inner.args[0]), {1: int(by.value) * divisor}), 1)
+    return add_forms(whole, {Call("floordiv", (form_expr(rest), int_const(divisor))): 1}, 1)
 
 
 def _modulo(a: dict[Term, int], b: dict[Term, int]) -> dict[Term, int]:
@@ -292,7 +293,7 @@ def _extreme(op: str, expr: Expr) -> dict[Term, int]:
             pending.extend(reversed(term.args))
             continue
         for k, known in enumerate(candidates):
-            difference = _add(form, known, -1)
+            difference = add_forms(form, known, -1)
             if _is_constant(difference):
                 ahead = difference.get(1, 0)
                 if (ahead > 0) == (op == "max"):
@@ -363,7 +364,7 @@ _COMPARE: dict[str, Callable[[int], bool]] = {
 def _fold_logic(expr: Expr) -> Expr:
     match expr:
         case Call("lt" | "le" | "gt" | "ge" | "eq" | "ne" as op, (a, b)) if is_i64(a) or is_i64(b):
-            difference = _add(_collect(a), _collect(b), -1)
+            difference = add_forms(_collect(a), _collect(b), -1)
             return Const(_COMPARE[op](difference.get(1, 0)), BOOL) if _is_constant(difference) else expr
         case Call("and" | "or" as op, (a, b)):
             for x, y in ((a, b), (b, a)):

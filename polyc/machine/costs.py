@@ -103,12 +103,6 @@ class OverlapCosts:
     """Part of the time of arrays from outside that is lost where tiles hold parts of their rows."""
     cut_short_rows: float = 0.05
     """The same for short rows: the next tile takes up their lines before a prefetcher forgets them."""
-    far_short_rows: float = 3.0
-    """Times as long that a tile of short rows takes to come back from beyond the first-level cache: no prefetcher follows
-    them, and the rows of other tiles are forgotten meanwhile."""
-    busy: float = 0.3
-    """Part of the estimated arithmetic that is still under way where everything is in the first-level cache: what it takes
-    beyond arrays from outside hides the reading of lines that are filled."""
     recomputed: float = 0.5
     """Part of the estimated arithmetic that computing again takes in tiles of short rows: the estimate counts every load."""
     test: float = 2.0

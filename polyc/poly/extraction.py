@@ -9,7 +9,6 @@ from functools import lru_cache
 import islpy
 
 from polyc.ir.expr import (
-    Call,
     Const,
     Expr,
     Index,
@@ -17,6 +16,7 @@ from polyc.ir.expr import (
     PadMode,
     Read,
     Select,
+    all_hold,
     children,
     ge,
     int_const,
@@ -244,26 +244,13 @@ def _expand_pads(expr: Expr, tensors: dict[str, ScopTensor], affine: Affine, dom
         return write_out(node, domain) if isinstance(node, Pad) else node
 
     def write_out(node: Pad, domain: islpy.Set) -> Expr:
-        condition: Expr | None = None
-        shape = tensors[node.read.tensor].shape
-        leaves: set[int] = set()  # dimensions in which the subscript may lie outside
-        for d, (sub, extent) in enumerate(zip(node.read.subscripts, shape, strict=True)):
-            for test in (ge(sub, 0), lt(sub, extent)):
-                try:
-                    if domain.is_subset(affine.condition(test)):
-                        continue
-                except NotAffine:
-                    pass
-                condition = test if condition is None else Call("and", (condition, test))
-                leaves.add(d)
-        if condition is None:
-            return node.read
-        if node.mode == "value":
-            return Select(condition, node.read, node.value, node.span)
-        # Clamping is affine at any sizes, and reads of one form over all dimensions keep the stages of an image in one loop.
-        placed = range(len(shape)) if node.mode == "clamp" else leaves
-        inside = tuple(place_inside(e, shape[d], node.mode) if d in placed else e for d, e in enumerate(node.read.subscripts))
-        return Select(condition, node.read, Read(node.read.tensor, inside, node.read.span), node.span)
+        def holds(test: Expr) -> bool:
+            try:
+                return bool(domain.is_subset(affine.condition(test)))
+            except NotAffine:
+                return False
+
+        return write_out_pad(node, [Interval(int_const(0), e) for e in tensors[node.read.tensor].shape], holds)
 
     return expand(expr, domain) if _has_pads(expr) else expr
 
@@ -289,6 +276,26 @@ def _shift_region(region: islpy.Set, affine: Affine, elements: tuple[str, ...], 
     for n, (e, low) in enumerate(zip(elements, lower, strict=True)):
         multi = multi.set_pw_aff(n, affine.pw_aff(Index(e) + low))
     return region.preimage_multi_pw_aff(multi)
+
+
+def write_out_pad(node: Pad, box: Sequence[Interval], holds: Callable[[Expr], bool]) -> Expr:
+    """What a padded read of a tensor over `box` reads or chooses, without the tests that hold anyway."""
+    tests: list[Expr] = []
+    leaves: set[int] = set()  # dimensions in which the subscript may lie outside
+    places = [e if i.lower == int_const(0) else simplify(e - i.lower) for e, i in zip(node.read.subscripts, box, strict=True)]
+    for d, place in enumerate(places):
+        found: list[Expr] = [test for test in (ge(place, 0), lt(place, box[d].extent)) if not holds(test)]
+        tests, leaves = tests + found, leaves | ({d} if found else set())
+    if not tests:
+        return node.read
+    if node.mode == "value":
+        return Select(all_hold(tests), node.read, node.value, node.span)
+    # Clamping is affine at any sizes, and reads of one form over all dimensions keep the stages of an image in one loop.
+    inside = list(node.read.subscripts)
+    for d in range(len(box)) if node.mode == "clamp" else sorted(leaves):
+        inside[d] = place_inside(places[d], box[d].extent, node.mode)
+        inside[d] = inside[d] if box[d].lower == int_const(0) else simplify(inside[d] + box[d].lower)
+    return Select(all_hold(tests), node.read, Read(node.read.tensor, tuple(inside), node.read.span), node.span)
 
 
 def place_inside(subscript: Expr, extent: Expr, mode: PadMode) -> Expr:

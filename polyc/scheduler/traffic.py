@@ -2,7 +2,7 @@
 
 Everything follows from a *footprint*: the bytes that are touched between two uses of one element.  The first level that has
 room for them gives the element back; each level has rates (`machine.Memory`).  `contraction` asks for streams of operands,
-`overlap_costs` and `distribute` for tensors that one statement passes to the next.  Rough on purpose: it only has to rank
+`overlap.costs` and `distribute` for tensors that one statement passes to the next.  Rough on purpose: it only has to rank
 choices.  Functions give cycles of one core unless their name says bytes.  They take amounts (`amounts`): numbers, or formulas
 over the sizes of a call.
 """

@@ -23,7 +23,8 @@ from polyc.ir.expr import (
     minimum,
     substitute,
 )
-from polyc.ir.facts import assume, cut, fold, hardest, hold, interior, pieces, range_of, ranges_in, span_of, tile_tests
+from polyc.ir.facts import assume, cut, fold, hardest, hold, interior, pieces, span_of, tile_tests
+from polyc.ir.intervals import range_of, ranges_in
 from polyc.ir.loops import Guard, If, Loop, Node, Store
 from polyc.ir.types import BOOL
 from polyc.ir.walk import Scope

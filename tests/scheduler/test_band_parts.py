@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from polyc.scheduler.rewriting.band_parts import part_bands
-from tests.scheduler.support import check, infer, read, statements
+from tests.scheduler.support import check, infer, read, run_pass, statements
 
 CHOLESKY = """def f(double(N,N) A) -> (L) {
   S(i,j) +=! L(i,k) * L(j,k) where i in 0:N, j in 0:N, k in 0:N, k < j, j <= i, k + 3 >= i
@@ -47,18 +46,18 @@ def test_every_form(name: str):
 @pytest.mark.parametrize("name", STAY)
 def test_what_stays(name: str):
     program, ranges = infer(read(STAY[name]), N=40)
-    assert part_bands(program, ranges) == (program, ranges, [])
+    assert run_pass("split-bands", program, ranges) == (program, ranges, [])
 
 
 def test_short_rows_and_unknown_sizes_stay():
     for sizes in ({"N": 12}, {}):
         program, ranges = infer(read(CHOLESKY), **sizes)
-        assert part_bands(program, ranges) == (program, ranges, [])
+        assert run_pass("split-bands", program, ranges) == (program, ranges, [])
 
 
 def test_pieces_beside_a_band_are_statements_without_conditions():
     program, ranges = infer(read(PARTED["band asked for"]), N=40)
-    new, new_ranges, _ = part_bands(program, ranges)
+    new, new_ranges, _ = run_pass("split-bands", program, ranges)
     lines = [line for line in statements(new) if line.startswith("S")]
     assert lines[0] == "S0(i, j): L[i, j] = A[i, j] + (j > 0 ? L[i, j - 1] : 0.0:f64)"
     assert [line.split(": ", 1)[1] for line in lines[1:]] == ["L[i, j] = A[j, i]"] * 2

@@ -11,7 +11,7 @@ import polyc
 from polyc.machine import X86_64_V2, X86_64_V3, X86_64_V4, Machine
 from polyc.poly.extraction import extract_scop
 from polyc.runtime.threads import limited_to
-from polyc.scheduler.rewriting.whole_tiles import complete_tiles
+from polyc.scheduler.rewriting.needed_instances import complete_tiles
 from tests.oracle.programs import agree, draw
 from tests.scheduler.support import check_nest, infer, lower, read, statements
 

@@ -24,7 +24,7 @@ from polyc.ir.expr import (
     substitute,
     walk,
 )
-from polyc.ir.facts import Interval, range_of
+from polyc.ir.intervals import Interval, range_of
 from polyc.ir.linear import index_coefficients
 from polyc.ir.loops import Guard, If, Loop, LoopNest, Node, Store, Update
 from polyc.ir.signature import Signature

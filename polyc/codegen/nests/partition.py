@@ -31,21 +31,8 @@ from polyc.ir.expr import (
     rewrite,
     walk,
 )
-from polyc.ir.facts import (
-    Interval,
-    Piece,
-    assume,
-    comparisons_in,
-    cut,
-    hold,
-    interior,
-    range_of,
-    ranges_in,
-    slack_of,
-    span_of,
-    straight_nodes,
-    tighten,
-)
+from polyc.ir.facts import Piece, assume, comparisons_in, cut, hold, interior, slack_of, span_of, straight_nodes
+from polyc.ir.intervals import Interval, range_of, ranges_in, tighten
 from polyc.ir.linear import index_coefficients
 from polyc.ir.loops import If, Loop, Node, Store, Update, known_length
 from polyc.ir.simplify import simplify

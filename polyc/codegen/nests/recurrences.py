@@ -34,7 +34,8 @@ from polyc.ir.expr import (
     substitute,
     walk,
 )
-from polyc.ir.facts import Interval, assume, comparisons_in, cut, hold, range_of, ranges_in, straight_nodes
+from polyc.ir.facts import assume, comparisons_in, cut, hold, straight_nodes
+from polyc.ir.intervals import Interval, range_of, ranges_in
 from polyc.ir.loops import Buffer, Guard, If, Loop, Node, Store, known_length
 from polyc.ir.scans import match_recurrence
 from polyc.ir.simplify import constant_of, difference, simplify

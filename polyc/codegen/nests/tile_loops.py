@@ -21,7 +21,8 @@ from collections.abc import Mapping
 
 from polyc.codegen.nests.copies import copy_nest
 from polyc.ir.expr import Const, Expr, Index, all_hold, ceil_div, lt, maximum, mentions, minimum, operands_of
-from polyc.ir.facts import is_empty, pieces, ranges_in, span_of, tighten
+from polyc.ir.facts import is_empty, pieces, span_of
+from polyc.ir.intervals import ranges_in, tighten
 from polyc.ir.loops import Buffer, If, Loop, LoopNest, Node, Prefetch
 from polyc.ir.simplify import constant_of, simplify
 from polyc.ir.walk import (

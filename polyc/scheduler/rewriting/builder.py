@@ -99,9 +99,9 @@ class ProgramBuilder:
 
     def finish(self) -> tuple[Program, Ranges]:
         """The rewritten program without temporaries that nothing writes any more; each statement behind those it reads, if
-        there are new ones."""
+        there are new tensors."""
         assert len({s.name for s in self.statements}) == len(self.statements), "two statements have one name"
-        is_new = any(s.name not in self.ranges.statements for s in self.statements)
+        is_new = any(name not in self.ranges.tensors for name in self.intervals)
         statements = tuple(_sort(self.statements) if is_new else self.statements)
         written = {s.target for s in statements}
         tensors = tuple(t for t in self.tensors if t.role != "temporary" or t.name in written)

@@ -15,7 +15,6 @@ from polyc.ir.expr import Cast, Expr, Index, Pad, Read, reads, substitute, walk
 from polyc.ir.linear import index_coefficients
 from polyc.ir.program import Program, Statement, all_reads
 from polyc.poly.ranges import Ranges, StatementRanges
-from polyc.records import replace
 from polyc.scheduler.accesses import operation_weight, trip_count
 from polyc.scheduler.rewriting.builder import ProgramBuilder
 from polyc.scheduler.rewriting.reindexing import change_expressions, map_reads
@@ -32,7 +31,8 @@ def inline_producers(program: Program, ranges: Ranges) -> tuple[Program, Ranges,
     """Temporaries are computed where they are read."""
     statements = {s.name: s for s in program.statements}
     remarks: list[Remark] = []
-    own = dict(ranges.statements)
+    builder = ProgramBuilder(program, ranges)
+    own = builder.own
     readers: dict[str, list[str]] = {}
     for s in program.statements:
         for tensor in dict.fromkeys(r.tensor for r in all_reads(s)):
@@ -56,7 +56,6 @@ def inline_producers(program: Program, ranges: Ranges) -> tuple[Program, Ranges,
             readers[read.tensor] = [n for n in known if n != producer.name] + [n for n in names if n not in known]
         removed.add(producer.name)
         remarks.append(Remark("passed", "inline", f"{version.base} is computed where it is read", producer.name, producer.span))
-    builder = ProgramBuilder(program, replace(ranges, statements=own))
     builder.statements = [statements[s.name] for s in program.statements if s.name not in removed]
     return (*builder.finish(), remarks) if removed else (program, ranges, remarks)
 
@@ -83,14 +82,12 @@ def _reason_against(
         is_padded = any(isinstance(n, Pad) and n.read.tensor == producer.target for e in expressions for n in walk(e))
         if is_padded and not is_whole_copy:
             return "it is read with padding"
-        found = dict.fromkeys(r for e in expressions for r in reads(e) if r.tensor == producer.target)
-        total = sum(1 for e in expressions for _ in walk(e)) + size * sum(
-            1 for e in expressions for r in reads(e) if r.tensor == producer.target
-        )
+        found = [r for e in expressions for r in reads(e) if r.tensor == producer.target]
+        total = sum(1 for e in expressions for _ in walk(e)) + size * len(found)
         if total > MAX_NODES:
             return f"{consumer.name} would grow to {total} nodes"
-        for read in found:
-            trips = {i: max(1, trip_count(ranges.statements[consumer.name].indices[i].extent)) for i in consumer.indices}
+        trips = {i: max(1, trip_count(ranges.statements[consumer.name].indices[i].extent)) for i in consumer.indices}
+        for read in dict.fromkeys(found):
             repeats = float(prod(trips.values()))
             for sub in read.subscripts:
                 linear = index_coefficients(sub)

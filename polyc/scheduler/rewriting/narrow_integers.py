@@ -31,7 +31,7 @@ from polyc.ir.expr import (
     type_of,
     with_children,
 )
-from polyc.ir.facts import COMPARISONS, range_of_call
+from polyc.ir.intervals import COMPARISONS, range_of_call
 from polyc.ir.program import Program, Statement, all_reads
 from polyc.ir.types import I16, U16, DType
 from polyc.poly.domains import is_box

@@ -20,21 +20,19 @@ from polyc.machine import Machine
 from polyc.passes import Level, Pass, always, summarize
 from polyc.poly.ranges import Ranges
 from polyc.records import dataclass, replace
-from polyc.scheduler.rewriting.band_parts import part_bands
 from polyc.scheduler.rewriting.builder import StatementRule, change_statements
 from polyc.scheduler.rewriting.inline import inline_producers
-from polyc.scheduler.rewriting.invariant_dimensions import drop_invariant_dimensions
 from polyc.scheduler.rewriting.merge_indices import ByteStrides, merge_indices
-from polyc.scheduler.rewriting.merge_parts import merge_parts
 from polyc.scheduler.rewriting.monoids import lower_monoids
 from polyc.scheduler.rewriting.narrow_integers import narrow_integers
 from polyc.scheduler.rewriting.overlap.overlap import overlap_tiles
+from polyc.scheduler.rewriting.parts import merge_parts, split_band
 from polyc.scheduler.rewriting.peepholes import PEEPHOLES, apply_peephole, assign_single_value
 from polyc.scheduler.rewriting.positions import block_positions
 from polyc.scheduler.rewriting.precompute import hoist_conversions, store_functions, store_operands
 from polyc.scheduler.rewriting.private_tables import split_table
 from polyc.scheduler.rewriting.recurrence_ends import forward_ends
-from polyc.scheduler.rewriting.reindexing import Groups
+from polyc.scheduler.rewriting.reindexing import Groups, drop_invariant_dimensions, drop_unit_indices
 from polyc.scheduler.rewriting.rules.batched_recurrences import batch_recurrences
 from polyc.scheduler.rewriting.rules.borders import write_borders
 from polyc.scheduler.rewriting.rules.byte_words import pack_byte_words
@@ -52,7 +50,6 @@ from polyc.scheduler.rewriting.rules.windows import separate_windows
 from polyc.scheduler.rewriting.short_indices import write_out_short_indices
 from polyc.scheduler.rewriting.short_recurrences import write_out_steps
 from polyc.scheduler.rewriting.split import split_reduction
-from polyc.scheduler.rewriting.unit_indices import drop_unit_indices
 from polyc.scheduler.rewriting.whole_pairs import move_pairs
 
 FILTERED = 1
@@ -207,7 +204,7 @@ _PASSES: tuple[Step, ...] = (
     _rule("running-sums", run_sum, _ALGEBRA),
     # Parts of a tensor: one statement for those that are alike, several where a band differs.
     _rewriting("merge-parts", merge_parts),
-    _rewriting("split-bands", part_bands),
+    _rule("split-bands", split_band),
     _rewriting("block-positions", block_positions, _ALGEBRA),
     _rule("single-values", assign_single_value),
     _rewriting("short-indices", write_out_short_indices, _VECTORS, lambda ctx: (ctx.target, ctx.options.reassociate)),

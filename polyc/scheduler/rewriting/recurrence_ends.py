@@ -36,10 +36,9 @@ from polyc.records import dataclass, replace
 from polyc.scheduler.accesses import trip_count
 from polyc.scheduler.loops.time_tiling import MINIMUM_STEPS
 from polyc.scheduler.rewriting.builder import ProgramBuilder
-from polyc.scheduler.rewriting.merge_parts import Place, choose_value, find_place
-from polyc.scheduler.rewriting.reindexing import map_reads, simplify_subscripts
+from polyc.scheduler.rewriting.parts import Place, choose_value, find_place
+from polyc.scheduler.rewriting.reindexing import drop_unit_indices, map_reads, simplify_subscripts
 from polyc.scheduler.rewriting.rules.analysis import replace_node
-from polyc.scheduler.rewriting.unit_indices import drop_unit_indices
 
 LEAST_ELEMENTS = 1024
 """Elements of a step below which a copy of them costs no more than what starts its loops."""

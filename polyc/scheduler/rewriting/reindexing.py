@@ -1,4 +1,4 @@
-"""Changes of variables that rewritings share: statements over other indices, tensors with other dimensions.
+"""Changes of variables: statements over other indices, tensors with other dimensions; units and what is constant dropped.
 
 before  ``t[i, j] = f(x[j])   ;  y[i, j] = t[i, j]``
 after   ``t[j] = f(x[j])      ;  y[i, j] = t[j]``       `relayout` of t to its dimension 1, and `without_indices` of i
@@ -10,10 +10,11 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial, reduce
 from math import prod
 
-from polyc.ir.expr import Expr, Index, Read, int_const, mentions, rewrite, substitute
-from polyc.ir.program import Condition, Program, RangeClause, Statement, Where, map_statement
+from polyc.diagnostics import Remark
+from polyc.ir.expr import Expr, Index, Pad, Read, int_const, mentions, reads, rewrite, substitute, walk
+from polyc.ir.program import Condition, Program, RangeClause, Statement, Tensor, Where, map_statement
 from polyc.ir.simplify import simplify, simplify_int
-from polyc.poly.domains import is_box, project_domain
+from polyc.poly.domains import is_box, is_product, project_domain
 from polyc.poly.ranges import Interval, Ranges, StatementRanges
 from polyc.records import replace
 from polyc.scheduler.accesses import trip_count
@@ -118,3 +119,71 @@ def _is_about(clause: Where, indices: Collection[str]) -> bool:
         case Condition():
             return mentions(clause.condition, *indices)
     return False
+
+
+def drop_unit_indices(program: Program, ranges: Ranges) -> tuple[Program, Ranges]:
+    """The program without reduction indices that take one value, and with subscripts in canonical form.
+
+    Before: ``O[h, w] += X[1*h + r, w + s] * F[r, s]`` with r and s in 0:1.  After: ``O[h, w] += X[h, w] * F[0, 0]``, whose
+    indices stand alone and can be merged, vectorised and packed."""
+    pairs = {s.name: _drop_units(s, ranges.statements[s.name]) for s in program.statements}
+    ranges = replace(ranges, statements=ranges.statements | {name: own for name, (_, own) in pairs.items()})
+    return replace(program, statements=tuple(s for s, _ in pairs.values())), ranges
+
+
+def _drop_units(s: Statement, own: StatementRanges) -> tuple[Statement, StatementRanges]:
+    units = {i: own.indices[i].lower for i in s.reduction_indices if own.indices[i].extent == int_const(1)}
+    if units:
+        s, own = without_indices(s, own, units)
+    return change_expressions(s, own, lambda e: simplify_subscripts(substitute(e, units)))
+
+
+def drop_invariant_dimensions(program: Program, ranges: Ranges) -> tuple[Program, Ranges, list[Remark]]:
+    """Temporaries lose dimensions along which they are constant.
+
+    Before: ``p[t, i, j] = -c / (a * p[t, i, j-1] + b)``.  After: ``p[j] = -c / (a * p[j-1] + b)``: nothing in the value moves
+    with t and i but the tensor's own elements at the same t and i.  A recurrence that is written inside a loop over steps, as
+    its source had it, is computed once."""
+    remarks: list[Remark] = []
+    while (found := _find_invariant(program, ranges)) is not None:
+        tensor, d = found
+        remarks.append(Remark("passed", "invariant", f"{tensor.base} is the same all along its dimension {d}", None))
+        program, ranges = drop_dimensions(program, ranges, {tensor.name: [(k,) for k in range(tensor.rank) if k != d]})
+    return program, ranges, remarks
+
+
+def _find_invariant(program: Program, ranges: Ranges) -> tuple[Tensor, int] | None:
+    """A temporary, and a dimension along which all that its statements compute is equal.
+
+    No tensor that is read beside its elements, where the value is another one, or is checked when it is read."""
+    fixed = {g.read.tensor for own in ranges.statements.values() for g in own.guards}
+    fixed |= {n.read.tensor for s in program.statements for n in walk(s.value) if isinstance(n, Pad) and n.mode == "value"}
+    writers = program.writers()
+    for t in program.tensors:
+        own = writers.get(t.name, []) if t.role == "temporary" and t.name not in fixed else []
+        for d in range(t.rank if own else 0):
+            # Parts that lie one behind the other along the dimension would fall together.
+            is_one = all(_ignores(s, d, ranges.statements[s.name]) for s in own)
+            if is_one and (len(own) == 1 or all(_fills(s, d, ranges) for s in own)):
+                return t, d
+    return None
+
+
+def _fills(s: Statement, d: int, ranges: Ranges) -> bool:
+    """Whether the statement writes along all of dimension `d` of its target."""
+    index, own = s.subscripts[d], ranges.statements[s.name]
+    assert isinstance(index, Index)
+    moved = project_domain(own.domain, s.indices, s.name, (index.name,))
+    return is_box(moved, {index.name: ranges.tensors[s.target][d]}, (index.name,))
+
+
+def _ignores(s: Statement, d: int, own: StatementRanges) -> bool:
+    """Whether the statement computes the same for every value of the index at dimension `d` of its target."""
+    index = s.subscripts[d]
+    if not isinstance(index, Index) or own.guards or s.reduction is not None:
+        return False
+    others = [e for n, e in enumerate(s.subscripts) if n != d]
+    if any(r.tensor == s.target and r.subscripts[d] != index for r in reads(s.value)):
+        return False
+    rest = map_reads(s.value, lambda r: replace(r, subscripts=(*r.subscripts[:d], *r.subscripts[d + 1 :])), s.target)
+    return not any(mentions(e, index.name) for e in (rest, *others)) and is_product(own.domain, [s.indices.index(index.name)])

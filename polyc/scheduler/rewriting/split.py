@@ -53,9 +53,7 @@ def _find_split(s: Statement, ranges: Ranges) -> Split | None:
     longest = max(s.reduction_indices, key=lambda i: (i not in along and trips[i] >= ENOUGH_TASKS // 2, trips[i]))
     if results is not None and results >= ENOUGH_TASKS:
         return None if points is None else _split_many(s, longest, results, points, ranges)
-    if (results is None and s.left_indices) or results == 0:
-        return None
-    if points is not None and points < MINIMUM_POINTS:
+    if (results is None and s.left_indices) or results == 0 or (points is not None and points < MINIMUM_POINTS):
         return None
     return Split(longest, _chunk_size(CHUNK_POINTS, longest, s, ranges), extents[longest], len(s.left_indices))
 
@@ -71,13 +69,7 @@ def _split_many(s: Statement, longest: str, results: int, points: int, ranges: R
     # Vectors run along what moves with the sum: a value of each row (its maximum, its mean) does not say which way.
     moving = [r for r in operands if not index_names(*r.subscripts).isdisjoint(s.reduction_indices)]
     along = {e.name for r in moving if r.subscripts and isinstance(e := r.subscripts[-1], Index)}
-    if is_tiled:
-        tasks = results // TILE_TASK
-    elif along & set(s.left_indices):
-        tasks = results // VECTOR_TASK
-    else:
-        tasks = results
-    if tasks >= ENOUGH_TASKS:
+    if results // (TILE_TASK if is_tiled else VECTOR_TASK if along & set(s.left_indices) else 1) >= ENOUGH_TASKS:
         return None
     depth = max(LONG_DEPTH if is_tiled else STREAM_DEPTH, points // (2 * ENOUGH_TASKS))
     size = _chunk_size(depth, longest, s, ranges)
@@ -88,9 +80,6 @@ def _split_many(s: Statement, longest: str, results: int, points: int, ranges: R
 
 def _chunk_size(points: int, index: str, s: Statement, ranges: Ranges) -> int:
     """Iterations of `index` that make so many points together with the other reduction indices."""
-    own = ranges.statements[s.name]
-    for i in s.reduction_indices:
-        if i != index:
-            points //= max(1, trip_count(own.indices[i].extent))
-    size = max(1, points)
+    others = (trip_count(ranges.statements[s.name].indices[i].extent) for i in s.reduction_indices if i != index)
+    size = max(1, points // prod(max(1, n) for n in others))
     return size - size % 64 if size > 64 else size

@@ -9,13 +9,13 @@ element that there is, and stays as it is.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Set
 
 from polyc.diagnostics import Remark
-from polyc.ir.expr import Expr, Read, int_const, reads
+from polyc.ir.expr import Read, int_const, reads
 from polyc.ir.program import Program, Statement, statement_reads
 from polyc.ir.types import F32, PAIR
-from polyc.poly.ranges import Interval, Ranges, StatementRanges
+from polyc.poly.ranges import Interval, Ranges
 from polyc.records import replace
 from polyc.scheduler.rewriting.merge_indices import ByteStrides
 from polyc.scheduler.rewriting.reindexing import Groups, relayout
@@ -33,17 +33,15 @@ def move_pairs(program: Program, ranges: Ranges, strides: ByteStrides) -> tuple[
         if (strides.get(t.name) or (None,))[-1] == F32.itemsize
     }
     by_name = {s.name: s for s in program.statements}
-    pairs: dict[str, str] = {}
-    while found:
-        pairs = {
-            s.name: other.name for s in program.statements if (other := _other_part(s, found, by_name, ranges)) is not None
-        }
-        whole = {*pairs, *pairs.values()}
-        used = {name for s in program.statements if s.name not in whole for name in _touched(s)}
+    while True:
+        other = {s.name: by_name.get(f"{s.name.removesuffix('.re')}.im") for s in program.statements if s.name.endswith(".re")}
+        pairs = {n: im.name for n, im in other.items() if im is not None and _are_parts(by_name[n], im, found, ranges)}
+        rest = (s for s in program.statements if s.name not in {*pairs, *pairs.values()})
+        used = {name for s in rest for name in (s.target, *(r.tensor for r in statement_reads(s)))}
         if not found & used:
             break
         found -= used
-    if not found or not pairs:
+    if not pairs:
         return program, ranges, {}, []
     gone = set(pairs.values())
     remarks = [Remark("passed", "move-pairs", "complex numbers are moved as they are", n, by_name[n].span) for n in pairs]
@@ -55,39 +53,16 @@ def move_pairs(program: Program, ranges: Ranges, strides: ByteStrides) -> tuple[
     return replace(program, tensors=tensors), ranges, groups, remarks
 
 
-def _other_part(s: Statement, found: set[str], by_name: Mapping[str, Statement], ranges: Ranges) -> Statement | None:
-    """The copy of imaginary parts that belongs to `s`, a copy of real ones between arrays in `found`."""
-    other = by_name.get(f"{s.name.removesuffix('.re')}.im")
-    if not s.name.endswith(".re") or other is None:
-        return None
-    if not (_is_copy(s, int_const(0), found) and _is_copy(other, int_const(1), found)):
-        return None
-    assert isinstance(s.value, Read) and isinstance(other.value, Read)
-    if (s.target, s.subscripts[:-1], s.indices) != (other.target, other.subscripts[:-1], other.indices):
-        return None
-    if (s.value.tensor, s.value.subscripts[:-1]) != (other.value.tensor, other.value.subscripts[:-1]):
-        return None
-    own, beside = ranges.statements[s.name], ranges.statements[other.name]
-    return other if _is_same_domain(own, beside) else None
-
-
-def _is_same_domain(own: StatementRanges, other: StatementRanges) -> bool:
-    if own.guards or other.guards or own.indices != other.indices:
+def _are_parts(re: Statement, im: Statement, found: Set[str], ranges: Ranges) -> bool:
+    """Whether two statements copy the real and the imaginary parts of the same elements between two arrays in `found`, at
+    places that they compute without reading anything."""
+    if re.reduction is not None or not isinstance(re.value, Read) or not {re.target, re.value.tensor} <= found:
         return False
-    renamed = other.domain.set_tuple_name(own.domain.get_tuple_name())
-    return bool(own.domain.is_equal(renamed))
-
-
-def _is_copy(s: Statement, part: Expr, found: set[str]) -> bool:
-    """Whether a statement copies `part` of elements, at places that it computes without reading anything."""
-    if s.reduction is not None or not isinstance(s.value, Read) or s.target not in found or s.value.tensor not in found:
+    places, one = (*re.subscripts, *re.value.subscripts), int_const(1)
+    if re.value.tensor == re.target or any(map(reads, places)) or not places[-1] == re.subscripts[-1] == int_const(0):
         return False
-    places = (*s.subscripts, *s.value.subscripts)
-    if s.value.tensor == s.target or any(True for e in places for _ in reads(e)):
-        return False
-    return s.subscripts[-1] == s.value.subscripts[-1] == part
-
-
-def _touched(s: Statement) -> set[str]:
-    """All tensors that a statement has to do with."""
-    return {s.target, *(r.tensor for r in statement_reads(s))}
+    value = replace(re.value, subscripts=(*re.value.subscripts[:-1], one))
+    own, beside = ranges.statements[re.name], ranges.statements[im.name]
+    is_same = im == replace(re, name=im.name, subscripts=(*re.subscripts[:-1], one), value=value)
+    is_same = is_same and not own.guards and not beside.guards and own.indices == beside.indices
+    return is_same and bool(own.domain.is_equal(beside.domain.set_tuple_name(own.domain.get_tuple_name())))

@@ -24,7 +24,7 @@ from polyc.ir.expr import (
 )
 from polyc.ir.linear import index_coefficients
 from polyc.ir.program import Program, Statement, all_reads
-from polyc.ir.simplify import constant_of, simplify
+from polyc.ir.simplify import constant_of, difference, simplify
 from polyc.poly.domains import is_box, project_domain
 from polyc.poly.ranges import Interval, Ranges
 from polyc.scheduler.rewriting.builder import Split
@@ -54,16 +54,13 @@ def writes_whole(s: Statement, ranges: Ranges) -> bool:
 
 @lru_cache(maxsize=256)  # every rule asks
 def _reach_whole(subscripts: tuple[Expr, ...], indices: tuple[tuple[str, Interval], ...], region: tuple[Interval, ...]) -> bool:
-    own = dict(indices)
-    found: list[str] = []
+    own, found = dict(indices), list[str]()
     for subscript, whole in zip(subscripts, region, strict=True):
         steps, reach = _steps(subscript, own)
         if reach is None or any(abs(c) > 1 and (n is None or abs(c) > n + 1) for c, n in steps.values()):
             return False
         least = {i: own[i].lower if c > 0 else own[i].lower + (own[i].extent - 1) for i, (c, _) in steps.items()}
-        if simplify(substitute(subscript, least) - whole.lower) != int_const(0) or simplify(reach - whole.extent) != int_const(
-            -1
-        ):
+        if difference(substitute(subscript, least), whole.lower) != 0 or difference(reach, whole.extent) != -1:
             return False
         found += steps
     return len(found) == len(set(found))

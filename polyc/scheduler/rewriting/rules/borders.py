@@ -12,7 +12,7 @@ Subscripts that wrap by a remainder of their own, ``x[(h-1) % H]``, are taken fo
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from math import prod
 
 from polyc.diagnostics import Remark
@@ -24,14 +24,14 @@ from polyc.ir.expr import (
     Pad,
     PadMode,
     Read,
-    children,
     identity_of,
     int_const,
+    map_children,
     reads,
+    rewrite,
     walk,
-    with_children,
 )
-from polyc.ir.facts import range_of
+from polyc.ir.intervals import range_of
 from polyc.ir.linear import index_coefficients
 from polyc.ir.program import Program, Statement
 from polyc.ir.simplify import constant_of, simplify
@@ -67,10 +67,8 @@ class _Group:
 
 def write_borders(program: Program, ranges: Ranges) -> tuple[Program, Ranges, list[Remark]]:
     """Padded operands of sums are stored with their borders."""
-    groups = _find_groups(program, ranges)
-    values = [_redirect(s, groups, program, ranges) for s in program.statements]
-    if all(value is s.value for value, s in zip(values, program.statements, strict=True)):
-        return program, ranges, []
+    padded = {s.name: _write_pads(s, program, ranges) for s in program.statements}
+    groups = _find_groups(program, padded, ranges)
     builder = ProgramBuilder(program, ranges)
     remarks: list[Remark] = []
     for g in groups.values():
@@ -78,74 +76,77 @@ def write_borders(program: Program, ranges: Ranges) -> tuple[Program, Ranges, li
         builder.statements.append(copy)
         message = f"{g.tensor} is copied with its borders ({g.mode}), for windows of {g.uses} elements"
         remarks.append(Remark("passed", "borders", message, copy.name, copy.span))
+    values = [_read_copies(padded[s.name], s, groups, ranges.statements[s.name]) for s in program.statements]
+    if all(value is s.value for value, s in zip(values, program.statements, strict=True)):
+        return program, ranges, []
     builder.statements += [replace(s, value=value) for value, s in zip(values, program.statements, strict=True)]
     return (*builder.finish(), remarks)
 
 
-def _find_groups(program: Program, ranges: Ranges) -> dict[tuple[str, PadMode], _Group]:
+def _find_groups(program: Program, padded: Mapping[str, Expr], ranges: Ranges) -> dict[tuple[str, PadMode], _Group]:
     groups: dict[tuple[str, PadMode], _Group] = {}
     refused: set[tuple[str, PadMode]] = set()
     for s in program.statements:
-        others = [*s.subscripts, *([] if s.reduction is None else [s.reduction.init])]
-        for node in dict.fromkeys(_find_pads(s.value, s, program, ranges)):
-            if (uses := _windows(s, node.read, ranges.statements[s.name])) < MINIMUM_USES:
+        own = ranges.statements[s.name]
+        for pad in dict.fromkeys(_pads(padded[s.name])):
+            key, bounds = (pad.read.tensor, pad.mode), _bounds(pad.read.subscripts, own)
+            if (uses := _windows(s, pad.read, own)) < MINIMUM_USES:
                 continue
-            key = node.read.tensor, node.mode
-            bounds = _bounds(node.read, ranges.statements[s.name])
-            if bounds is None or node.read.tensor == s.target or ranges.statements[s.name].guards:
+            if bounds is None or pad.read.tensor == s.target or own.guards:
                 refused.add(key)
                 continue
-            group = groups.setdefault(key, _Group(*key, _zero(program, node.read), s, bounds, 0))
+            group = groups.setdefault(key, _Group(*key, _zero(program, pad.read), s, bounds, 0))
             group.bounds = [(min(a, c), max(b, d)) for (a, b), (c, d) in zip(group.bounds, bounds, strict=True)]
             group.uses = max(group.uses, uses)
-        refused |= {(n.read.tensor, n.mode) for e in others for n in walk(e) if isinstance(n, Pad)}
-    return {k: g for k, g in groups.items() if k not in refused and _pays(g, ranges)}
+        others = [*s.subscripts, *([] if s.reduction is None else [s.reduction.init])]
+        refused |= {(pad.read.tensor, pad.mode) for pad in _pads(*others)}
+    shapes = {k: known_shape(ranges.tensors[k[0]]) for k in groups if k not in refused}
+    sizes = {k: prod(shape) for k, shape in shapes.items() if shape is not None}
+    return {k: groups[k] for k, n in sizes.items() if prod(b - a + 1 for a, b in groups[k].bounds) <= LARGEST * n}
 
 
-def _find_pads(expr: Expr, s: Statement, program: Program, ranges: Ranges) -> list[Pad]:
-    """What is read beyond borders; within padded reads nothing is looked for."""
-    if (pad := _as_pad(expr, s, program, ranges)) is not None:
-        return [pad]
-    return [] if isinstance(expr, Pad) else [p for e in children(expr) for p in _find_pads(e, s, program, ranges)]
+def _pads(*exprs: Expr) -> Iterator[Pad]:
+    return (node for e in exprs for node in walk(e) if isinstance(node, Pad) and node.mode != "value")
 
 
-def _as_pad(node: Expr, s: Statement, program: Program, ranges: Ranges) -> Pad | None:
-    """`node` if it reads beyond borders, by its mode or by remainders of the tensor's extents."""
+def _write_pads(s: Statement, program: Program, ranges: Ranges) -> Expr:
+    """The value of `s` that wraps by mode where it did by remainders of the extents of what it reads."""
     own = ranges.statements[s.name]
-    if isinstance(node, Pad):
-        return node if node.mode != "value" else None
-    if not isinstance(node, Read) or node.tensor == s.target or own.guards:
-        return None
-    subscripts: list[Expr] = []
-    for subscript, interval in zip(node.subscripts, ranges.tensors[node.tensor], strict=True):
-        match subscript:
-            case Call(op="mod", args=(inner, Const() as count)) if count == interval.extent and interval.lower == int_const(0):
-                ends = _subscript_bounds(inner, own)
-                if ends is None or count == int_const(0):
-                    return None
+
+    def visit(node: Expr) -> Expr:
+        if isinstance(node, Pad) or own.guards:
+            return node
+        if not isinstance(node, Read) or node.tensor == s.target:
+            return map_children(node, visit)
+        pairs = list(zip(node.subscripts, ranges.tensors[node.tensor], strict=True))
+        wrapped = [_wrapped(e, interval, own) for e, interval in pairs]
+        is_known = all(w is not None or index_coefficients(e) is not None for w, (e, _) in zip(wrapped, pairs, strict=True))
+        if not is_known or not any(wrapped):
+            return map_children(node, visit)
+        subscripts = tuple(w or e for w, e in zip(wrapped, node.subscripts, strict=True))
+        return Pad(Read(node.tensor, subscripts), _zero(program, node), mode="wrap")
+
+    return visit(s.value)
+
+
+def _wrapped(subscript: Expr, whole: Interval, own: StatementRanges) -> Expr | None:
+    """``h - 1`` of ``(h - 1) % H``, where H is the extent of the dimension."""
+    match subscript:
+        case Call(op="mod", args=(inner, Const() as count)) if count == whole.extent and whole.lower == int_const(0):
+            bounds = _bounds((inner,), own)
+            if bounds is not None and (n := int(count.value)):
                 # Any multiple of the extent may be taken off: what is left begins near the tensor's beginning.
-                subscripts.append(_moved(inner, -round(ends[0] / int(count.value)) * int(count.value)))
-            case _ if index_coefficients(subscript) is None:
-                return None
-            case _:
-                subscripts.append(subscript)
-    if tuple(subscripts) == node.subscripts:
-        return None
-    return Pad(Read(node.tensor, tuple(subscripts)), _zero(program, node), mode="wrap")
+                return simplify(inner - round(bounds[0][0] / n) * n)
+    return None
 
 
-def _bounds(read: Read, own: StatementRanges) -> list[Bounds] | None:
+def _bounds(subscripts: Sequence[Expr], own: StatementRanges) -> list[Bounds] | None:
     """What each subscript runs over, if these are numbers."""
-    found = [_subscript_bounds(e, own) for e in read.subscripts]
-    known = [b for b in found if b is not None]
-    return known if len(known) == len(found) else None
-
-
-def _subscript_bounds(subscript: Expr, own: StatementRanges) -> Bounds | None:
-    if index_coefficients(subscript) is None or reads(subscript):
+    if any(index_coefficients(e) is None or reads(e) for e in subscripts):
         return None
-    first, last = range_of(simplify(subscript), {i: _ends(x) for i, x in own.indices.items()})
-    return None if first is None or last is None else (first, last)
+    found = [range_of(simplify(e), {i: _ends(x) for i, x in own.indices.items()}) for e in subscripts]
+    known = [(first, last) for first, last in found if first is not None and last is not None]
+    return known if len(known) == len(found) else None
 
 
 def _ends(interval: Interval) -> Bounds | tuple[None, None]:
@@ -169,37 +170,23 @@ def _windows(s: Statement, read: Read, own: StatementRanges) -> int:
     return times
 
 
-def _pays(g: _Group, ranges: Ranges) -> bool:
-    shape = known_shape(ranges.tensors[g.tensor])
-    return shape is not None and prod(b - a + 1 for a, b in g.bounds) <= LARGEST * prod(shape)
-
-
 def _write_copy(g: _Group, builder: ProgramBuilder) -> Statement:
     firsts, like = [a for a, _ in g.bounds], builder.program.tensor(g.tensor)
     box = {f"{g.tensor}.d{d}": Interval(int_const(0), int_const(b - a + 1)) for d, (a, b) in enumerate(g.bounds)}
-    subscripts = tuple(_moved(Index(i), a) for i, a in zip(box, firsts, strict=True))
+    subscripts = tuple(simplify(Index(i) + a) for i, a in zip(box, firsts, strict=True))
     value = Pad(Read(g.tensor, subscripts), g.value, mode=g.mode)
     name = builder.free_name(f"{g.first.name}_{g.copy.replace('.', '_')}")
     _, (copy,) = builder.materialise(value, builder.box(box), (g.copy, name), like, g.first, g.copy)
     return copy
 
 
-def _moved(subscript: Expr, by: int) -> Expr:
-    return simplify(subscript + by)
+def _read_copies(value: Expr, s: Statement, groups: Mapping[tuple[str, PadMode], _Group], own: StatementRanges) -> Expr:
+    """The value of `s` that reads copies where it reads windows."""
 
+    def rule(node: Expr) -> Expr | None:
+        g = groups.get((node.read.tensor, node.mode)) if isinstance(node, Pad) else None
+        if g is None or not isinstance(node, Pad) or _windows(s, node.read, own) < MINIMUM_USES:
+            return None
+        return Read(g.copy, tuple(simplify(e - a) for e, (a, _) in zip(node.read.subscripts, g.bounds, strict=True)))
 
-def _redirect(s: Statement, groups: Mapping[tuple[str, PadMode], _Group], program: Program, ranges: Ranges) -> Expr:
-    """The value of `s` that reads copies where it reads windows, and that wraps by mode where it did by remainders."""
-
-    def visit(node: Expr) -> Expr:
-        pad = _as_pad(node, s, program, ranges)
-        if pad is None:
-            old = children(node)
-            new = old if isinstance(node, Pad) else tuple(map(visit, old))
-            return node if all(a is b for a, b in zip(old, new, strict=True)) else with_children(node, new)
-        g = groups.get((pad.read.tensor, pad.mode))
-        if g is None or _windows(s, pad.read, ranges.statements[s.name]) < MINIMUM_USES:
-            return pad
-        return Read(g.copy, tuple(_moved(e, -a) for e, (a, _) in zip(pad.read.subscripts, g.bounds, strict=True)))
-
-    return visit(s.value)
+    return rewrite(value, rule)

@@ -16,12 +16,12 @@ from itertools import product
 from math import prod
 
 from polyc.code_limits import FULL_ROW, MAX_COPIES
-from polyc.ir.expr import Call, Const, Expr, Index, Pad, Read, identity_of, index_names, int_const, reads, substitute, walk
+from polyc.ir.expr import Call, Const, Expr, Index, Pad, Read, identity_of, index_names, int_const, mentions, reads, substitute
 from polyc.ir.linear import index_coefficients
 from polyc.ir.program import Program, Statement
-from polyc.ir.simplify import linear_form, simplify
+from polyc.ir.simplify import constant_of, linear_form, simplify
 from polyc.poly.domains import is_box
-from polyc.poly.ranges import Interval, Ranges
+from polyc.poly.ranges import Interval, Ranges, known_shape
 from polyc.records import dataclass, replace
 from polyc.scheduler.accesses import trip_count
 from polyc.scheduler.rewriting.builder import Change, ProgramBuilder
@@ -108,55 +108,47 @@ def gather_windows(s: Statement, builder: ProgramBuilder) -> Change | None:
 
 def _find_windows(s: Statement, program: Program, ranges: Ranges) -> dict[int, _Window]:
     """The window of each dimension of the left side that has one; none where the statement stays."""
-    own, dtype = ranges.statements[s.name], program.tensor(s.target).dtype
-    if s.has_plain_left or s.reduction is None or s.reduction.op != "add" or own.guards or own.region is not None:
+    own, shape = ranges.statements[s.name].indices, known_shape(ranges.statements[s.name].indices.values())
+    if s.has_plain_left or s.reduction is None or s.reduction.init != identity_of("add", program.tensor(s.target).dtype):
         return {}
-    if len(program.writers()[s.target]) != 1 or s.reduction.init != identity_of("add", dtype):
+    if s.reduction.op != "add" or not shape or not all(shape) or not _is_free(s, program, ranges):
         return {}
-    extents = {i: interval.extent for i, interval in own.indices.items()}
-    trips = {i: int(e.value) for i, e in extents.items() if isinstance(e, Const)}
-    if len(trips) != len(extents) or not all(trips.values()) or not is_box(own.domain, own.indices, s.indices):
-        return {}
-    windows: dict[int, _Window] = {}
-    plain: list[str] = []
-    for d, subscript in enumerate(s.subscripts):
-        if isinstance(subscript, Index):
-            plain.append(subscript.name)
-        elif (window := _find_window(subscript, own.indices, trips)) is not None:
-            windows[d] = window
-        else:
-            return {}
-    used = [*plain, *(i for w in windows.values() for i in (w.outer, w.inner))]
-    if len(set(used)) != len(used) or len(set(used)) == len(s.indices):
+    trips = dict(zip(own, shape, strict=True))
+    found = {d: _find_window(e, own, trips) for d, e in enumerate(s.subscripts) if not isinstance(e, Index)}
+    windows = {d: w for d, w in found.items() if w is not None}
+    used = [i for e in s.subscripts for i in index_names(e)]
+    if len(windows) < len(found) or not len(set(used)) == len(used) < len(s.indices):
         return {}
     if prod(len(w.choices) for w in windows.values()) > MAX_COPIES:
         return {}
     if any(w.stride > 1 for w in windows.values()) and not writes_whole(s, ranges):
         return {}
-    return windows if _is_contraction(s, windows, program, ranges, trips) else {}
+    return windows if _is_contraction(s, windows, ranges, trips) else {}
+
+
+def _is_free(s: Statement, program: Program, ranges: Ranges) -> bool:
+    """Whether a reduction over a box alone writes its target, and checks nothing at run time."""
+    own = ranges.statements[s.name]
+    if own.guards or own.region is not None or len(program.writers()[s.target]) != 1:
+        return False
+    return s.reduction is not None and s.reduction.monoid is None and is_box(own.domain, own.indices, s.indices)
 
 
 def _find_window(subscript: Expr, intervals: Mapping[str, Interval], trips: Mapping[str, int]) -> _Window | None:
-    form = linear_form(subscript)
-    if form is None or any(not isinstance(term, (int, Index)) for term in form):
+    steps, form = index_coefficients(subscript) or {}, linear_form(subscript)
+    if form is None or len(steps) != 2 or len(form) > 2 + (1 in form) or any(intervals[i].lower != int_const(0) for i in steps):
         return None
-    steps = index_coefficients(subscript) or {}
-    if len(steps) != 2 or any(intervals[i].lower != int_const(0) for i in steps):
-        return None
-    offset = form.get(1, 0)
-    for outer, inner in (sorted(steps, key=lambda i: (trips[i], i), reverse=True), sorted(steps, key=lambda i: (trips[i], i))):
-        stride, step = steps[outer], steps[inner]
-        window = _Window(outer, inner, stride, step, offset, trips[outer], trips[inner])
-        if stride == 1 and abs(step) <= trips[outer]:
+    order = sorted(steps, key=lambda i: (trips[i], i), reverse=True)
+    for outer, inner in (order, order[::-1]):
+        window = _Window(outer, inner, steps[outer], steps[inner], form.get(1, 0), trips[outer], trips[inner])
+        if window.stride == 1 and abs(window.step) <= trips[outer]:
             return window
-        if 1 < stride <= trips[inner] and step == 1:
+        if 1 < window.stride <= trips[inner] and window.step == 1:
             return window
     return None
 
 
-def _is_contraction(
-    s: Statement, windows: Mapping[int, _Window], program: Program, ranges: Ranges, trips: Mapping[str, int]
-) -> bool:
+def _is_contraction(s: Statement, windows: Mapping[int, _Window], ranges: Ranges, trips: Mapping[str, int]) -> bool:
     """Whether one operand holds the positions, each all of a dimension, the other none, and enough is summed beside windows."""
     operands = find_operands(s.value)
     if not operands or any(o.pad is not None or o.read.tensor == s.target for o in operands):
@@ -166,14 +158,11 @@ def _is_contraction(
     if prod(trips[i] for i in summed) < MINIMUM_TERMS and growth > LONGEST:
         return False
     outer = {w.outer for w in windows.values()}
-    holders = [o for o in operands if o.indices & outer]
-    if len(holders) != 1:
-        return False
-    for i in outer:
-        d, whole = holders[0].dimension_of(i), Interval(int_const(0), int_const(trips[i]))
-        if d is None or ranges.tensors[holders[0].read.tensor][d] != whole:
-            return False
-    return True
+    holder, *others = [o for o in operands if o.indices & outer] or operands
+    box = ranges.tensors[holder.read.tensor]
+    places = {i: holder.dimension_of(i) for i in outer}
+    is_whole = all(d is not None and box[d] == Interval(int_const(0), int_const(trips[i])) for i, d in places.items())
+    return not others and is_whole
 
 
 def _gather(s: Statement, windows: Mapping[int, _Window], part: str, builder: ProgramBuilder) -> list[Statement]:
@@ -183,9 +172,7 @@ def _gather(s: Statement, windows: Mapping[int, _Window], part: str, builder: Pr
         intervals |= w.intervals | {w.inner: Interval(int_const(0), int_const(w.taps))}
     assert isinstance(s.value, Call)
     value = Call("mul", tuple(_move(operand, windows.values(), builder.program) for operand in s.value.args))
-    left: list[str] = []
-    for d, subscript in enumerate(s.subscripts):
-        left += windows[d].intervals if d in windows else index_names(subscript)
+    left = [i for d, e in enumerate(s.subscripts) for i in (windows[d].intervals if d in windows else index_names(e))]
     replaced = {i for w in windows.values() for i in (w.outer, *([w.inner] if w.stride > 1 and w.taps == 1 else []))}
     indices = (*left, *(i for i in s.indices if i not in left and i not in replaced))
     element = tuple(map(Index, left))
@@ -229,40 +216,22 @@ def separate_phases(s: Statement, builder: ProgramBuilder) -> Change | None:
 
 def _find_phase(s: Statement, program: Program, ranges: Ranges) -> str | None:
     """``q`` where the last subscript is ``n * j + q`` with n values of q; None where the statement stays as it is."""
-    own = ranges.statements[s.name]
-    if s.reduction is None or s.reduction.monoid is not None or not isinstance(s.reduction.init, Const):
-        return None
-    if not s.subscripts or own.guards or own.region is not None or len(program.writers()[s.target]) != 1:
-        return None
-    steps = index_coefficients(s.subscripts[-1])
-    if steps is None or len(steps) != 2 or not is_box(own.domain, own.indices, s.indices):
+    own, steps = ranges.statements[s.name].indices, index_coefficients(s.subscripts[-1]) if s.subscripts else None
+    if s.reduction is None or not isinstance(s.reduction.init, Const) or steps is None or len(steps) != 2:
         return None
     inner, outer = sorted(steps, key=lambda i: steps[i])
-    count, length = own.indices[inner].extent, own.indices[outer].extent
-    if steps[inner] != 1 or not isinstance(count, Const) or not 2 <= steps[outer] == count.value:
+    count, length = constant_of(own[inner].extent), constant_of(own[outer].extent)
+    if steps[inner] != 1 or not count or not 2 <= steps[outer] == count or (length is not None and length < FULL_ROW):
         return None
-    if isinstance(length, Const) and length.value < FULL_ROW:
+    if not _is_free(s, program, ranges) or not has_own_elements(s, ranges) or not writes_whole(s, ranges):
         return None
-    if (
-        not has_own_elements(s, ranges)
-        or not writes_whole(s, ranges)
-        or _find_windows(s, program, ranges)
-        or not _has_rows(s, outer, inner)
-    ):
-        return None
-    return inner
+    return inner if not _find_windows(s, program, ranges) and _has_rows(s, outer, inner) else None
 
 
 def _has_rows(s: Statement, outer: str, inner: str) -> bool:
     """Whether vectors along `outer` read whole vectors somewhere, and vectors along `inner` would do so nowhere."""
-    is_along = False
-    for read in reads(s.value):
-        if read.tensor == s.target:
-            return False
-        if all(Index(outer) not in walk(e) for e in read.subscripts):
-            continue
-        last = index_coefficients(read.subscripts[-1])
-        if last is None or last.get(inner, 0):
-            return False
-        is_along |= abs(last.get(outer, 0)) == 1
-    return is_along
+    moved = (r for r in reads(s.value) if any(mentions(e, outer) for e in r.subscripts))
+    lasts = [index_coefficients(r.subscripts[-1]) for r in moved]
+    if any(r.tensor == s.target for r in reads(s.value)) or any(last is None or last.get(inner, 0) for last in lasts):
+        return False
+    return any(last is not None and abs(last.get(outer, 0)) == 1 for last in lasts)

@@ -15,28 +15,16 @@ from collections.abc import Collection, Mapping
 from math import prod
 
 from polyc.diagnostics import Remark
-from polyc.ir.expr import Index, Pad, reads, walk
+from polyc.ir.expr import Index, Pad, Read, mentions, reads, walk
 from polyc.ir.program import Program, Statement, all_reads
 from polyc.machine import Level, Machine, Share
-from polyc.poly.domains import is_box
 from polyc.poly.ranges import Ranges, estimate_extent
-from polyc.records import dataclass, replace
+from polyc.records import replace
 from polyc.scheduler.rewriting.builder import ProgramBuilder, Split
-from polyc.scheduler.rewriting.rules.analysis import is_simple, redirect
+from polyc.scheduler.rewriting.rules.analysis import is_whole_box, redirect
 
 MINIMUM_ROWS, MAXIMUM_ROWS = 8, 256
 """Rows of a block: each block writes and reads a row of sums, and with more rows that is no less of the whole."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Pass:
-    """Statements that come to the rows of `tensor` one by one, and the index that each has for them."""
-
-    tensor: str
-    rows: Mapping[str, str]
-    """Statements that make one element (or more) of each row, those that are made of them included."""
-    columns: Mapping[str, str]
-    """Statements that sum over the rows."""
 
 
 def share_rows(program: Program, ranges: Ranges, target: Machine) -> tuple[Program, Ranges, list[Remark]]:
@@ -48,8 +36,8 @@ def share_rows(program: Program, ranges: Ranges, target: Machine) -> tuple[Progr
         found = None if size is None else _find_pass(tensor.name, program, ranges)
         if found is None or size is None:
             continue
-        program, ranges = _rewrite(found, size, program, ranges)
-        first = next(s for s in program.statements if s.name in found.columns)
+        program, ranges = _rewrite(*found, size, program, ranges)
+        first = next(s for s in program.statements if s.name in found[1])
         message = f"sums along rows of {tensor.base} and down its columns in one pass, by blocks of {size} rows"
         remarks.append(Remark("passed", "share-rows", message, first.name, first.span))
     return program, ranges, remarks
@@ -67,48 +55,44 @@ def _block_size(name: str, program: Program, ranges: Ranges, target: Machine) ->
     return size if n_rows * row > target.l2 and MINIMUM_ROWS <= size <= n_rows // 4 else None
 
 
-def _find_pass(tensor: str, program: Program, ranges: Ranges) -> _Pass | None:
+def _find_pass(tensor: str, program: Program, ranges: Ranges) -> tuple[dict[str, str], dict[str, str]] | None:
+    """Statements that make one element (or more) of each row of a tensor, those that are made of them included, and those that
+    sum over its rows, each with its index for rows."""
     readers = [s for s in program.statements if any(r.tensor == tensor for r in reads(s.value))]
     rows: dict[str, str] = {}
     columns: dict[str, str] = {}
     for s in readers if len(readers) > 1 else ():
         index = _row_index(s, tensor)
-        if index is None or not _can_cut(s, index, program, ranges) or s.reduction is None:
-            continue
-        (columns if index in s.reduction_indices else rows)[s.name] = index
-    if not rows or not columns:
-        return None
+        if s.reduction is not None and index is not None and _can_cut(s, index, program, ranges):
+            (columns if index in s.reduction_indices else rows)[s.name] = index
     behind = _needing(columns, program)
     rows = {name: index for name, index in rows.items() if name not in behind}
-    interval = next((ranges.statements[n].indices[i] for n, i in rows.items()), None)
-    if interval is None or any(ranges.statements[n].indices[i] != interval for n, i in (rows | columns).items()):
+    if not rows or len({ranges.statements[n].indices[i] for n, i in (rows | columns).items()}) > 1:
         return None
-    columns = {name: i for name, i in columns.items() if _follow_rows(name, i, rows, behind, program, ranges)}
-    return _Pass(tensor, rows, columns) if columns else None
+    found: dict[str, str] = {}
+    for name, index in columns.items():
+        between = _follow_rows(name, index, rows, behind, program, ranges)
+        if between is not None:
+            rows, found = rows | between, found | {name: index}
+    return (rows, found) if found else None
 
 
 def _row_index(s: Statement, tensor: str) -> str | None:
     """The index of the first dimension in every read of the tensor, whose others move with other indices, each by itself."""
     found: set[str] = set()
-    for read in reads(s.value):
-        if read.tensor != tensor:
-            continue
+    for read in (r for r in reads(s.value) if r.tensor == tensor):
         names = [e.name for e in read.subscripts if isinstance(e, Index)]
         if len(names) < max(2, len(read.subscripts)) or len(set(names)) < len(names):
             return None
-        is_across = set(names[1:]) <= (set(s.left_indices) if names[0] in s.reduction_indices else set(s.reduction_indices))
-        if not is_across:
+        if not set(names[1:]) <= set(s.left_indices if names[0] in s.reduction_indices else s.reduction_indices):
             return None
         found.add(names[0])
     return found.pop() if len(found) == 1 else None
 
 
 def _can_cut(s: Statement, index: str, program: Program, ranges: Ranges) -> bool:
-    own, dtype = ranges.statements[s.name], program.tensor(s.target).dtype
-    is_fit = is_simple(s, ranges) and own.region is None and is_box(own.domain, own.indices, s.indices)
-    if not is_fit or len(program.writers()[s.target]) != 1 or dtype.is_complex or dtype.is_storage:
-        return False
-    if s.reduction is not None and s.reduction.monoid is not None:
+    dtype, is_users = program.tensor(s.target).dtype, s.reduction is not None and s.reduction.monoid is not None
+    if is_users or dtype.is_complex or dtype.is_storage or not is_whole_box(s, program, ranges):
         return False
     return index in s.reduction_indices or s.subscripts[0] == Index(index)
 
@@ -120,67 +104,60 @@ def _needing(first: Collection[str], program: Program) -> set[str]:
 
 
 def _follow_rows(
-    name: str,
-    index: str,
-    rows: dict[str, str],
-    behind: set[str],
-    program: Program,
-    ranges: Ranges,
-) -> bool:
-    """Whether a sum over rows needs of the sums along rows those of its own row alone; what lies between joins `rows`."""
+    name: str, index: str, rows: Mapping[str, str], behind: set[str], program: Program, ranges: Ranges
+) -> dict[str, str] | None:
+    """What lies between the sums along rows and a sum over rows, and the index of each for rows, if that needs of them those of
+    its own row alone."""
     by_name, writers = {s.name: s for s in program.statements}, program.writers()
     interval = ranges.statements[name].indices[index]
-    pending, between, needing = [(name, index)], {name: index}, _needing(rows, program)
+    pending, between, needing = [name], {name: index}, _needing(rows, program)
     while pending:
-        reader, own = pending.pop()
-        s = by_name[reader]
-        if reader in behind and reader != name:
-            return False
+        s = by_name[pending.pop()]
+        if s.name in behind and s.name != name:
+            return None
         for read in dict.fromkeys(all_reads(s)):
             for writer in writers.get(read.tensor, ()):
-                if writer.name not in rows and writer.name not in needing:
+                if writer.name not in needing.union(rows):
                     continue
-                inside = read in reads(s.value) and not any(isinstance(n, Pad) and n.read == read for n in walk(s.value))
-                others = (e for e in read.subscripts[1:] for n in walk(e) if isinstance(n, Index) and n.name == own)
-                if not inside or not read.subscripts or read.subscripts[0] != Index(own) or any(others):
-                    return False
+                if not _reads_own_row(s, read, between[s.name]):
+                    return None
                 if writer.name in rows or writer.name in between:
                     continue
-                element = writer.subscripts[0]
-                if not isinstance(element, Index) or writer.reduction is not None:
-                    return False
-                if not _can_cut(writer, element.name, program, ranges):
-                    return False
-                if ranges.statements[writer.name].indices[element.name] != interval:
-                    return False
-                between[writer.name] = element.name
-                pending.append((writer.name, element.name))
+                row = writer.subscripts[0]
+                if (
+                    not isinstance(row, Index)
+                    or writer.reduction is not None
+                    or not _can_cut(writer, row.name, program, ranges)
+                ):
+                    return None
+                if ranges.statements[writer.name].indices[row.name] != interval:
+                    return None
+                between[writer.name] = row.name
+                pending.append(writer.name)
     del between[name]
-    rows.update(between)
-    return True
+    return between
 
 
-def _rewrite(found: _Pass, size: int, program: Program, ranges: Ranges) -> tuple[Program, Ranges]:
-    builder = ProgramBuilder(program, ranges)
-    chain = {s.target: 0 for s in program.statements if s.name in found.rows}
-    parts: list[Statement] = []
-    wholes: list[Statement] = []
-    made: list[tuple[Statement, Statement, Split]] = []
+def _reads_own_row(s: Statement, read: Read, index: str) -> bool:
+    """Whether a read stands in the value of `s`, of elements that there are, with `index` as its first subscript alone."""
+    is_inside = read in reads(s.value) and not any(isinstance(n, Pad) and n.read == read for n in walk(s.value))
+    return is_inside and read.subscripts[:1] == (Index(index),) and not any(mentions(e, index) for e in read.subscripts[1:])
+
+
+def _rewrite(
+    rows: Mapping[str, str], columns: Mapping[str, str], size: int, program: Program, ranges: Ranges
+) -> tuple[Program, Ranges]:
+    builder, cut = ProgramBuilder(program, ranges), {**rows, **columns}
+    chain = {s.target: 0 for s in program.statements if s.name in rows}
+    parts: dict[str, tuple[Statement, Split]] = {}
     for s in program.statements:
-        index = found.rows.get(s.name) or found.columns.get(s.name)
-        if index is None:
-            wholes.append(s)
-            continue
-        split = Split(index, size, ranges.statements[s.name].indices[index])
-        part = builder.block(replace(s, value=redirect(s.value, chain, index, split)), split)
-        parts.append(part)
-        if s.name in found.columns:
-            wholes.append(builder.combine(s, part, split))
-        else:
-            made.append((s, part, split))
-    read = {r.tensor for s in (*parts, *wholes) for r in all_reads(s)}
-    for s, part, split in made:
+        if s.name in cut:
+            split = Split(cut[s.name], size, ranges.statements[s.name].indices[cut[s.name]])
+            parts[s.name] = builder.block(replace(s, value=redirect(s.value, chain, split.index, split)), split), split
+    wholes = [builder.combine(s, *parts[s.name]) if s.name in cut else s for s in program.statements if s.name not in rows]
+    builder.statements += [*(part for part, _ in parts.values()), *wholes]
+    read = {r.tensor for s in builder.statements for r in all_reads(s)}
+    for s in (s for s in program.statements if s.name in rows):
         if program.tensor(s.target).role != "temporary" or s.target in read:
-            wholes.append(builder.restore(s, part, split))
-    builder.statements += [*parts, *wholes]
+            builder.statements.append(builder.restore(s, *parts[s.name]))
     return builder.finish()

@@ -86,6 +86,16 @@ class WindowFilter:
     """Whether some extents are not known."""
 
     @property
+    def tiles(self) -> dict[str, str]:
+        """The index that counts the tiles of each left index that has some."""
+        return {w.left: w.tile for w in self.windows}
+
+    @property
+    def channels(self) -> list[str]:
+        """Indices of the sum that stay."""
+        return [i for i in self.s.reduction_indices if all(w.tap != i for w in self.windows)]
+
+    @property
     def taps_indices(self) -> list[str]:
         """What moves the taps beside the windows, left indices last: vectors of the products read them in place."""
         moved = [i for i in self.s.indices if mentions(self.taps, i) and all(i != w.tap for w in self.windows)]
@@ -94,26 +104,19 @@ class WindowFilter:
     @property
     def data_outer(self) -> list[str]:
         """Left indices that move the data: those outside of the points, in the data and in the products."""
-        return [i for i in self.s.element_names if mentions(self.data, i) and all(i != w.left for w in self.windows)]
+        return [i for i in self.s.element_names if mentions(self.data, i) and i not in self.tiles]
 
     @property
     def data_inner(self) -> list[str]:
         """Channels that move the data, and the tiles, in the order of the data's subscripts."""
-        tiles = {w.left: w.tile for w in self.windows}
-        inner = [i for i in self.channels if mentions(self.data, i)] + list(tiles)
+        inner = [*(i for i in self.channels if mentions(self.data, i)), *self.tiles]
         place = {i: d for d, e in enumerate(reads(self.data)[0].subscripts) for i in index_coefficients(e) or {}}
-        return [tiles.get(i, i) for i in sorted(inner, key=lambda i: place[i])]
+        return [self.tiles.get(i, i) for i in sorted(inner, key=lambda i: place[i])]
 
     @property
     def product_inner(self) -> list[str]:
         """Left indices inside of the points: those that move the taps alone, and the tiles, in the order of the result."""
-        tiles = {w.left: w.tile for w in self.windows}
-        return [tiles.get(i, i) for i in self.s.element_names if i not in self.data_outer]
-
-    @property
-    def channels(self) -> list[str]:
-        """Indices of the sum that stay."""
-        return [i for i in self.s.reduction_indices if all(w.tap != i for w in self.windows)]
+        return [self.tiles.get(i, i) for i in self.s.element_names if i not in self.data_outer]
 
     def tensor(self, suffix: str) -> str:
         """A temporary that the sum is taken apart into: ``taps``, ``tiles`` or ``products``."""
@@ -134,42 +137,34 @@ def find_filter(s: Statement, program: Program, ranges: Ranges) -> WindowFilter 
     is_symbolic = any(not isinstance(interval.extent, Const) for interval in own.indices.values())
     if len(trips) != len(own.indices) or (not is_symbolic and prod(trips.values()) < MINIMUM_PRODUCTS):
         return None
-    match s.value:
-        case Call(op="mul", args=(a, b)):
-            for data, taps in ((a, b), (b, a)):
-                windows = tuple(_find_windows(s, data, taps, trips, own))[-2:]
-                if not windows:
-                    continue
-                zero = identity_of("add", program.tensor(reads(data)[0].tensor).dtype)
-                found = WindowFilter(s, data, taps, windows, dtype, zero, trips, is_symbolic)
-                if found.channels:
-                    return found
+    factors = s.value.args if isinstance(s.value, Call) and s.value.op == "mul" else ()
+    for data, taps in zip(factors, factors[::-1], strict=True):
+        windows = tuple(_find_windows(s, data, taps, trips, own))[-2:]
+        if windows:
+            zero = identity_of("add", program.tensor(reads(data)[0].tensor).dtype)
+            found = WindowFilter(s, data, taps, windows, dtype, zero, trips, is_symbolic)
+            if found.channels:
+                return found
     return None
 
 
 def _find_windows(s: Statement, data: Expr, taps: Expr, trips: Mapping[str, int], own: StatementRanges) -> list[TapWindow]:
     """The windows of `data`, if that is one read, perhaps padded or converted, and subscripts of `taps` are linear."""
-    operand = find_operand(data)
+    operand, by_taps = find_operand(data), index_names(taps)
     if operand is None or not reads(taps) or any(index_coefficients(e) is None for r in reads(taps) for e in r.subscripts):
         return []
-    forms = operand.steps
     is_filled = operand.pad is None or (operand.pad.mode == "value" and isinstance(operand.pad.value, Const))
-    moved_by_taps = index_names(taps)
-
-    def is_long(index: str) -> bool:
-        return trips[index] >= RESULTS or not isinstance(own.indices[index].extent, Const)
-
     found = []
-    for form in forms:
-        left = [i for i, c in form.items() if i in s.left_indices and c == 1 and i not in moved_by_taps and is_long(i)]
-        tap = [
-            i for i, c in form.items() if i in s.reduction_indices and abs(c) == 1 and own.indices[i].extent == int_const(TAPS)
-        ]
-        if len(form) != 2 or len(left) != 1 or len(tap) != 1 or tap[0] not in moved_by_taps:
+    for form in operand.steps:
+        left = [i for i, c in form.items() if i in s.left_indices and c == 1 and i not in by_taps]
+        tap = [i for i, c in form.items() if i in s.reduction_indices and abs(c) == 1 and i in by_taps]
+        if len(form) != 2 or len(left) != 1 or len(tap) != 1 or own.indices[tap[0]].extent != int_const(TAPS):
             continue
-        outer, first_tap = own.indices[left[0]], own.indices[tap[0]].lower
-        window = TapWindow(left[0], tap[0], form[tap[0]], outer.extent, outer.lower, first_tap)
-        if sum(1 for f in forms for i in f if i in form) == 2 and (window.is_full or is_filled):
+        outer = own.indices[left[0]]
+        window = TapWindow(left[0], tap[0], form[tap[0]], outer.extent, outer.lower, own.indices[tap[0]].lower)
+        is_long = trips[left[0]] >= RESULTS or not isinstance(outer.extent, Const)
+        is_alone = sum(1 for f in operand.steps for i in f if i in form) == 2
+        if is_long and is_alone and (window.is_full or is_filled):
             found.append(window)
     return found
 

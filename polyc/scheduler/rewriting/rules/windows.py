@@ -10,15 +10,18 @@ of both everywhere; in sums, factors that move with ``i`` alone wait for the sec
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import reduce
 from math import gcd, prod
+from operator import mul
 
 from polyc.code_limits import MAX_STRIDE
-from polyc.ir.expr import Const, Expr, Index, Read, children, identity_of, index_names, operands_of, reads, walk, with_children
+from polyc.ir.expr import Expr, Index, Read, identity_of, index_names, map_children, mentions, operands_of, reads
 from polyc.ir.linear import index_coefficients
 from polyc.ir.program import Program, Reduction, Statement
-from polyc.ir.simplify import linear_form, simplify, simplify_int
-from polyc.poly.domains import extend_domain, is_box
-from polyc.poly.ranges import Interval
+from polyc.ir.simplify import constant_of, linear_form, simplify, simplify_int
+from polyc.poly.domains import extend_domain
+from polyc.poly.ranges import Interval, known_shape
 from polyc.records import dataclass, replace
 from polyc.scheduler.rewriting.builder import Change, ProgramBuilder
 from polyc.scheduler.rewriting.rules.analysis import is_whole_box
@@ -52,8 +55,10 @@ class _Axis:
 
     @property
     def point(self) -> Expr:
-        parts = [c * Index(i) for c, i in ((self.stride, self.outer), (self.step, self.inner))]
-        return simplify_int(parts[0] + parts[1])
+        return simplify_int(self.at(Index(self.outer), Index(self.inner)))
+
+    def at(self, outer: Expr, inner: Expr) -> Expr:
+        return self.stride * outer + self.step * inner
 
 
 def separate_windows(s: Statement, builder: ProgramBuilder) -> Change | None:
@@ -72,14 +77,11 @@ def _choose_axis(s: Statement, builder: ProgramBuilder, loads: float | None) -> 
     """The axis along which windows are combined last, with the fewest operations; None where none of them has the gain.
 
     `loads`: those for each element of a window, where others share them (`_shared_loads`)."""
-    own = builder.own[s.name]
-    if s.reduction is None or s.reduction.monoid is not None or len(s.reduction_indices) < 2:
+    own, summed = builder.own[s.name], s.reduction_indices
+    shape = known_shape(own.indices[i] for i in summed)
+    if s.reduction is None or s.reduction.monoid is not None or len(summed) < 2 or not shape or not all(shape):
         return None
-    counts = {i: own.indices[i].extent for i in s.reduction_indices}
-    if not all(isinstance(e, Const) and e.value > 0 for e in counts.values()) or not is_box(own.domain, own.indices, s.indices):
-        return None
-    numbers = {i: int(e.value) for i, e in counts.items() if isinstance(e, Const)}
-    far = _far_indices(s)
+    numbers, far = dict(zip(summed, shape, strict=True)), _far_indices(s)
     written = (FAR_COST if far else 1.0) * prod(numbers.values())
     best, least = None, written / GAIN if loads is None else (1 + loads) * written / GAIN
     # What was just written is read at other offsets along rows: the outermost axis keeps most between the two passes.
@@ -89,7 +91,9 @@ def _choose_axis(s: Statement, builder: ProgramBuilder, loads: float | None) -> 
             if axis is None or not _has_no_gaps(axis, own.indices[outer].extent, numbers[inner]):
                 continue
             first, last = _passes(axis, own.indices[outer].extent, numbers, far)
-            first /= prod(_number(own.indices[i].extent) for i in s.left_indices if i not in _left_of(s, axis) and i != outer)
+            first /= prod(
+                constant_of(own.indices[i].extent) or 1 for i in s.left_indices if i not in _left_of(s, axis) and i != outer
+            )
             cost = first + last if loads is None else (1 + loads) * first + 1 + 2 * last
             if cost <= least:
                 best, least = axis, cost / INSIDE
@@ -116,69 +120,57 @@ def _find_axis(s: Statement, outer: str, inner: str) -> _Axis | None:
         named = index_names(factor)
         is_late = inner in named and outer not in named and named.isdisjoint(set(s.reduction_indices) - {inner})
         (late if is_late else early).append(factor)
-    steps = {_steps(e, outer, inner) for factor in early for e in _positions(factor) if _steps(e, outer, inner) != (0, 0)}
-    if len(steps) != 1:
-        return None
-    (step,) = steps
-    if step is None or step[0] <= 0 or step[1] <= 0:
+    steps = set[tuple[int, int] | None]()
+
+    def note(e: Expr) -> Expr:
+        steps.add(_steps(e, outer, inner))
+        return e
+
+    for factor in early:
+        _map_positions(factor, note)
+    step = next(iter(steps - {(0, 0)}), None)
+    if step is None or min(step) <= 0 or len(steps - {(0, 0)}) > 1:
         return None
     unit = gcd(*step)
     axis = _Axis(outer, inner, step[0] // unit, step[1] // unit, s.value, tuple(late))
-    new = [_redirect(factor, axis, unit) for factor in early]
-    value = new[0]
-    for factor in new[1:]:
-        value = value * factor
-    return replace(axis, value=value)
+    difference = unit * (Index(axis.position) - axis.point)
+
+    def redirect(e: Expr) -> Expr:
+        return e if _steps(e, outer, inner) == (0, 0) else simplify(e + difference)
+
+    return replace(axis, value=reduce(mul, (_map_positions(factor, redirect) for factor in early)))
 
 
-def _positions(expr: Expr) -> list[Expr]:
-    """The largest integer expressions in `expr` that are linear forms."""
-    if linear_form(expr) is not None:
-        return [expr]
-    return [position for child in children(expr) for position in _positions(child)]
+def _map_positions(expr: Expr, change: Callable[[Expr], Expr]) -> Expr:
+    """`expr` with the largest integer expressions in it that are linear forms changed."""
+    return change(expr) if linear_form(expr) is not None else map_children(expr, lambda e: _map_positions(e, change))
 
 
 def _steps(expr: Expr, outer: str, inner: str) -> tuple[int, int] | None:
     """Coefficients of both indices in a linear form; None where one of them stands inside of another term."""
     form = linear_form(expr) or {}
-    for term in form:
-        if not isinstance(term, (int, Index)) and any(n in (Index(outer), Index(inner)) for n in walk(term)):
-            return None
+    if any(mentions(term, outer, inner) for term in form if not isinstance(term, (int, Index))):
+        return None
     return form.get(Index(outer), 0), form.get(Index(inner), 0)
-
-
-def _redirect(expr: Expr, axis: _Axis, unit: int) -> Expr:
-    """`expr` over the position instead of the two indices that it is made of."""
-    if linear_form(expr) is None:
-        return with_children(expr, tuple(_redirect(child, axis, unit) for child in children(expr)))
-    if _steps(expr, axis.outer, axis.inner) == (0, 0):
-        return expr
-    difference = Index(axis.position) - axis.point
-    return simplify(expr + unit * difference)
 
 
 def _has_no_gaps(axis: _Axis, extent: Expr, window: int) -> bool:
     """Whether every position between the first and the last is one of some window."""
     if axis.step == 1:
         return axis.stride <= window
-    return axis.stride == 1 and isinstance(extent, Const) and axis.step <= int(extent.value)
+    return axis.stride == 1 and axis.step <= (constant_of(extent) or 0)
 
 
 def _far_indices(s: Statement) -> set[str]:
     """Indices of the result along which the last subscript of a read takes wide steps."""
-    found: set[str] = set()
-    for read in reads(s.value):
-        steps = index_coefficients(read.subscripts[-1]) if read.subscripts else None
-        found |= {i for i, c in (steps or {}).items() if i in s.left_indices and abs(c) > MAX_STRIDE}
-    return found
+    steps = [index_coefficients(e) or {} for read in reads(s.value) for e in read.subscripts[-1:]]
+    return {i for found in steps for i, c in found.items() if i in s.left_indices and abs(c) > MAX_STRIDE}
 
 
 def _passes(axis: _Axis, extent: Expr, counts: dict[str, int], far: set[str]) -> tuple[float, float]:
     """Operations of the first pass and of the last one for each element of the result."""
-    window = counts[axis.inner]
-    per_element = float(axis.stride)
-    if isinstance(extent, Const) and extent.value > 0:
-        per_element = (axis.stride * (int(extent.value) - 1) + axis.step * (window - 1) + 1) / int(extent.value)
+    window, n = counts[axis.inner], constant_of(extent)
+    per_element = (axis.stride * (n - 1) + axis.step * (window - 1) + 1) / n if n else float(axis.stride)
     first = per_element * prod(counts.values()) / window * (FAR_COST if far - {axis.outer} else 1.0)
     return first, window * (FAR_COST if axis.outer in far else 1.0)
 
@@ -188,14 +180,16 @@ def _split(s: Statement, axis: _Axis, builder: ProgramBuilder) -> tuple[Statemen
     assert s.reduction is not None
     own, left = builder.own[s.name], _left_of(s, axis)
     others = [i for i in s.reduction_indices if i != axis.inner]
-    intervals = own.indices | {axis.position: _interval(axis, own.indices)}
+    outer, inner = own.indices[axis.outer], own.indices[axis.inner]
+    last = axis.at(outer.extent - 1, inner.extent - 1)
+    positions = Interval(simplify(axis.at(outer.lower, inner.lower)), simplify(last + 1))
+    intervals = own.indices | {axis.position: positions}
     start = Reduction(s.reduction.op, identity_of(s.reduction.op, builder.tensor(s.target).dtype))
     first = builder.define(s, "part", left, axis.value, others, start, intervals)
     points = extend_domain(own.domain, s.indices, first.name, first.indices, axis.position, axis.point)
     builder.own[first.name] = replace(builder.own[first.name], domain=points)
-    value: Expr = Read(first.target, tuple(axis.point if i == axis.position else Index(i) for i in left))
-    for factor in axis.late:
-        value = value * factor
+    read = Read(first.target, tuple(axis.point if i == axis.position else Index(i) for i in left))
+    value = reduce(mul, axis.late, read)
     kept = (*s.left_indices, axis.inner)
     return first, builder.change(s, builder.points(s).project(kept), value=value)
 
@@ -205,17 +199,3 @@ def _left_of(s: Statement, axis: _Axis) -> tuple[str, ...]:
     named = index_names(axis.value)
     moved = (axis.position if i == axis.outer else i for i in s.left_indices)
     return tuple(i for i in moved if i in named)
-
-
-def _number(extent: Expr) -> int:
-    return int(extent.value) if isinstance(extent, Const) and extent.value > 0 else 1
-
-
-def _interval(axis: _Axis, intervals: dict[str, Interval]) -> Interval:
-    outer, inner = intervals[axis.outer], intervals[axis.inner]
-
-    def combined(a: Expr, b: Expr) -> Expr:
-        return axis.stride * a + axis.step * b
-
-    last = combined(*(i.extent - 1 for i in (outer, inner)))
-    return Interval(simplify(combined(outer.lower, inner.lower)), simplify(last + 1))

@@ -7,38 +7,48 @@ After:  ``R.tile[t, v, x] = f(X)`` at ``y = 32*t + v`` for ``v in 0:34``, and
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Mapping
+from typing import TypeVar
 
 from polyc.diagnostics import CompileBudgetError
-from polyc.ir.expr import Call, Expr, Index, Pad, Read, Select, ceil_div, ge, int_const, lt, rewrite, substitute
+from polyc.ir.expr import Expr, Index, Pad, Read, ceil_div, ge, int_const, lt, rewrite, substitute
 from polyc.ir.program import Program, Reduction, Statement
 from polyc.ir.read_sites import collect_reads
 from polyc.ir.simplify import form_expr, simplify
 from polyc.poly import isl
 from polyc.poly.domains import reads_within
-from polyc.poly.extraction import place_inside
+from polyc.poly.extraction import write_out_pad
 from polyc.poly.points import Points, points_of
 from polyc.poly.ranges import Interval, Ranges
 from polyc.records import dataclass, replace
 from polyc.scheduler.rewriting.builder import ProgramBuilder
-from polyc.scheduler.rewriting.overlap.overlap_boxes import Box, Boxes, Root, tile_name
+from polyc.scheduler.rewriting.overlap.costs import Estimate
+from polyc.scheduler.rewriting.overlap.footprints import Box, Boxes, index_boxes, root_boxes, tile_name
+from polyc.scheduler.rewriting.reindexing import map_reads
 
 QUOTA = 2_000_000
 """isl operations for the proof that a tile computes all that it reads."""
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
     """Consumers, their producers in an order of readers before writers, tile sizes by index of the first consumer."""
 
-    roots: tuple[Root, ...]
+    roots: tuple[Statement, ...]
     producers: tuple[Statement, ...]
-    sizes: dict[str, int]
+    sizes: Mapping[str, int]
     boxes: Boxes
+    estimate: Estimate
 
     @property
     def statements(self) -> tuple[Statement, ...]:
-        return (*(root.statement for root in self.roots), *self.producers)
+        return (*self.roots, *self.producers)
+
+    @property
+    def gain(self) -> float:
+        return self.estimate.whole - self.estimate.tiled
 
 
 def store_apart(program: Program, ranges: Ranges, s: Statement) -> tuple[Program, Ranges, Statement]:
@@ -70,124 +80,91 @@ def tile_cluster(program: Program, ranges: Ranges, cluster: Cluster) -> tuple[Pr
 
 class _Maker:
     def __init__(self, builder: ProgramBuilder, cluster: Cluster) -> None:
-        self.builder, self.ranges, self.cluster = builder, builder.ranges, cluster
-        first = cluster.roots[0]
-        root = builder.own[first.statement.name].indices
-        self.roots = {root.statement.name: root for root in cluster.roots}
+        self.builder, self.ranges, self.boxes = builder, builder.ranges, cluster.boxes
+        self.roots = root_boxes(cluster.roots, cluster.sizes, self.ranges)
+        first = self.ranges.statements[cluster.roots[0].name].indices
         self.tiles: dict[str, Interval] = {}
         self.conditions: list[Expr] = []
         for i, size in cluster.sizes.items():
-            extent = root[i].extent
-            t = Index(tile_name(i))
+            t, extent = Index(tile_name(i)), first[i].extent
             self.tiles[t.name] = Interval(int_const(0), simplify(ceil_div(extent, size)))
             self.conditions += [ge(t, 0), lt(size * t, extent)]
         self.names = {t: builder.temporary(f"{t}.tile", self._shape(t), builder.tensor(t)) for t in cluster.boxes}
         tiles = {t: builder.tensor(name) for t, name in self.names.items()}
         builder.tensors = [tiles.get(t.name, t) for t in builder.program.tensors]
 
+    def _kept(self, tensor: str, parts: Iterable[T]) -> list[tuple[T, Box | None]]:
+        """What stands at the dimensions of a tensor that its tiles have, with the boxes there: a box of one element needs no
+        dimension, as the tile says where it is."""
+        return [(x, box) for x, box in zip(parts, self.boxes[tensor], strict=True) if box is None or box.extent != 1]
+
     def _shape(self, name: str) -> tuple[Interval, ...]:
-        """Of the dimensions of a tile of tensor `name`: numbers of the tile, then its own that are more than a point."""
-        own = zip(self.cluster.boxes[name], self.ranges.tensors[name], strict=True)
-        places = (i if box is None else Interval(int_const(0), int_const(box.extent)) for box, i in own if not _is_point(box))
-        return (*self.tiles.values(), *places)
+        """Of the dimensions of a tile of tensor `name`: numbers of the tile, then its own."""
+        own = self._kept(name, self.ranges.tensors[name])
+        return (*self.tiles.values(), *(i if box is None else box.interval for i, box in own))
 
     # -- statements
     def tile_statement(self, s: Statement) -> Statement:
-        boxes = self._index_boxes(s)
+        boxes = index_boxes(s, self.roots, self.boxes)
         inner = {i: f"{i}.in" for i in boxes}
         while set(inner.values()) & set(s.indices):
             inner = {i: f"{name}_" for i, name in inner.items()}
         values: dict[str, Expr] = {}
         conditions, new = list(self.conditions), dict(self.tiles)
         for i, box in boxes.items():
-            place = form_expr(box.lower)
-            if not _is_point(box):
-                local = Index(inner[i])
+            values[i] = form_expr(box.lower)
+            if box.extent != 1:
+                local, new[inner[i]] = Index(inner[i]), box.interval
                 conditions += [ge(local, 0), lt(local, box.extent)]
-                new[local.name] = Interval(int_const(0), int_const(box.extent))
-                place = place + local
-            values[i] = simplify(place)
-        order = (*self.tiles, *(inner.get(i, i) for i in s.indices if not _is_point(boxes.get(i))))
+                values[i] = simplify(values[i] + local)
+        order = (*self.tiles, *(inner.get(i, i) for i in s.indices if i not in boxes or boxes[i].extent != 1))
         points = self.builder.points(s).move(order, new, values, conditions)
-
-        def change(expr: Expr) -> Expr:
-            return self._redirect(substitute(expr, values))
-
         reduction, region = s.reduction, None
         target, subscripts = s.target, tuple(simplify(substitute(e, values)) for e in s.subscripts)
         if s.name not in self.roots:
-            pairs = zip(s.subscripts, self.cluster.boxes[s.target], strict=True)
-            kept = [inner.get(e.name, e.name) for e, box in pairs if isinstance(e, Index) and not _is_point(box)]
+            kept = [inner.get(e.name, e.name) for e, _ in self._kept(s.target, s.subscripts) if isinstance(e, Index)]
             target, subscripts = self.names[s.target], tuple(map(Index, (*self.tiles, *kept)))
             if reduction is not None:  # the elements of a tile that are elements of the whole tensor
                 region = self.builder.elements(s).move((*self.tiles, *kept), new, values, conditions)
-                reduction = Reduction(reduction.op, change(reduction.init))
-        value = change(self._expand_pads(s, s.value))
+                reduction = Reduction(reduction.op, self._redirect(substitute(reduction.init, values)))
+        value = self._redirect(substitute(self._expand_pads(s), values))
         return self.builder.assign(s.name, target, subscripts, value, points, s, reduction, (), region)
 
-    def _index_boxes(self, s: Statement) -> dict[str, Box]:
-        """Where each index runs inside a tile, for those that the tile confines."""
-        if s.name in self.roots:
-            moved = self.roots[s.name].moved(self.cluster.sizes, self.ranges)
-            return {i: box for i, box in moved.items() if box is not None}
-        pairs = zip(s.subscripts, self.cluster.boxes[s.target], strict=True)
-        return {e.name: box for e, box in pairs if isinstance(e, Index) and box is not None}
-
-    def _expand_pads(self, s: Statement, value: Expr) -> Expr:
+    def _expand_pads(self, s: Statement) -> Expr:
         """``pad(R[…], v)`` of a tensor of the cluster, which is no whole tensor any more → ``inside ? R[…] : v``."""
         points = points_of(s, self.ranges.statements[s.name])
 
         def rule(node: Expr) -> Expr | None:
             if not isinstance(node, Pad) or node.read.tensor not in self.names:
                 return None
-            condition: Expr | None = None
-            inside: list[Expr] = []
-            for sub, whole in zip(node.read.subscripts, self.ranges.tensors[node.read.tensor], strict=True):
-                place = simplify(sub - whole.lower)
-                if node.mode != "value":
-                    moved = place_inside(place, whole.extent, node.mode)
-                    inside.append(simplify(moved + whole.lower))
-                for test in (ge(place, 0), lt(place, whole.extent)):
-                    if not points.satisfy(test):
-                        condition = test if condition is None else Call("and", (condition, test))
-            if condition is None:
-                return node.read
-            other = node.value if node.mode == "value" else Read(node.read.tensor, tuple(inside), node.read.span)
-            return Select(condition, node.read, other, node.span)
+            return write_out_pad(node, self.ranges.tensors[node.read.tensor], points.satisfy)
 
-        return rewrite(value, rule)
+        return rewrite(s.value, rule)
 
     def _redirect(self, value: Expr) -> Expr:
         """Reads of whole tensors → reads of their tiles."""
 
-        def rule(node: Expr) -> Expr | None:
-            if not isinstance(node, Read) or node.tensor not in self.names:
-                return None
-            pairs = zip(node.subscripts, self.cluster.boxes[node.tensor], strict=True)
-            places = [e if box is None else simplify(e - form_expr(box.lower)) for e, box in pairs if not _is_point(box)]
-            return Read(self.names[node.tensor], (*map(Index, self.tiles), *places), node.span)
+        def move(read: Read) -> Expr:
+            if read.tensor not in self.names:
+                return read
+            places = self._kept(read.tensor, read.subscripts)
+            own = (e if box is None else simplify(e - form_expr(box.lower)) for e, box in places)
+            return Read(self.names[read.tensor], (*map(Index, self.tiles), *own), read.span)
 
-        return rewrite(value, rule)
+        return map_reads(value, move)
 
     # -- the proof
     def is_covered(self, made: Collection[Statement]) -> bool:
         """Whether every element that is read of a tile is one that the tile computes: of a reduction, or gives its initial
         value."""
-        written: dict[str, isl.Set] = {}
+        own, written = self.builder.own, dict[str, isl.Set]()
+        for s in (s for s in made if s.name not in self.roots):
+            region = own[s.name].region
+            whole = self.builder.points(s).project(s.element_names).domain if region is None else region
+            written[s.target] = whole.set_tuple_name(s.target)
         for s in made:
-            own = self.builder.own[s.name]
-            if s.name not in self.roots:
-                whole = self.builder.points(s).project(s.element_names).domain if own.region is None else own.region
-                written[s.target] = whole.set_tuple_name(s.target)
-        for s in made:
-            domain = self.builder.own[s.name].domain.intersect_params(self.ranges.context)
-            for site in collect_reads(s):
-                name = site.read.tensor
-                if name in written and not reads_within(site, domain, s.indices, written[name]):
-                    return False
+            domain = own[s.name].domain.intersect_params(self.ranges.context)
+            sites = (site for site in collect_reads(s) if site.read.tensor in written)
+            if not all(reads_within(site, domain, s.indices, written[site.read.tensor]) for site in sites):
+                return False
         return True
-
-
-def _is_point(box: Box | None) -> bool:
-    """A box of one element needs no dimension: the tile says where it is."""
-    return box is not None and box.extent == 1

@@ -1,0 +1,300 @@
+"""Traffic and recomputation: what it costs, in cycles of one core, to compute producers whole or tile by tile.
+
+Whole: a producer is written and read again through the level that holds what lies between (`traffic`).  In tiles: it stays in
+a buffer of one tile, but what neighbouring tiles both need is computed twice, and every row of a tile starts loops and streams
+anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import field
+from functools import lru_cache
+from math import ceil, prod
+
+from polyc import code_limits
+from polyc.ir.expr import Expr, Index, Select, index_names, reads, walk
+from polyc.ir.linear import index_coefficients
+from polyc.ir.program import Program, Statement
+from polyc.ir.read_sites import collect_reads
+from polyc.ir.simplify import constant_of
+from polyc.machine import Level, Machine
+from polyc.machine.memory import LINE
+from polyc.poly.ranges import Ranges, estimate_extent
+from polyc.records import dataclass, replace
+from polyc.scheduler.accesses import operation_weight
+from polyc.scheduler.rewriting.overlap.footprints import Boxes
+from polyc.scheduler.traffic import find_level, pass_cycles
+
+UNKNOWN_EXTENT = 4 * code_limits.UNKNOWN_EXTENT
+"""Extent assumed of a dimension of unknown size: buffers of tiles must still fit where it is long."""
+
+_collect_reads = lru_cache(maxsize=256)(collect_reads)
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """Cycles on one core; `recomputed`: part of the producers' work that is done more than once."""
+
+    whole: float
+    tiled: float
+    recomputed: float
+    saved_bytes: int
+    buffer_bytes: int
+    """Of what is alive at the same time in a tile."""
+
+
+class Model:
+    """Who writes and reads each tensor, and what estimates ask of a program: extents are estimated where they are symbolic."""
+
+    def __init__(self, program: Program, ranges: Ranges, target: Machine) -> None:
+        self.program, self.ranges, self.target = program, ranges, target
+        self.statements = {s.name: s for s in program.statements}
+        self.writers = program.writers()
+        self.sites = {s.name: _collect_reads(s) for s in program.statements}
+        self.read = {name: {site.read.tensor for site in sites} for name, sites in self.sites.items()}
+        """The tensors that a statement reads."""
+        self.readers: dict[str, set[str]] = {}
+        for name, read in self.read.items():
+            for tensor in read:
+                self.readers.setdefault(tensor, set()).add(name)
+        self._shapes: dict[str, list[int]] = {}
+        self._work: dict[str, float] = {}
+        self._windows: dict[str, dict[str, tuple[int, set[str]]]] = {}
+
+    def reads(self, names: Iterable[str]) -> set[str]:
+        """The tensors that statements read."""
+        return set().union(*(self.read[n] for n in names))
+
+    def needs(self, names: Iterable[str], others: set[str]) -> bool:
+        """Whether a statement of `names` needs values of `others`, directly or not."""
+        queue, seen = list(names), set[str]()
+        while queue:
+            more = {w.name for t in self.read[queue.pop()] for w in self.writers.get(t, ())} - seen
+            if more & others:
+                return True
+            seen |= more
+            queue += more
+        return False
+
+    def is_temporary(self, tensor: str) -> bool:
+        return self.program.tensor(tensor).role == "temporary"
+
+    def extent(self, expr: Expr) -> int:
+        known = estimate_extent(expr, self.ranges.typical)
+        return max(1, (UNKNOWN_EXTENT if known is None else known))
+
+    def trips(self, s: Statement) -> dict[str, int]:
+        own = self.ranges.statements[s.name].indices
+        return {i: self.extent(own[i].extent) for i in s.indices}
+
+    def shape(self, tensor: str) -> list[int]:
+        if tensor not in self._shapes:
+            self._shapes[tensor] = [self.extent(i.extent) for i in self.ranges.tensors[tensor]]
+        return self._shapes[tensor]
+
+    def itemsize(self, tensor: str) -> int:
+        return self.program.tensor(tensor).dtype.itemsize
+
+    def bytes(self, tensor: str) -> int:
+        return prod(self.shape(tensor)) * self.itemsize(tensor)
+
+    def operations(self, s: Statement) -> float:
+        """Operations that a cycle has room for: two of whole vectors."""
+        return 2.0 * self.target.lanes(self.itemsize(s.target))
+
+    def work(self, s: Statement) -> float:
+        """Cycles of one point: a load that straddles two lines counts as two."""
+        if s.name not in self._work:
+            n_loads = len({site.read for site in self.sites[s.name]})
+            self._work[s.name] = (1 + operation_weight(s.value) + 1.5 * n_loads) / self.operations(s)
+        return self._work[s.name]
+
+    def tests(self, s: Statement) -> float:
+        """Cycles of one point to test where it is in its row."""
+        last = index_names(*s.subscripts[-1:])
+        conditions = (n.condition for n in walk(s.value) if isinstance(n, Select) and not reads(n.condition))
+        found = [sum(isinstance(e, Index) and e.name in last for e in walk(c)) for c in conditions]
+        return self.target.overlap.test * sum(n + 1 for n in found if n) / self.operations(s)
+
+    def whole(self, s: Statement, n_shared: int) -> float:
+        """Cycles to write a producer and to read it again; `n_shared`: outer dimensions along which readers follow at once.
+
+        What it reads passes meanwhile, too."""
+        touched = sum(map(self.bytes, self.read[s.name] | {s.target}))
+        return pass_cycles(self.bytes(s.target), touched / prod(self.shape(s.target)[:n_shared]), self.target)
+
+    # -- in tiles
+    def short_row(self, s: Statement) -> int:
+        """Elements of a row that is expanded."""
+        costs = self.target.overlap
+        return min(costs.short_row, costs.short_row_vectors * self.target.vector_bits // 8) // self.itemsize(s.target)
+
+    def row_starts(self, s: Statement, extents: Sequence[int]) -> float:
+        """Cycles to start the rows of a tile, with the streams from outside that they read."""
+        if not extents:
+            return 0.0
+        last, left = set[str]().union(*(last for _, last in self.windows(s).values())), s.left_indices
+        inner = next((n for n in reversed(range(len(left))) if left[n] in last), len(left) - 1)
+        rows = prod(n for d, n in enumerate(extents) if d != inner)
+        # A sum takes what is beyond its register tile in parts; others have one vector more.
+        short = self.short_row(s)
+        if extents[inner] <= (short if s.reduction is not None else short + short // 8):
+            return rows * self.target.loops.short_row_start
+        n_inputs = sum(not self.is_temporary(t) for t in self.read[s.name])
+        return rows * (self.target.loops.row_start + self.target.prefetchers.start * n_inputs)
+
+    def cut_rows(self, root: Statement, sizes: Mapping[str, int]) -> tuple[float, float]:
+        """What is lost because tiles hold parts of the rows of a result: a part of the time of arrays from outside, and cycles
+        of that result, lines of which are read before they are filled."""
+        trips, last = self.trips(root), index_names(*root.subscripts[-1:])
+        cut = [size for i, size in sizes.items() if i in last and size < trips[i]]
+        if not cut:
+            return 0.0, 0.0
+        if min(cut) > self.short_row(root):
+            return self.target.overlap.cut_rows, 0.0
+        size = 0 if self.is_temporary(root.target) else self.bytes(root.target)
+        row = constant_of(self.ranges.tensors[root.target][-1].extent)
+        # Tiles may be moved along the rows of a result to where its lines begin (`align_tiles`).
+        is_movable = row is not None and row % min(cut) == 0 and min(cut) * self.itemsize(root.target) % LINE == 0
+        is_filled = self.target.is_streamed(size, size) and not is_movable
+        return self.target.overlap.cut_short_rows, size / self.target.memory.filled if is_filled else 0.0
+
+    def window_cycles(self, s: Statement, row: int | None = None) -> float:
+        """Cycles in which a whole statement reads rows again that a window needs, where those of all windows leave the
+        first-level cache; `row`: elements of the rows of a tile, at most."""
+        trips = self.trips(s)
+        held = again = 0.0
+        for tensor, (n_rows, _) in self.windows(s).items():
+            shape, size = self.shape(tensor), self.itemsize(tensor)
+            held += n_rows * min(shape[-1], row or shape[-1]) * size if shape else 0
+            again += (n_rows - 1) * prod(trips[i] for i in s.left_indices) * size
+        return again / self.target.memory.read[Level.L2] if find_level(held, self.target) > Level.L1 else 0.0
+
+    def windows(self, s: Statement) -> dict[str, tuple[int, set[str]]]:
+        """Of each tensor, the rows that one point of a statement reads, and the indices along its memory."""
+        if s.name not in self._windows:
+            trips, found = self.trips(s), dict[str, list[tuple[Expr, ...]]]()
+            for site in self.sites[s.name]:
+                found.setdefault(site.read.tensor, []).append(site.read.subscripts)
+            self._windows[s.name] = {}
+            for tensor, reads_of in found.items():
+                rows = {subscripts[:-1] for subscripts in reads_of}
+                moving = index_names(*(e for row in rows for e in row))
+                n_rows = len(rows) * prod(trips[i] for i in s.reduction_indices if i in moving)
+                self._windows[s.name][tensor] = n_rows, index_names(*(e for read in reads_of for e in read[-1:]))
+        return self._windows[s.name]
+
+    def rows_read(self, s: Statement, extents: Sequence[int]) -> dict[str, int]:
+        """Rows of each tensor that a tile of a statement reads, about: its own, and those of a window more."""
+        pairs = list(zip(extents, s.left_indices, strict=False))
+        return {t: prod(n for n, i in pairs if i not in last) + window - 1 for t, (window, last) in self.windows(s).items()}
+
+    def is_followed(self, p: Statement) -> bool:
+        """Whether all that read a producer follow it element by element: loops that they share keep it in a line."""
+        for s in map(self.statements.__getitem__, self.readers[p.target]):
+            found = {site.read for site in self.sites[s.name] if site.read.tensor == p.target}
+            moving = [index_coefficients(e) or {} for read in found for e in read.subscripts]
+            named = [i for form in moving for i in form]
+            is_plain = all(len(form) == 1 and abs(*form.values()) == 1 for form in moving)
+            if len(found) > 1 or not is_plain or len(set(named)) < len(named) or not set(named) <= set(s.left_indices):
+                return False
+        return True
+
+    def outside_bytes(self, statements: Sequence[Statement]) -> int:
+        """Bytes of the arrays that come from memory or go there."""
+        made = {s.target for s in statements if self.is_temporary(s.target)}
+        return sum(map(self.bytes, (self.reads(s.name for s in statements) | {s.target for s in statements}) - made))
+
+
+@dataclass(frozen=True, slots=True)
+class _Share:
+    """What one statement adds to the cycles of all tiles, and to the `starts` of rows of each; `work`: to compute it once;
+    `again`: what tiles compute more than once; `rows`: what a tile reads of each tensor; `others`: windows, tests of borders;
+    `outer`: to read again each tensor that a producer reads."""
+
+    starts: float
+    work: float
+    again: float
+    rows: Mapping[str, int]
+    others: float
+    outer: Mapping[str, float] = field(default_factory=dict)
+    buffer: int = 0
+
+
+class Trial:
+    """Consumers in tiles of given sizes, with more or fewer of their producers inside: what each adds is found once."""
+
+    def __init__(self, model: Model, roots: Sequence[Statement], sizes: Mapping[str, int], boxes: Boxes) -> None:
+        """`boxes`: at least of all tensors that the producers write."""
+        self.model, self.roots, self.boxes = model, roots, boxes
+        trips = model.trips(roots[0])
+        n_tiles = [ceil(trips[i] / size) for i, size in sizes.items()]
+        self._n_tiles, self._is_one_loop = prod(n_tiles), all(n == 1 for n in n_tiles[1:])
+        lost = [model.cut_rows(root, sizes) for root in roots]
+        self._cut_rows, self._filled = max(part for part, _ in lost), sum(cycles for _, cycles in lost)
+        self._is_short = any(part == model.target.overlap.cut_short_rows for part, _ in lost)
+        inside = [min(sizes.get(i, trips[i]), trips[i]) for i in roots[0].left_indices]
+        points = [prod(model.trips(root).values()) for root in roots]
+        self._consumers = [self._share(root, inside, n, n) for root, n in zip(roots, points, strict=True)]
+        self._producers: dict[str, _Share] = {}
+
+    def estimate(self, producers: Sequence[Statement], whole: float, saved_bytes: int) -> Estimate | None:
+        """Cycles beyond those of the same statements without tiles and without the producers' traffic, which take `whole`.
+
+        None where the buffers fit no cache of a core."""
+        target, inner = self.model.target, {p.target for p in producers}
+        for p in producers:
+            if p.name not in self._producers:
+                self._producers[p.name] = self._producer_share(p)
+        own = [self._producers[p.name] for p in producers]
+        shares = [*self._consumers, *own]
+        buffers = {p.target: x.buffer for p, x in zip(producers, own, strict=True)}
+        again, work, alive = sum(x.again for x in own), sum(x.work for x in own), self._alive(producers, buffers)
+        footprint = target.overlap.beside * alive
+        if find_level(footprint, target) > Level.L2:
+            return None
+        starts = sum(x.starts for x in shares)
+        if self._is_short:
+            n_rows = sum(max(x.rows.get(t, 0) for x in shares) for t in {t for x in shares for t in x.rows} - inner)
+            starts += target.prefetchers.lost_row * max(0, n_rows - target.prefetchers.streams)
+        cycles = sum(x.others for x in shares) + sum(c for x in own for t, c in x.outer.items() if t not in inner)
+        cycles += again * (target.overlap.recomputed if self._is_short else 1.0)
+        cycles += self._n_tiles * (pass_cycles(sum(buffers.values()), footprint, target) + starts) + self._filled
+        if self._cut_rows:
+            outside = self.model.outside_bytes((*self.roots, *producers))
+            cycles += self._cut_rows * outside / target.memory.read[Level.MEMORY]
+        return Estimate(whole, cycles, again / work if work else 0.0, saved_bytes, alive)
+
+    def _alive(self, producers: Sequence[Statement], buffers: Mapping[str, int]) -> int:
+        """Bytes of the buffers that are alive at the same time: others take turns with the same memory (`share_workspace`),
+        where tiles are iterations of one loop, whose threads share them out."""
+        if not self._is_one_loop:
+            return sum(buffers.values())
+        steps = [*reversed(producers), *self.roots]
+        last = {tensor: n for n, s in enumerate(steps) for tensor in self.model.read[s.name]}
+        alive = most = 0
+        for n, s in enumerate(steps):
+            alive += buffers.get(s.target, 0)
+            most = max(most, alive)
+            alive -= sum(size for tensor, size in buffers.items() if last.get(tensor) == n)
+        return most
+
+    def _producer_share(self, p: Statement) -> _Share:
+        model, trips, shape = self.model, self.model.trips(p), self.model.shape(p.target)
+        pairs = zip(shape, self.boxes[p.target], strict=True)
+        extents = [min(n, box.extent) if box is not None else n for n, box in pairs]
+        volume, depth = prod(extents), prod(trips[i] for i in p.reduction_indices)
+        share = self._share(p, extents, self._n_tiles * volume * depth, prod(shape) * depth)
+        again = max(0.0, self._n_tiles * volume / prod(shape) - 1) / model.target.memory.read[Level.L3]
+        outer = {t: again * model.bytes(t) for t in sorted(model.read[p.name])}
+        buffer = 0 if model.is_followed(p) else volume * model.itemsize(p.target)
+        return replace(share, outer=outer, buffer=buffer)
+
+    def _share(self, s: Statement, extents: Sequence[int], points: int, once: int) -> _Share:
+        """Of a statement with tiles of these extents; `points`: those of all tiles; `once`: those that are needed."""
+        model, work = self.model, self.model.work(s)
+        others = model.window_cycles(s, extents[-1] if extents else None)
+        others += points * model.tests(s) if self._cut_rows else 0.0
+        again = max(0, points - once) * work
+        return _Share(model.row_starts(s, extents), once * work, again, model.rows_read(s, extents), others)

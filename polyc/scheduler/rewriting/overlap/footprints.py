@@ -1,0 +1,154 @@
+"""Which part of every producer one tile of a consumer needs: boxes that move with the tile, of constant size.
+
+A tile fixes ``T*t <= i - lower < T*(t + 1)`` for some indices of the consumer.  Through the subscripts of its reads that gives
+a box of each tensor that it reads, through the statements that write those a box of what they read, and so on: the box hull of
+the composed access relations, computed on their linear forms ("bounds inference" in Halide:
+Ragan-Kelley et al., PLDI 2013).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from polyc.ir.expr import Const, Expr, Index, Size, int_const
+from polyc.ir.program import Statement
+from polyc.ir.read_sites import ReadSite
+from polyc.ir.simplify import Term, add_forms, clean_form, linear_form
+from polyc.poly.ranges import Interval, Ranges
+from polyc.records import dataclass
+
+Form = dict[Term, int]
+"""A linear form over tile indices and sizes, the constant under the key 1."""
+
+
+@dataclass(frozen=True, slots=True)
+class Box:
+    """``lower <= x < lower + extent`` where `lower` moves with the tile."""
+
+    lower: Form
+    extent: int
+
+    @property
+    def moving(self) -> Form:
+        """`lower` without its constant."""
+        return {term: c for term, c in self.lower.items() if term != 1}
+
+    @property
+    def start(self) -> int:
+        return self.lower.get(1, 0)
+
+    @property
+    def interval(self) -> Interval:
+        """Of an index that counts from `lower` on."""
+        return Interval(int_const(0), int_const(self.extent))
+
+    def moves_with(self, index: str) -> bool:
+        """Whether tiles along an index of the consumer have boxes of their own."""
+        return Index(tile_name(index)) in self.lower
+
+
+Boxes = dict[str, tuple[Box | None, ...]]
+"""By tensor, the box of a tile in each dimension; None: the whole dimension."""
+
+Roots = Mapping[str, Mapping[str, Box]]
+"""By consumer, where its indices that are cut run inside a tile."""
+
+Sites = Mapping[str, Sequence[ReadSite]]
+"""The reads of every statement, by its name."""
+
+
+def tile_name(index: str) -> str:
+    """The index that counts the tiles of `index`."""
+    return f"{index}.tile"
+
+
+def root_boxes(roots: Sequence[Statement], sizes: Mapping[str, int], ranges: Ranges) -> Roots:
+    """Consumers in tiles: `sizes` are by index of the first one, and the others have theirs at the same places."""
+
+    def box(s: Statement, index: str, name: str) -> Box:
+        lower = ranges.statements[s.name].indices[index].lower
+        return Box(add_forms(linear_form(lower) or {}, {Index(tile_name(name)): 1}, sizes[name]), sizes[name])
+
+    pairs = {s.name: zip(s.left_indices, roots[0].left_indices, strict=True) for s in roots}
+    return {s.name: {i: box(s, i, name) for i, name in pairs[s.name] if name in sizes} for s in roots}
+
+
+def index_boxes(s: Statement, roots: Roots, boxes: Boxes) -> Mapping[str, Box]:
+    """Where each index of a statement runs inside a tile, for those that the tile confines."""
+    if s.name in roots:
+        return roots[s.name]
+    pairs = zip(s.subscripts, boxes[s.target], strict=True)
+    return {e.name: box for e, box in pairs if isinstance(e, Index) and box is not None}
+
+
+def tile_boxes(
+    consumers: Sequence[Statement], producers: Sequence[Statement], roots: Roots, ranges: Ranges, sites: Sites
+) -> Boxes:
+    """Boxes of the tensors that `producers` write, for one tile of all `consumers`.
+
+    `producers` are in an order in which every reader of a tensor comes before its writer."""
+    targets = {s.target for s in producers}
+    boxes: Boxes = {}
+    for s in (*consumers, *producers):
+        own, inside = ranges.statements[s.name].indices, index_boxes(s, roots, boxes)
+        for site in sites[s.name]:
+            name = site.read.tensor
+            if name in targets:
+                pairs = zip(site.read.subscripts, ranges.tensors[name], strict=True)
+                found = tuple(_read_box(sub, inside, own, site, whole) for sub, whole in pairs)
+                boxes[name] = tuple(map(_hull, boxes[name], found)) if name in boxes else found
+    return boxes
+
+
+def _read_box(
+    subscript: Expr, inside: Mapping[str, Box], own: Mapping[str, Interval], site: ReadSite, whole: Interval
+) -> Box | None:
+    """The box of a subscript; None where it does not move with the tile, or its size is not known."""
+    form = linear_form(subscript)
+    if form is None or not any(isinstance(t, Index) and t.name in inside for t in form):
+        return None
+    lower: Form = {term: c for term, c in form.items() if isinstance(term, (int, Size))}
+    extent = 1
+    for term, c in form.items():
+        if isinstance(term, (int, Size)):
+            continue
+        part = inside.get(term.name) or _constant_box(own[term.name]) if isinstance(term, Index) else None
+        if part is None:
+            return None
+        extent += abs(c) * (part.extent - 1)
+        for t, n in part.lower.items():
+            lower[t] = lower.get(t, 0) + c * n
+        if c < 0:
+            lower[1] = lower.get(1, 0) + c * (part.extent - 1)
+    box = Box(clean_form(lower), extent)
+    return _with_border(box, site, whole) if site.is_padded else box
+
+
+def _constant_box(interval: Interval) -> Box | None:
+    return Box(linear_form(interval.lower) or {}, int(interval.extent.value)) if isinstance(interval.extent, Const) else None
+
+
+def _with_border(box: Box, site: ReadSite, whole: Interval) -> Box | None:
+    """The box with what takes the place of elements outside: the nearest ones, or mirrored ones; wrapped around they are far.
+
+    Only a proposal: what is read is proved to lie inside when the program is made."""
+    if site.mode == "value":
+        return box
+    if site.mode == "wrap" or not isinstance(whole.lower, Const):
+        return None
+    step = max((abs(c) for t, c in box.lower.items() if isinstance(t, Index)), default=1)
+    lower = int(whole.lower.value)
+    start, end = box.start - lower, box.start - lower + box.extent
+    if site.mode == "clamp":
+        first, last = min(start, 0), max(end, step)
+    else:
+        first, last = min(start, step - end), max(end, step - start)
+    return Box(add_forms(box.moving, {1: first + lower}, 1), last - first)
+
+
+def _hull(a: Box | None, b: Box | None) -> Box | None:
+    """The smallest box around two; None where they do not move alike."""
+    if a is None or b is None or a.moving != b.moving:
+        return None
+    start, end = min(a.start, b.start), max(a.start + a.extent, b.start + b.extent)
+    return Box(add_forms(a.moving, {1: start}, 1), end - start)
