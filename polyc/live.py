@@ -32,7 +32,18 @@ def is_own_function(found: object) -> bool:
 
 def describe_code(code: types.CodeType) -> tuple[object, ...]:
     """All of a function's code but where it stands; functions inside of it included."""
-    constants = tuple(describe_code(c) if isinstance(c, types.CodeType) else (type(c), repr(c)) for c in code.co_consts)
+    constants = tuple(describe_code(c) if isinstance(c, types.CodeType) else (type(c), _write(c)) for c in code.co_consts)
     counts = (code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount)
     names = (code.co_names, code.co_varnames, code.co_freevars, code.co_cellvars)
     return (code.co_code, counts, names, constants)
+
+
+def _write(constant: object) -> str:
+    # Sets have another order in each process.
+    return str(sorted(map(repr, constant))) if isinstance(constant, frozenset) else repr(constant)
+
+
+def write_number(value: object) -> str:
+    """All of it, whatever a class of its own shows of its values."""
+    plain = next((t for t in (str, int, float, complex) if isinstance(value, t)), None)
+    return repr(value) if plain is None else plain.__repr__(value)

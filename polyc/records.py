@@ -98,7 +98,9 @@ class _Fields:
         self._annotations, self._values = annotations, values
 
     def __get__(self, instance: object, owner: Any) -> dict[str, Field[Any]]:
-        home = next(c for c in owner.__mro__ if c.__dict__.get("__dataclass_fields__") is self)
+        home = next((c for c in owner.__mro__ if c.__dict__.get("__dataclass_fields__") is self), None)
+        if home is None:  # another thread has found them since
+            return owner.__dataclass_fields__  # type: ignore[no-any-return]
         found: dict[str, Field[Any]] = {}
         for base in home.__mro__[-1:0:-1]:
             found |= getattr(base, "__dataclass_fields__", {})

@@ -13,6 +13,7 @@ from polyc.diagnostics import Diagnostic, PolycError, PolycWarning, SemanticErro
 from polyc.ir.number_checks import NumberCheck, find_number_checks
 from polyc.ir.program import Program
 from polyc.ir.types import DType
+from polyc.live import write_number
 from polyc.records import dataclass, replace
 from polyc.runtime.sizes import Formal
 
@@ -71,7 +72,7 @@ def program_formals(program: Program) -> tuple[Formal, ...]:
 
 def constants_key(constants: Mapping[str, Any]) -> Hashable:
     """Constants by type and text: 1, 1.0 and True are equal but give different programs, and a list has no hash."""
-    return tuple(sorted((n, type(v).__name__, repr(v)) for n, v in constants.items()))
+    return tuple(sorted((n, type(v).__name__, write_number(v)) for n, v in constants.items()))
 
 
 @dataclass(frozen=True, slots=True)

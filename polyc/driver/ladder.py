@@ -89,7 +89,7 @@ def climb_down(
             if rows is None:
                 remarks.append(Remark("missed", "schedule", f"{name} found no schedule"))
                 continue
-            refined = passes.run(PLAN, Draft(scop, rows), PlanContext(target, rung, constants, remarks), session)
+            refined = passes.run(PLAN, Draft(scop, rows), PlanContext(target, rung, constants, remarks, aliases), session)
             final, storage = refined.scop, refined.storage
             full_signature = add_constants(signature, final, storage)
             needed = dependences if final is scop else compute_dependences(final)

@@ -20,7 +20,7 @@ from polyc.digest import sha256
 from polyc.ir.expr import Expr
 from polyc.ir.program import Program
 from polyc.ir.types import DType
-from polyc.live import describe_code, is_own_function, look_up
+from polyc.live import describe_code, is_own_function, look_up, write_number
 from polyc.log import logger
 from polyc.recall.entries import open_store, own_versions, read_or_make
 from polyc.records import dataclass
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from polyc.cache import Entry
 
 T = TypeVar("T")
+_PLAIN = (type(None), bool, int, float, complex)
+"""Classes of defaults of which an entry gives the same again."""
 Function = Callable[..., Any] | str
 
 
@@ -75,16 +77,18 @@ def read_function(
     parts = (
         ("types", ", ".join(f"{n}: {t.name} of rank {rank}" for n, (t, rank) in dtypes.items())),
         ("numbers", ", ".join(sorted(weak))),
-        ("constants", ", ".join(f"{n}={type(v).__name__} {v!r}" for n, v in sorted(constants.items()))),
+        ("constants", ", ".join(f"{n}={type(v).__name__} {write_number(v)}" for n, v in sorted(constants.items()))),
     )
     return _recall("function", function, parts, read)
 
 
 def _recall(kind: str, function: Function, parts: tuple[tuple[str, str], ...], read: Callable[[], T]) -> T:
     store = open_store()
+    if store is None:
+        return read()
     live = None if isinstance(function, str) else _find_live(function)
     described = _digest(function) if isinstance(function, str) else None if live is None else _describe_function(live)
-    if store is None or described is None:
+    if described is None:
         return read()
     from polyc.cache import Entry, Key, SourcePlaces, Unstorable, decode, encode
 
@@ -101,6 +105,8 @@ def _recall(kind: str, function: Function, parts: tuple[tuple[str, str], ...], r
         places = SourcePlaces()
         try:
             names = _describe_names(live, texts)
+            if kind == "signature" and any(type(p[-1]) not in _PLAIN for p in made[1]):  # type: ignore[index]
+                raise _Unknown("a default of a class of its own")
         except _Unknown as error:
             raise Unstorable(f"{error} has no description") from error
         return Entry({"value": encode(made, places), "sources": places.plain_sources(), "names": names})
@@ -129,7 +135,7 @@ def _find_live(value: object) -> types.FunctionType | None:
     found = getattr(value, "combine", value) if type(value).__name__ == "UserMonoid" else value
     try:
         found = inspect.unwrap(found)  # type: ignore[arg-type]
-    except ValueError:
+    except Exception:  # it leads back to itself, or the object raises what it likes when it is asked for an attribute
         return None
     return found if isinstance(found, types.FunctionType) else None
 
@@ -157,11 +163,18 @@ def _describe_function(function: types.FunctionType) -> str | None:
 
 def _describe(value: object) -> str:
     """What reading a function makes of a value that one of its names has; raises `_Unknown`."""
+    try:
+        return _describe_value(value)
+    except Exception as error:  # of the value's own methods, too
+        raise error if isinstance(error, _Unknown) else _Unknown(f"a {type(value).__qualname__}") from error
+
+
+def _describe_value(value: object) -> str:
     kind = type(value)
     if value is None:
         return "nothing"
     if isinstance(value, (str, numbers.Number, np.generic)):
-        return f"{kind.__name__} {value!r}"
+        return f"{kind.__name__} {write_number(value)}"
     if isinstance(value, types.ModuleType):
         return f"module {value.__name__}"
     if isinstance(value, (type, types.BuiltinFunctionType, np.ufunc)) or (
@@ -178,7 +191,7 @@ def _describe(value: object) -> str:
         if kind.__name__ in ("ElementType", "_Where"):
             return repr(value)
         if kind.__name__ == "UserMonoid" and described is not None:
-            return f"monoid {value.name} {value.identity!r} {described}"  # type: ignore[attr-defined]
+            return f"monoid {value.name} {[(type(n).__name__, write_number(n)) for n in value.identity]} {described}"  # type: ignore[attr-defined]
         if kind.__name__ == "Operator" and described is not None:
             return f"operator {value.name} {value.input_names!r} {described}"  # type: ignore[attr-defined]
     if callable(value) or hasattr(value, "formals"):
@@ -186,8 +199,9 @@ def _describe(value: object) -> str:
     return f"a {kind.__module__}.{kind.__qualname__}"
 
 
-Names = list[tuple[int | None, str, str, dict[str, str]]]
-"""For each function that was read: by which name in which of those before it, its description, and that of its names."""
+Names = list[tuple[int | None, str, str, dict[str, tuple[str, int | None]]]]
+"""For each function that was read: by which name in which of those before it, its description, and that of its names, with the
+number of the function that one stands for."""
 
 
 def _describe_names(root: types.FunctionType | None, texts: Sequence[Any]) -> Names:
@@ -199,14 +213,15 @@ def _describe_names(root: types.FunctionType | None, texts: Sequence[Any]) -> Na
     if root is None or id(root) not in seen:
         return []
     found: Names = [(None, "", "", {})]
-    functions = [root]
+    functions, known = [root], {id(root): 0}
     for n, function in enumerate(functions):  # grows meanwhile
         for name, value in seen[id(function)].items():
-            found[n][3][name] = _describe(value)
             live = _find_live(value)
-            if live is not None and id(live) in seen and all(live is not f for f in functions):
+            if live is not None and id(live) in seen and id(live) not in known:
+                known[id(live)] = len(functions)
                 functions.append(live)
                 found.append((n, name, _describe_function(live) or "", {}))
+            found[n][3][name] = _describe(value), None if live is None else known.get(id(live))
     if len(functions) < len(seen):
         raise _Unknown("the way to a function")
     return found
@@ -215,15 +230,17 @@ def _describe_names(root: types.FunctionType | None, texts: Sequence[Any]) -> Na
 def _find_change(root: types.FunctionType, names: Names) -> str | None:
     """A name that means something else than it did; None where there is none."""
     functions = [root]
-    for owner, via, described, meanings in names:
-        if owner is not None:
-            live = _find_live(look_up(functions[owner], via))
-            if live is None or _describe_function(live) != described:
-                return via
-            functions.append(live)
-        for name, meaning in meanings.items():
+    for owner, via, described, _ in names[1:]:
+        live = _find_live(look_up(functions[owner or 0], via))
+        if live is None or _describe_function(live) != described:
+            return via
+        functions.append(live)
+    for function, (*_, meanings) in zip(functions, names, strict=False):
+        for name, (meaning, number) in meanings.items():
+            value = look_up(function, name)
             try:
-                if _describe(look_up(functions[-1], name)) != meaning:
+                # Two names of one function may be those of two by now: with the same code, in which names mean other things.
+                if _describe(value) != meaning or (number is not None and _find_live(value) is not functions[number]):
                     return name
             except _Unknown:
                 return name

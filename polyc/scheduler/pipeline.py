@@ -63,6 +63,8 @@ class PlanContext:
     constants: frozenset[str]
     """Inputs that never change: what is copied of them is not copied at each call."""
     remarks: list[Remark]
+    aliases: tuple[tuple[str, str], ...] = ()
+    """Results, each with the input in whose memory it may lie."""
 
 
 def _distribute_bands(draft: Draft, ctx: PlanContext) -> Draft:
@@ -112,7 +114,7 @@ def _mark_parallel_loops(draft: Draft, ctx: PlanContext) -> Draft:
 
 
 def _run_sections(draft: Draft, ctx: PlanContext) -> Draft:
-    return replace(draft, plan=run_sections(draft.planned, draft.scop, ctx.target))
+    return replace(draft, plan=run_sections(draft.planned, draft.scop, ctx.target, ctx.aliases))
 
 
 def _mark_row_tiles(draft: Draft, ctx: PlanContext) -> Draft:

@@ -31,11 +31,12 @@ class _Nest:
     has_checks: bool
 
 
-def run_sections(plan: Plan, scop: Scop, target: Machine) -> Plan:
+def run_sections(plan: Plan, scop: Scop, target: Machine, aliases: tuple[tuple[str, str], ...] = ()) -> Plan:
     """The plan with nests in order that are independent and long brought together in parallel sections."""
-    nests = [_describe(child, scop) for child in plan.children] if isinstance(plan, PlanSequence) else []
+    same = dict(aliases)
+    nests = [_describe(child, scop, same) for child in plan.children] if isinstance(plan, PlanSequence) else []
     while (group := _find_group(nests, target)) is not None:
-        section = _describe(_join([nests[i].plan for i in group]), scop)
+        section = _describe(_join([nests[i].plan for i in group]), scop, same)
         needed = _ancestors(nests, group)
         before = [nest for i, nest in enumerate(nests) if i in needed]
         behind = [nest for i, nest in enumerate(nests) if i not in needed and i not in group]
@@ -44,9 +45,9 @@ def run_sections(plan: Plan, scop: Scop, target: Machine) -> Plan:
     return plan
 
 
-def _describe(plan: Plan, scop: Scop) -> _Nest:
+def _describe(plan: Plan, scop: Scop, same: dict[str, str]) -> _Nest:
     # Versions of the caller's arrays are the same memory.
-    memory = {t.name: t.name if t.role == "temporary" else t.base for t in scop.tensors.values()}
+    memory = {t.name: t.name if t.role == "temporary" else same.get(t.base, t.base) for t in scop.tensors.values()}
     read: set[str] = set()
     written: set[str] = set()
     work, has_checks = 0, False

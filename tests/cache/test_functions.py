@@ -67,6 +67,21 @@ def make(offset):
 def indexed(X):
     S[n] += X[n, i]
     return S
+
+def shift_by(offset):
+    def shift(x):
+        return x + offset
+    return shift
+
+one = other_one = shift_by(1.0)
+
+def aliases(X):
+    S[n] += one(X[n, d]) + 10 * other_one(X[n, d])
+    return S
+
+def defaults(X, factor=np.float64(2.5)):
+    S[n] += X[n, d] * factor
+    return S
 """
 OTHER = """
 OFFSET = 1.0
@@ -110,6 +125,20 @@ def largest(a, b):
     return max(a, b)
 
 
+class Rounded(float):
+    def __repr__(self) -> str:
+        return f"{float(self):.0f}"
+
+
+def scaled_by(scale: float) -> np.ndarray:
+    return (3 * scale * X + X + 1 + np.pi * 2 * X).sum(1)
+
+
+class Unwilling:
+    def __getattr__(self, name: str) -> None:
+        raise RuntimeError(name)
+
+
 Change = Callable[[ModuleType], Any]
 CHANGES: dict[str, tuple[str, Change, Callable[[ModuleType], np.ndarray]]] = {
     "a number": ("numbers", lambda m: vars(m).update(SCALE=5.0), lambda m: (15 * X + X + 1 + np.pi * 2 * X).sum(1)),
@@ -136,6 +165,16 @@ CHANGES: dict[str, tuple[str, Change, Callable[[ModuleType], np.ndarray]]] = {
         "combining",
         lambda m: vars(m).update(plus=polyc.monoid(identity=0.0)(largest)),
         lambda m: X.max(1),
+    ),
+    "a second name of a function": (
+        "aliases",
+        lambda m: vars(m).update(other_one=m.shift_by(2.0)),
+        lambda m: (X + 1 + 10 * (X + 2)).sum(1),
+    ),
+    "a number that shows less than it is": (
+        "numbers",
+        lambda m: vars(m).update(SCALE=Rounded(2.25)),
+        lambda m: scaled_by(2.25),
     ),
     "an index": ("indexed", lambda m: vars(m).update(i=polyc.indices("n")[0]), lambda m: np.diag(X[:, :3])),
 }
@@ -187,6 +226,26 @@ def test_what_a_process_cannot_describe_is_read_each_time(module: ModuleType, ca
         calls.clear()
         np.testing.assert_allclose(polyc.op(module.calling)(X), (X + 1).sum(1), rtol=1e-6)
         assert "read_function" in calls
+
+
+def test_a_number_of_a_class_of_its_own_counts_as_a_whole(module: ModuleType) -> None:
+    for scale in (2.0, 2.25, 2.0):
+        module.SCALE = Rounded(scale)
+        np.testing.assert_allclose(polyc.op(module.numbers)(X), scaled_by(scale), rtol=1e-5)
+        np.testing.assert_allclose(polyc.op(module.annotated)(X, power=Rounded(scale)), (X**scale).sum(1), rtol=1e-5)
+
+
+def test_the_type_of_a_result_is_that_of_the_first_process(module: ModuleType) -> None:
+    first, second = (polyc.op(module.defaults)(X) for _ in range(2))
+    assert first.dtype == second.dtype
+    np.testing.assert_array_equal(first, second)
+
+
+@pytest.mark.parametrize("value", [10**5000, Unwilling()], ids=["long number", "raises when asked"])
+def test_a_global_that_cannot_be_described_is_hidden_by_the_index_of_its_name(module: ModuleType, value: object) -> None:
+    module.n = value
+    for _ in range(2):
+        np.testing.assert_allclose(polyc.op(module.calling)(X), (X + 1).sum(1), rtol=1e-6)
 
 
 def test_errors_of_a_function_are_told_each_time(module: ModuleType) -> None:

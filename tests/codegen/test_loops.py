@@ -64,6 +64,7 @@ RANGES = {
         (plus(plus(A, Index("f")), Index("g")), plus(Index("f"), Index("g"))),
         (plus(plus(Index("f"), Index("g")), 1), None),
         (plus(Index("f"), times(Index("g"), -1)), None),
+        (Call("mod", (plus(C, times(Call("mod", (C, int_const(8))), -1)), int_const(6))), None),
     ],
 )
 def test_folded_subscripts(expr, folded):

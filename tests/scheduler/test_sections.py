@@ -103,3 +103,16 @@ def test_checks_stay_in_order():
     at[70] = 96
     with pytest.raises(polyc.BoundsError):
         f(x, W, at)
+
+
+def test_recurrences_of_which_one_overwrites_what_the_other_reads_run_in_order() -> None:
+    f = polyc.compile("""def f(double(T,K) X) -> (G,H) {
+  G(t,k) = t > 0 ? 0.25 * G(t-1,K-1-k) + X(T-1-t,k) : X(T-1,k) where t in 0:T, k in 0:K
+  H(t,k) = t > 0 ? 0.5 * H(t-1,K-1-k) + X(t,k) : X(t,k) where t in 0:T, k in 0:K
+}""")
+    x = np.random.default_rng(0).standard_normal((3000, 300))
+    with limited_to(2):
+        g, h = f(x)
+        place = x.copy()
+        np.testing.assert_array_equal(f(place, out=(np.empty_like(x), place))[0], g)
+    np.testing.assert_array_equal(place, h)

@@ -333,6 +333,10 @@ def _multiple_of(expr: Expr, step: int) -> int:
         return gcd(*(_multiple_of(a, step) for a in expr.args))
     if not all(isinstance(e, (Index, Const)) or (isinstance(e, Call) and e.op in _LINEAR) for e in walk(expr)):
         return 1
+    remainders = [e for e in walk(expr) if isinstance(e, Call) and e.op == "mod"]
+    others = [e for e in remainders if not isinstance(n := e.args[1], Const) or n.value % step]
+    if any(inner in remainders for e in others for inner in walk(e.args[0])):
+        return 1
 
     def congruent(e: Expr) -> Expr | None:  # modulo `step`
         match e:

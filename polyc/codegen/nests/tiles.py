@@ -17,8 +17,8 @@ from math import prod
 
 from polyc.codegen.nests.parts import Tiling, run_in_parts
 from polyc.ir.access import touched_in
-from polyc.ir.expr import Const, Expr, Select, all_hold, index_names, int_const, mentions, operands_of, reads, walk
-from polyc.ir.facts import assume, hardest, hold, tile_tests
+from polyc.ir.expr import Call, Const, Expr, Select, all_hold, index_names, int_const, mentions, operands_of, reads, walk
+from polyc.ir.facts import assume, comparisons_in, hardest, hold, tile_tests
 from polyc.ir.loops import If, Loop, Node, Store, Update
 from polyc.ir.simplify import simplify
 from polyc.ir.types import BOOL
@@ -103,6 +103,7 @@ def _interior_tests(nests: Body) -> dict[Expr, list[Expr]]:
     undecided: set[Expr] = set()
     for node, scope in nodes_in(nests):
         tests = list(_tests_of(node))
+        undecided.update(c for t in tests if isinstance(t, Call) and t.op in ("or", "not") for c in comparisons_in(t))
         if isinstance(node, If) and (node.orelse or scope.loops[-1].kind != "vector" or len(scope.loops[-1].body) < 2):
             undecided.update(tests)
         elif tests:

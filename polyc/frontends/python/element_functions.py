@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import inspect
 import types
 from collections.abc import Sequence
 
@@ -73,10 +72,13 @@ def _sort_arguments(
             problem = "is given twice" if keyword.arg in given else f"is no parameter of {name}"
             raise Fault(_CODE, f"{keyword.arg} {problem}", f"its parameters are: {', '.join([*positional, *others])}")
         given[keyword.arg] = keyword.value
-    live = inspect.signature(function).parameters
+    defaults = {
+        **dict(zip(positional[::-1], (function.__defaults__ or ())[::-1], strict=False)),
+        **(function.__kwdefaults__ or {}),
+    }
     values: Values = {}
     for parameter in (*positional, *others):
-        argument, default = given.get(parameter), live[parameter].default
+        argument, default = given.get(parameter), defaults.get(parameter)
         if argument is not None:
             values[parameter] = read_expression(argument, scope, depth)
         elif isinstance(default, (bool, int, float, complex)):
