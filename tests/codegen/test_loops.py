@@ -8,7 +8,7 @@ import pytest
 import polyc
 from polyc.code_limits import MAX_OPERATIONS
 from polyc.codegen.nests.buffers import row_major_strides
-from polyc.codegen.nests.loops import Values, fold_index
+from polyc.codegen.nests.loops import Values, fold_index, values_of
 from polyc.codegen.nests.size import check_code_size
 from polyc.config import Options
 from polyc.diagnostics import CompileBudgetError
@@ -64,7 +64,6 @@ RANGES = {
         (plus(plus(A, Index("f")), Index("g")), plus(Index("f"), Index("g"))),
         (plus(plus(Index("f"), Index("g")), 1), None),
         (plus(Index("f"), times(Index("g"), -1)), None),
-        (Call("mod", (plus(C, times(Call("mod", (C, int_const(8))), -1)), int_const(6))), None),
     ],
 )
 def test_folded_subscripts(expr, folded):
@@ -86,6 +85,14 @@ def test_a_longer_loop_keeps_its_remainder():
     long = {"b": Values((0, 8)), "d": Values((-4, 7)), "e": Values((0, None))}
     for name in long:
         assert fold_index(Index(name), 8, long) == Call("mod", (Index(name), int_const(8)))
+
+
+def test_a_start_in_nested_remainders_is_a_multiple_only_of_what_the_outer_one_keeps():
+    whole = plus(A, times(Call("mod", (A, int_const(8))), -1))
+    for modulus, multiple in ((16, 4), (6, 1)):
+        start = Call("mod", (whole, int_const(modulus)))
+        assert values_of(start, plus(start, 32), 4).multiple == multiple
+        assert all(evaluate(start, {"a": a}) % multiple == 0 for a in range(100))
 
 
 def test_strides_are_in_c_order():

@@ -126,7 +126,7 @@ class _Translator:
             upper = simplify(lower + 1)
         else:
             upper = _exclusive_bound(expr_of_ast(node.for_get_cond(), variables | {var}))
-        known = _values_of(lower, upper, step)
+        known = values_of(lower, upper, step)
         body = tuple(self.translate(node.for_get_body(), {**ranges, var: known}, {k: v for k, v in marks.items() if k != var}))
         mark = marks.get(var)
         guards, body = _hoist_guards(body, var, lower, upper)
@@ -314,7 +314,7 @@ def _fold_panel(subscripts: list[Expr], panel: Panel, ranges: Mapping[str, Value
     return (simplify(start // panel.size), *subscripts, place)
 
 
-def _values_of(lower: Expr, upper: Expr, step: int) -> Values:
+def values_of(lower: Expr, upper: Expr, step: int) -> Values:
     """What is known of the variable of a loop."""
     first, end = constant_of(lower), _end(upper)
     multiple = gcd(step, _multiple_of(lower, step))
