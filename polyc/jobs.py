@@ -10,6 +10,7 @@ stay for a while when their work is done, as a model with inputs of other shapes
 from __future__ import annotations
 
 import atexit
+import gc
 import os
 import socket
 import sys
@@ -298,6 +299,8 @@ def work(incoming: IO[bytes], outgoing: IO[bytes], control: socket.socket | None
                     continue  # with the first message that is for the copy
                 entry = Entry({})
             else:
+                if not gc.isenabled():
+                    _load_compiler(plain["options"]["target"])
                 entry = recall.make_entry(_restore_job(plain).request())
         except Exception as error:  # whoever asked compiles it again, and raises it
             workers.write(outgoing, {"failed": f"{type(error).__name__}: {error}"})
@@ -306,6 +309,8 @@ def work(incoming: IO[bytes], outgoing: IO[bytes], control: socket.socket | None
 
 
 def _load_compiler(target: str) -> None:
-    """What several workers would each import, and test."""
+    """What several workers would each import, and test.  It stays, so no search for garbage looks at it."""
     driver.load_compiler()
+    gc.freeze()
+    gc.enable()
     recall.check_code_generator(driver.select_target(Options(target=target)))

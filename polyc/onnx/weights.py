@@ -7,7 +7,7 @@ become constants for one plan, may call different arrays the same.  It lives as 
 from __future__ import annotations
 
 import mmap
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from math import prod
 from typing import Any
 from weakref import WeakValueDictionary
@@ -16,10 +16,13 @@ import numpy as np
 
 from polyc import jobs
 from polyc.config import Options
+from polyc.diagnostics import PolycError
 from polyc.frontends.onnx.clusters import Cluster
 from polyc.frontends.onnx.partition import extents
 from polyc.ir.expr import count_operations, evaluate
+from polyc.ir.generalize import Numbers, generalize, take_numbers
 from polyc.ir.program import Program
+from polyc.ir.traced import is_traced
 from polyc.ir.views import find_view
 from polyc.records import dataclass, replace
 from polyc.runtime import memory
@@ -27,7 +30,10 @@ from polyc.runtime.kernel import Kernel
 from polyc.runtime.packing import lay_in_panels
 
 FEW_OPERATIONS = 1 << 25
-"""What runs once takes less than a twentieth of a second without vectors, and as much less to compile."""
+"""What runs once takes less than a twentieth of a second without vectors and threads, and as much less to compile."""
+
+Wanted = dict[Program, tuple[Program, Mapping[str, int]]]
+"""By program, what is compiled for it: itself, or one for any sizes and the sizes that make it this one."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -48,21 +54,31 @@ class Weights:
     def __init__(self, options: Options) -> None:
         self._options = options.replace(verify=False)
         self._made: WeakValueDictionary[Hashable, np.ndarray] = WeakValueDictionary()
-        self._kernels: dict[Program, Kernel] = {}
+        self._kernels: dict[Program, tuple[Kernel, Mapping[str, int]]] = {}
 
     def compile(self, codes: Sequence[Any], n_workers: int | None = None) -> None:
         """Compile all programs at once that the constants of `codes` are made by."""
-        programs = {replace(p, source=None): p for code in codes for p in code.preparations if not _is_rearranged(p)}
-        missing = {key: p for key, p in programs.items() if key not in self._kernels}
-        if missing:
-            made = jobs.compile_all([self._job(p) for p in missing.values()], n_workers)
-            self._kernels |= {key: code.compile() for key, code in zip(missing, made, strict=True)}
+        self._compile([p for code in codes for p in code.preparations if not _is_rearranged(p)], n_workers)
 
-    def _job(self, program: Program) -> jobs.Job:
-        options = self._options
-        if sum(prod(extents(s).values()) * (1 + count_operations(s.value)) for s in program.statements) <= FEW_OPERATIONS:
-            options = options.replace(vectorize=False)
-        return jobs.Job(program, {}, None, options)
+    def _compile(self, programs: Sequence[Program], n_workers: int | None = None) -> None:
+        own: Wanted = {replace(p, source=None): (p, {}) for p in programs}
+        own = {key: wanted for key, wanted in own.items() if key not in self._kernels}
+        if not own:
+            return
+        try:
+            self._kernels |= self._make(own | _share(own), n_workers)
+        except PolycError:
+            self._kernels |= self._make(own, n_workers)
+
+    def _make(self, wanted: Wanted, n_workers: int | None) -> dict[Program, tuple[Kernel, Mapping[str, int]]]:
+        typical = dict(wanted.values())
+        made = jobs.compile_all([self._job(p, sizes) for p, sizes in typical.items()], n_workers)
+        kernels = {p: code.compile() for p, code in zip(typical, made, strict=True)}
+        return {key: (kernels[p], sizes) for key, (p, sizes) in wanted.items()}
+
+    def _job(self, program: Program, typical: Mapping[str, int]) -> jobs.Job:
+        options = self._options.replace(vectorize=False, parallel=False) if _is_small(program) else self._options
+        return jobs.Job(program, {}, None, options, typical=typical)
 
     def prepare(self, code: Any, cluster: Cluster, constants: Mapping[str, np.ndarray]) -> Operands:
         """The operands for the code of a cluster.  Memory that was needed on the way goes back to the system: as much may never
@@ -110,17 +126,14 @@ class Weights:
 
     def run(self, program: Program, values: list[np.ndarray]) -> tuple[np.ndarray, ...]:
         """The results of a program that depends on constants only."""
-        key = replace(program, source=None)
-        kernel = self._kernels.get(key)
-        if kernel is None:
-            (code,) = jobs.compile_all([self._job(program)])
-            kernel = self._kernels[key] = code.compile()
+        self._compile([program])
+        kernel, sizes = self._kernels[replace(program, source=None)]
         arrays = []
         for name, value in zip(program.parameters, values, strict=True):
             # A dimension of the program may stand for several neighbouring ones of the constant.
             shape = tuple(evaluate(e, {}) for e in program.tensor(name).shape or ())
             arrays.append(value.reshape(shape))
-        found: tuple[np.ndarray, ...] = kernel.run(arrays, (None,) * len(program.returns), {})
+        found: tuple[np.ndarray, ...] = kernel.run(arrays, (None,) * len(program.returns), sizes)
         return found
 
 
@@ -178,6 +191,27 @@ class _Making:
         """Keep a value no longer that has been copied, unless others are made of it."""
         if name not in self._read:
             self._values.pop(name, None)
+
+
+def _is_small(program: Program) -> bool:
+    n_operations = sum(prod(extents(s).values()) * (1 + count_operations(s.value)) for s in program.statements)
+    return n_operations <= FEW_OPERATIONS
+
+
+def _share(programs: Iterable[Program]) -> Wanted:
+    """One program for small ones that differ in numbers only, as those for filters of all layers do (`ir.generalize`)."""
+    forms: dict[Program, dict[Program, Numbers]] = {}
+    for program in filter(_is_small, programs):
+        form, numbers = take_numbers(program)
+        if not any(map(is_traced, numbers)):
+            forms.setdefault(form, {})[program] = numbers
+    shared: Wanted = {}
+    for members in forms.values():
+        made = generalize(next(iter(members)), list(members.values()))
+        for program, numbers in members.items():
+            if made is not None and (sizes := made.sizes_of(numbers)) is not None:
+                shared[program] = made.program, sizes
+    return shared
 
 
 def _is_rearranged(program: Program) -> bool:

@@ -169,15 +169,30 @@ def _partial_schedule(node: PlanLoop, names: list[str], domains: dict[str, islpy
     union: islpy.UnionPwAff | None = None
     for name in names:
         value = row_function(node.rows[name], domains[name])
+        end = _end(node.rows[name], domains[name]) if node.period or node.part != "whole" else None
         if node.period:
-            value = value.mod_val(islpy.Val(node.period))
+            value = _remainder(value, node.period, end)
         if node.part in ("tile", "point"):
-            rest = value.mod_val(islpy.Val(node.size))
+            rest = _remainder(value, node.size, end)
             value = rest if node.part == "point" else value.sub(rest)
         piece = islpy.UnionPwAff.from_pw_aff(value)
         union = piece if union is None else union.union_add(piece)
     assert union is not None
     return islpy.MultiUnionPwAff.from_union_pw_aff(union)
+
+
+def _remainder(value: islpy.PwAff, size: int, end: int | None) -> islpy.PwAff:
+    """``value mod size``; without the division, which isl would carry through all it does, where one tile holds all."""
+    return value if end is not None and end <= size else value.mod_val(islpy.Val(size))
+
+
+def _end(row: Row, domain: islpy.Set) -> int | None:
+    """What a row that is one index stays below at all sizes; None where that is not known, or where it begins below zero."""
+    used = [d for d, c in enumerate(row.coefficients) if c]
+    if row.constant or [row.coefficients[d] for d in used] != [1]:
+        return None
+    first, last = domain.dim_min_val(used[0]), domain.dim_max_val(used[0])
+    return int(last.to_python()) + 1 if first.is_int() and last.is_int() and first.to_python() >= 0 else None
 
 
 def row_function(row: Row, domain: islpy.Set) -> islpy.PwAff:

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import polyc
+from polyc import jobs
 from polyc.config import default_options
+from polyc.diagnostics import Diagnostic, UnsupportedError
 from polyc.frontends.onnx.builder import Value
 from polyc.frontends.onnx.lowering import lower_graph
 from polyc.frontends.onnx.model import read_model
 from polyc.frontends.onnx.registry import operator
+from polyc.frontends.tc import read_tc
 from polyc.ir.types import from_numpy
 from polyc.onnx.assembly import make_plan
 from polyc.onnx.compilation import make_clusters
@@ -212,6 +217,33 @@ def test_equal_layers_share_code(rng):
     lowered, values = lower(graph, feed)
     plan = make_plan(lowered, values, ["y"], Weights(default_options()), default_options(), n_workers=0)
     assert len(plan.steps) == 3 and len({id(s.call) for s in plan.steps}) == 1
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_weights_of_several_shapes_are_prepared_by_one_kernel(rng, monkeypatch, fails):
+    def scale(m, n):
+        text = f"def scale(float({m},{n}) w) -> (v) {{ v(i,j) = w(i,j) * 0.5 + w(i,2) where i in 0:{m}, j in 0:{n} }}"
+        (program,) = read_tc(text, "scale.tc")
+        return program
+
+    compiled = []
+    real = jobs.compile_all
+
+    def count(wanted, n_workers):
+        if fails and any(job.program.sizes for job in wanted):
+            raise UnsupportedError(Diagnostic("unsupported-test", "not for any sizes"))
+        compiled.extend(wanted)
+        return real(wanted, n_workers)
+
+    monkeypatch.setattr(jobs, "compile_all", count)
+    programs = [scale(4, 6), scale(8, 6), scale(5, 9)]
+    weights = Weights(default_options())
+    weights.compile([SimpleNamespace(preparations=programs)], 0)
+    for program, shape in zip(programs, [(4, 6), (8, 6), (5, 9)], strict=True):
+        w = normal(rng, *shape)
+        (v,) = weights.run(program, [w])
+        np.testing.assert_allclose(v, w * 0.5 + w[:, 2:3], rtol=1e-6)
+    assert len(compiled) == (3 if fails else 1)
 
 
 def test_what_nobody_needs_is_not_compiled(rng):

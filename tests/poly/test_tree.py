@@ -104,6 +104,14 @@ def test_the_text_reads_back():
     assert "parallel c0" in format_tree(schedule) and "vector c1 16 4" in format_tree(schedule)
 
 
+@pytest.mark.parametrize(("n", "division"), [(4, False), (5, True), (None, True)])
+def test_a_tile_that_holds_all_needs_no_division(n, division):
+    scop = scop_of(COPY) if n is None else scop_of(COPY, M=n, N=n)
+    plan = loop(1, loop(1, loop(0, LEAF), "point", 4, period=4), "tile", 4)
+    assert ("mod" in format_tree(build_schedule(scop, plan))) == division
+    assert is_same(times(scop, plan), "[M, N] -> { S0[i, j] -> [j - (j mod 4), j mod 4, i] }")
+
+
 def test_marks_name_the_loop_at_their_depth():
     scop = scop_of(COPY)
     text = format_tree(build_schedule(scop, loop(0, loop(1, loop(1, LEAF, "point", 4, Mark("unroll")), "tile", 4))))
