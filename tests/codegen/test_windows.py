@@ -11,6 +11,7 @@ from polyc.codegen.emission.llvm import emit_llvm
 from polyc.codegen.objects.jit import optimized_ir
 from polyc.ir.expr import Expr, Select
 from polyc.ir.loops import Loop, LoopNest, Store, Update
+from polyc.ir.loops_reader import parse_loops
 from polyc.ir.types import DTYPES, F32, DType
 
 from .support import LEVELS, argument, c, compiled, i, n, op, random_array, rd, strides_of, target
@@ -116,6 +117,31 @@ def test_sums_over_strided_windows_stay_between_the_fences(level, rng, stride, t
             y = np.zeros(size, "f4")
             code.run({"X": fence.place(values, at_end), "Y": y}, {"N": size, "M": len(values)})
             np.testing.assert_allclose(y, want, rtol=1e-6, atol=1e-6)
+
+
+PADDED = """nest f()
+  argument X: f32[3, 8] strides (4, 12) at data[0]
+  argument Y: f32[4, 8] strides (32, 4) at data[1]
+  unroll(at most 4) for (i = 0; i < 4; i++) {
+    vector(lanes 8, at most 8) for (j = 0; j < 8; j++) {
+      Y[i, j] = pad(X[i - 1, j], 0.0:f32);
+    }
+  }
+"""
+
+
+@pytest.mark.parametrize("offset", [-1, 0])
+def test_rows_that_are_padded_in_some_copies_of_a_loop_are_read_in_others_alone(level, rng, offset):
+    """Row -1, or 3, is padding: its elements, between the lanes of other rows, may lie outside of the array."""
+    text = PADDED if offset else PADDED.replace("X[i - 1, j]", "X[i, j]")
+    code, fence = compiled(parse_loops(text), level), Fenced()
+    for at_end in (False, True):
+        values = rng.standard_normal((8, 3)).astype("f4")
+        y = np.empty((4, 8), "f4")
+        code.run({"X": fence.place(values, at_end).T, "Y": y})
+        want = np.zeros((4, 8), "f4")
+        want[-offset : 3 - offset] = values.T
+        np.testing.assert_array_equal(y, want)
 
 
 def test_two_taps_load_what_one_does():

@@ -169,7 +169,8 @@ def test_stores_of_missing_rows_never_go_beyond_the_array():
     (spare,) = set(re.findall(r"(%slot\d+) = alloca \[1024 x i8\]", text))
     chosen = set(re.findall(rf"(%v\d+) = select i1 %v\d+, ptr %v\d+, ptr {spare}", text))
     stored = re.findall(r"call void @llvm\.masked\.store\.\S+\(<\d+ x float> [^,]+, ptr (%v\d+),", text)
-    assert chosen and sum(pointer in chosen for pointer in stored) >= len(stored) // 3
+    # Two rows of four vectors: rows are missing in the last tile of rows alone.
+    assert sum(pointer in chosen for pointer in stored) == 2 * 4
     assert chosen <= set(stored)
 
 

@@ -197,14 +197,15 @@ def _read_or(state: State, ctx: Context, read: Read, where: Predicate, other: Va
 def _eval_pad(state: State, ctx: Context, expr: Pad) -> Val:
     buffer = state.by_name[expr.read.tensor]
     inside: Val | None = None
-    tests: list[Expr] = []
-    for subscript, extent in zip(expr.read.subscripts, buffer.shape, strict=True):
-        for test in (le(Const(0), subscript), lt(subscript, extent)):
-            value = eval_expr(state, ctx, test)
-            tests.append(test)
-            if value.ref != "true":
-                inside = state.fn.and_(inside, value)
-    if inside is None:
+    tests = [t for e, n in zip(expr.read.subscripts, buffer.shape, strict=True) for t in (le(Const(0), e), lt(e, n))]
+    values = [eval_expr(state, ctx, test) for test in tests]
+    if not values:
         return _eval_read(state, ctx, expr.read)
-    within = Predicate(inside, source=reduce(lambda a, b: Call("and", (a, b)), tests))
+    for value in values:
+        if value.ref != "true":
+            inside = state.fn.and_(inside, value)
+    source = reduce(lambda a, b: Call("and", (a, b)), tests)
+    if inside is None:  # in this copy of loops around, not in all
+        return _eval_read(state, ctx.under(Predicate(values[0], source=source)), expr.read)
+    within = Predicate(inside, source=source)
     return _read_or(state, ctx, expr.read, within, _arm(state, ctx, expr.value, state.fn.not_(inside)))
