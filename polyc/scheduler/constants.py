@@ -92,8 +92,8 @@ def _is_constant(s: Statement, ranges: Ranges, known: set[str]) -> bool:
     own = ranges.statements[s.name]
     if not tensors or not tensors <= known or own.guards:
         return False
-    # A statement that a rewriting made has no clauses that say its domain; only the box of its ranges can be told by them.
-    if not s.where and not (own.domain.is_box() and fills_box(own.domain, own.indices, s.indices)):
+    # Computed by itself, its ranges are told by clauses, and no reader asks for a part of it alone: only a box can be.
+    if not (own.domain.is_box() and fills_box(own.domain, own.indices, s.indices)):
         return False
     return s.reduction is not None or any(set(s.left_indices) <= index_names(r) for r in statement_reads(s))
 

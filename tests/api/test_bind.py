@@ -267,3 +267,23 @@ def test_estimates_about_equal_leave_the_tile_of_unbound_calls():
     operator = polyc.compile(layer, target="x86-64-v3")
     x, w, b = np.ones((512, 512), np.float32), np.ones((40, 512), np.float32), np.ones(40, np.float32)
     assert operator.bind(W=w).lower(x, b).as_text("loops") == operator.lower(x, w, b).as_text("loops")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        """T(i, j) = exp(W(i, j)) where i in 0:N, j in 0:N, j <= i
+           Y(t, i) +=! T(i, j) * Z(t, i, j) where j <= i, t in 0:M, i in 0:N, j in 0:N
+           V(t, i) +=! T(i, j) * Z(t, i, j) * Z(t, i, j) where j <= i, t in 0:M, i in 0:N, j in 0:N""",
+        """T(t, i, j) = exp(W(i, j)) where t in 0:M, i in 0:N, j in 0:N, 2 * t >= 5
+           Y(t, i) +=! T(t, i, j) * Z(t, i, j) where t in 3:M
+           V(t, i) +=! T(t, i, j) * Z(t, i, j) * Z(t, i, j) where t in 3:M""",
+    ],
+    ids=["a triangle", "a part of the steps"],
+)
+def test_parts_of_what_bound_inputs_alone_give(text):
+    rng = np.random.default_rng(3)
+    w, z = rng.random((40, 40), np.float32), rng.random((6, 40, 40), np.float32)
+    f = polyc.compile(f"def f(float(N, N) W, float(M, N, N) Z) -> (Y, V) {{ {text} }}", disable=("inline",))
+    for got, want in zip(f.bind(W=w)(Z=z), f(w, z), strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-5)

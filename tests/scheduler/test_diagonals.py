@@ -173,3 +173,19 @@ def test_matrix_beside_the_recurrence_keeps_rows():
       L = D(N-1, M-1) }""")
     c = RNG.integers(0, 9, (40, 40)).astype(np.int32)
     assert not by_diagonals(op, c)
+
+
+@pytest.mark.parametrize("before", ["j-1", "j-2+1"])
+def test_every_table_of_a_program_runs_by_diagonals(before):
+    table = """
+  {0}(0, j) = j where j in 0:M+1
+  {0}(i, 0) = i where i in 1:N+1
+  {0}(i, j) = min(min({0}(i-1, j) + 1, {0}(i, {1}) + 1), {0}(i-1, j-1) + (a(i-1) == b(j-1) ? 0 : {2})) where i in 1:N+1, j in 1:M+1
+"""
+    text = f"def f(int8(N) a, int8(M) b) -> (Y, Z) {{ {table.format('Y', before, 1)} {table.format('Z', before, 2)} }}"
+    a, b = (RNG.integers(0, 4, n, dtype=np.int8) for n in (300, 303))
+    f = polyc.compile(text)
+    remarks = [r for r in f.lower(a, b).remarks if r.pass_name == "skew-diagonals" and r.kind == "passed"]
+    assert len(remarks) == 2
+    for got, want in zip(f(a, b), polyc.compile(text, disable=("skew-diagonals",))(a, b), strict=True):
+        np.testing.assert_array_equal(got, want)

@@ -89,3 +89,11 @@ def test_what_only_looks_alike_is_left_alone(value: str) -> None:
     x[5] = np.nan
     starts_at = np.iinfo(np.int32).max
     assert polyc.compile(text)(x) == (7 if value.endswith(": 7") else starts_at)
+
+
+def test_a_position_is_found_where_the_value_reads_another_extreme():
+    text = "def f(float(N, K) A) -> (Y, M) { M(i) max=! A(i, k)  Y(i) argmax=! A(i, k) - M(i) }"
+    f = polyc.compile(text)
+    a = np.random.default_rng(5).integers(0, 50, (2, 9000)).astype(np.float32)
+    assert any(r.pass_name == "block-positions" and r.kind == "passed" for r in f.lower(a).remarks)
+    np.testing.assert_array_equal(f(a)[0], a.argmax(1))

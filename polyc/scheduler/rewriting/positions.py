@@ -104,13 +104,16 @@ def _find_pair(program: Program, place: Statement, ranges: Ranges) -> _Pair | No
     none = identity_of("min", dtype)
     here: Expr = Index(index) if dtype.name == "i64" else Cast(Index(index), dtype)
     found = (s for r in reads(place.value) if r.subscripts == place.subscripts for s in program.writers().get(r.tensor, ()))
-    best = next((s for s in found if s.reduction is not None and s.reduction.op in ("max", "min")), None)
+
+    def is_chosen(s: Statement) -> bool:  # where a NaN is the extreme, and is not asked for, no point is: that must not change
+        extreme = _is_extreme(s.value, Read(s.target, place.subscripts), program.tensor(s.target).dtype)
+        return place.value == Select(extreme, here, none)
+
+    best = next((s for s in found if s.reduction is not None and s.reduction.op in ("max", "min") and is_chosen(s)), None)
     if best is None or best.reduction is None or len(program.writers()[best.target]) != 1:
         return None
     kind, value = program.tensor(best.target).dtype, best.value
-    # Where a NaN is the extreme, and is not asked for, no point is: that must not change.
-    chosen = Select(_is_extreme(value, Read(best.target, place.subscripts), kind), here, none)
-    if place.value != chosen or (best.subscripts, best.indices, best.where) != (place.subscripts, place.indices, place.where):
+    if (best.subscripts, best.indices, best.where) != (place.subscripts, place.indices, place.where):
         return None
     if place.reduction.init != none or best.reduction.init != identity_of(best.reduction.op, kind):
         return None

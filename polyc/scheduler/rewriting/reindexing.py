@@ -11,7 +11,7 @@ from functools import partial, reduce
 from math import prod
 
 from polyc.diagnostics import Remark
-from polyc.ir.expr import Expr, Index, Pad, Read, int_const, mentions, reads, rewrite, substitute, walk
+from polyc.ir.expr import Expr, Index, Pad, Read, index_names, int_const, mentions, reads, rewrite, substitute, walk
 from polyc.ir.program import Condition, Program, RangeClause, Statement, Tensor, Where, map_statement
 from polyc.ir.simplify import simplify, simplify_int
 from polyc.poly.domains import is_box, is_product, project_domain
@@ -107,9 +107,14 @@ def drop_dimensions(program: Program, ranges: Ranges, groups: Mapping[str, Seque
 def without_indices(s: Statement, own: StatementRanges, gone: Collection[str]) -> tuple[Statement, StatementRanges]:
     """A statement without indices that nothing which it computes depends on, nor where it writes."""
     kept = tuple(i for i in s.indices if i not in gone)
-    where = tuple(w for w in s.where if not _is_about(w, gone))
     domain = project_domain(own.domain, s.indices, s.name, kept)
-    return replace(s, indices=kept, where=where), replace(own, indices={i: own.indices[i] for i in kept}, domain=domain)
+    return replace(_without_clauses(s, gone), indices=kept), replace(
+        own, indices={i: own.indices[i] for i in kept}, domain=domain
+    )
+
+
+def _without_clauses(s: Statement, gone: Collection[str]) -> Statement:
+    return replace(s, where=tuple(w for w in s.where if not _is_about(w, gone)))
 
 
 def _is_about(clause: Where, indices: Collection[str]) -> bool:
@@ -148,6 +153,10 @@ def drop_invariant_dimensions(program: Program, ranges: Ranges) -> tuple[Program
     while (found := _find_invariant(program, ranges)) is not None:
         tensor, d = found
         remarks.append(Remark("passed", "invariant", f"{tensor.base} is the same all along its dimension {d}", None))
+        told = {
+            s.name: _without_clauses(s, index_names(s.subscripts[d])) for s in program.statements if s.target == tensor.name
+        }
+        program = replace(program, statements=tuple(told.get(s.name, s) for s in program.statements))
         program, ranges = drop_dimensions(program, ranges, {tensor.name: [(k,) for k in range(tensor.rank) if k != d]})
     return program, ranges, remarks
 

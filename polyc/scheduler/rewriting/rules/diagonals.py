@@ -218,7 +218,9 @@ def _is_small(table: _Table, program: Program, ranges: Ranges, target: Machine) 
 
 
 def _rewrite(s: Statement, is_turned: bool, tables: Mapping[str, _Table], builder: ProgramBuilder) -> Statement:
-    """`s` over tables by diagonals; if `is_turned`, it runs along them."""
+    """`s` over tables by diagonals; if `is_turned`, it runs along them.  What touches none stays the very same statement."""
+    if s.target not in tables and all(r.tensor not in tables for r in all_reads(s)):
+        return s
     points, place = builder.points(s), dict[str, Expr]()
     if is_turned:
         element = s.subscripts if s.target in tables else next(r.subscripts for r in reads(s.value) if r.tensor in tables)
