@@ -180,7 +180,8 @@ def test_every_table_of_a_program_runs_by_diagonals(before):
     table = """
   {0}(0, j) = j where j in 0:M+1
   {0}(i, 0) = i where i in 1:N+1
-  {0}(i, j) = min(min({0}(i-1, j) + 1, {0}(i, {1}) + 1), {0}(i-1, j-1) + (a(i-1) == b(j-1) ? 0 : {2})) where i in 1:N+1, j in 1:M+1
+  {0}(i, j) = min(min({0}(i-1, j) + 1, {0}(i, {1}) + 1), {0}(i-1, j-1) + (a(i-1) == b(j-1) ? 0 : {2}))
+    where i in 1:N+1, j in 1:M+1
 """
     text = f"def f(int8(N) a, int8(M) b) -> (Y, Z) {{ {table.format('Y', before, 1)} {table.format('Z', before, 2)} }}"
     a, b = (RNG.integers(0, 4, n, dtype=np.int8) for n in (300, 303))
