@@ -146,7 +146,7 @@ def modules_of(step: Any) -> set[str]:
     while waiting:
         function = waiting.pop()
         if isinstance(function, partial):  # a driver of rules, which many passes share
-            waiting += filter(callable, function.args)
+            waiting += list(filter(callable, function.args)) or [function.func]
             continue
         module, code = getattr(function, "__module__", None) or "", getattr(function, "__code__", None)
         if code is None or function in seen or not module.startswith(("polyc.scheduler", "polyc.codegen")):

@@ -312,5 +312,5 @@ def _load_compiler(target: str) -> None:
     """What several workers would each import, and test.  It stays, so no search for garbage looks at it."""
     driver.load_compiler()
     gc.freeze()
-    gc.enable()
     recall.check_code_generator(driver.select_target(Options(target=target)))
+    gc.enable()  # loaded and tested

@@ -200,8 +200,8 @@ def start() -> Worker:
     terminal is for this process alone, which ends its workers; theirs would be tracebacks of what they do just then."""
     home = str(Path(__file__).resolve().parent.parent)
     known = os.environ.get("PYTHONPATH")
-    # NumPy's threads would wait for work for a while, and there is none.
     path = home if not known else os.pathsep.join((known, home))
+    # NumPy's threads would wait for work for a while, and there is none.
     environment = {**os.environ, "PYTHONPATH": path, "OPENBLAS_NUM_THREADS": "1"}
     command, control, theirs = [sys.executable, "-P", "-m", "polyc._worker"], None, None
     if CAN_COPY:
