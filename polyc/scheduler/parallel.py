@@ -53,11 +53,11 @@ def _mark(plan: Plan, scop: Scop, threads: Threads, remarks: list[Remark], repet
             inner = replace(vector, part="point", size=CHUNK)
             remarks.append(Remark("passed", "parallel", f"chunks of {CHUNK} elements of the vector loop", label))
             tiles = replace(vector, part="tile", size=CHUNK, child=inner)
-            least = _least_part(work, _trip(tiles, scop), False, _has_symbolic_extent(vector, scop), threads)
+            least = _least_part(work, trip_of(tiles, scop), False, _has_symbolic_extent(vector, scop), threads)
             return replace(tiles, mark=Mark("parallel", least_part=least))
         remarks.append(Remark("missed", "parallel", "the outermost loop carries a dependence", label))
         return plan
-    trips = {n: _trip(chain[n], scop) for n in free}
+    trips = {n: trip_of(chain[n], scop) for n in free}
     enough = {n: MINIMUM_BLOCKS if _is_block(chain, n, scop) else MINIMUM_ITERATIONS for n in free}
     best = next((n for n in free if trips[n] >= enough[n]), max(free, key=lambda n: trips[n]))
     if trips[best] < MINIMUM_ITERATIONS and isinstance(node, PlanSequence):
@@ -170,7 +170,7 @@ def _mark_below_steps(
     node: Plan = plan
     while isinstance(node, PlanLoop) and node.kind == "S":
         steps.append(node)
-        repetitions *= max(1, _trip(node, scop))
+        repetitions *= max(1, trip_of(node, scop))
         node = node.child
     if work // repetitions < threads.work_per_step:
         message = f"the outermost loop carries a dependence, and a step has {work // repetitions} operations"
@@ -223,7 +223,7 @@ def _plan_work(plan: Plan, scop: Scop) -> int:
     return sum(statement_work(scop.statement(n)) for n in plan_statements(plan) if not n.startswith("init_"))
 
 
-def _trip(loop: PlanLoop, scop: Scop) -> int:
+def trip_of(loop: PlanLoop, scop: Scop) -> int:
     """Iterations of a loop, from the statement that makes it longest."""
     longest = 1
     for name, row in loop.rows.items():

@@ -10,7 +10,7 @@ at every one; the two directions of a recurrent layer need not.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from polyc.machine import Machine
 from polyc.poly.rows import Row
@@ -18,6 +18,7 @@ from polyc.poly.scop import Scop
 from polyc.poly.tree import Mark, Plan, PlanLoop, PlanSequence, make_sequence, plan_loops, plan_statements
 from polyc.records import dataclass, replace
 from polyc.scheduler.accesses import statement_work
+from polyc.scheduler.parallel import trip_of
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -34,7 +35,7 @@ class _Nest:
 def run_sections(plan: Plan, scop: Scop, target: Machine, aliases: tuple[tuple[str, str], ...] = ()) -> Plan:
     """The plan with nests in order that are independent and long brought together in parallel sections."""
     same = dict(aliases)
-    nests = [_describe(child, scop, same) for child in plan.children] if isinstance(plan, PlanSequence) else []
+    nests = [_describe(child, scop, same) for child in _parts(plan, scop)]
     while (group := _find_group(nests, target)) is not None:
         section = _describe(_join([nests[i].plan for i in group]), scop, same)
         needed = _ancestors(nests, group)
@@ -43,6 +44,18 @@ def run_sections(plan: Plan, scop: Scop, target: Machine, aliases: tuple[tuple[s
         nests = [*before, section, *behind]
         plan = make_sequence([nest.plan for nest in nests])
     return plan
+
+
+def _parts(plan: Plan, scop: Scop) -> Iterator[Plan]:
+    """Nests one after the other, those in loops of one iteration as well: tiles that hold everything."""
+    match plan:
+        case PlanSequence():
+            for child in plan.children:
+                yield from _parts(child, scop)
+        case PlanLoop(child=PlanSequence()) if plan.mark is None and trip_of(plan, scop) == 1:
+            yield from _parts(plan.child, scop)
+        case _:
+            yield plan
 
 
 def _describe(plan: Plan, scop: Scop, same: dict[str, str]) -> _Nest:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 
@@ -77,6 +79,20 @@ def test_independent_recurrences_run_at_the_same_time(name):
 @pytest.mark.parametrize("name", APART)
 def test_what_depends_on_the_other_does_not(name):
     assert SECTIONS not in check(APART[name])
+
+
+def test_states_of_a_few_examples_at_a_time():
+    """Their steps lie in a loop of one tile that holds all examples."""
+    text = "".join((cell("a", "x(0, i)"), cell("c", "-x(0, i)"), "\n  y(i) = a(T, i)\n  z(i) = c(T, i)"))
+    batched = re.sub(r"\((t|T|0|t - 1|t - 1), (i|k)\)", r"(\1, b, \2)", text).replace("i in 0:N", "b in 0:B, i in 0:N")
+    batched = batched.replace("y(i)", "y(b, i)").replace("z(i)", "z(b, i)")
+    f = polyc.compile(f"def f(float(T, B, N) x, float(N, N) W) -> (y, z) {{{batched}\n}}", target="x86-64-v3")
+    rng = np.random.default_rng(2)
+    x = rng.standard_normal((40, 3, 96)).astype(np.float32)
+    W = (rng.standard_normal((96, 96)) / 96).astype(np.float32)
+    assert SECTIONS in f.lower(x, W).as_text("loops")
+    for got, want in zip(f(x, W), interpret(f.program, {"x": x, "W": W}).values(), strict=True):
+        np.testing.assert_allclose(got, want, rtol=2e-4, atol=2e-5)
 
 
 def test_short_loops_are_not_worth_it():
