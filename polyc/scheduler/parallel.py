@@ -53,7 +53,7 @@ def _mark(plan: Plan, scop: Scop, threads: Threads, remarks: list[Remark], repet
             inner = replace(vector, part="point", size=CHUNK)
             remarks.append(Remark("passed", "parallel", f"chunks of {CHUNK} elements of the vector loop", label))
             tiles = replace(vector, part="tile", size=CHUNK, child=inner)
-            least = _least_part(work, trip_of(tiles, scop), False, _has_symbolic_extent(vector, scop), threads)
+            least = _least_part(work, trip_of(tiles, scop), False, has_symbolic_extent(vector, scop), threads)
             return replace(tiles, mark=Mark("parallel", least_part=least))
         remarks.append(Remark("missed", "parallel", "the outermost loop carries a dependence", label))
         return plan
@@ -85,7 +85,7 @@ def _mark(plan: Plan, scop: Scop, threads: Threads, remarks: list[Remark], repet
             iterations = both
             rest[0] = replace(rest[0], mark=Mark("parallel"))
             joined = f", with the loop inside, of {trips[second]} iterations, as one"
-    least = _least_part(work, iterations, is_uneven, _has_symbolic_extent(chain[best], scop), threads)
+    least = _least_part(work, iterations, is_uneven, has_symbolic_extent(chain[best], scop), threads)
     parts = f", in parts of {least} or more" if least else ""
     message = f"a loop of {trips[best]} iterations, {work} operations{joined}{parts}"
     remarks.append(Remark("passed", "parallel", message, label))
@@ -145,7 +145,7 @@ def _least_part(work: int, iterations: int, is_uneven: bool, is_symbolic: bool, 
 
 def _may_be_short(loop: PlanLoop, scop: Scop) -> bool:
     """Whether a whole loop runs over an index of which a call may have few values, as a batch of any size."""
-    return loop.part == "whole" and _has_symbolic_extent(loop, scop)
+    return loop.part == "whole" and has_symbolic_extent(loop, scop)
 
 
 def _is_block(chain: list[PlanLoop], n: int, scop: Scop) -> bool:
@@ -153,10 +153,10 @@ def _is_block(chain: list[PlanLoop], n: int, scop: Scop) -> bool:
     loop = chain[n]
     if loop.part != "tile" or not any(inner.period == loop.size and inner.rows == loop.rows for inner in chain[n + 1 :]):
         return False
-    return _has_symbolic_extent(loop, scop)
+    return has_symbolic_extent(loop, scop)
 
 
-def _has_symbolic_extent(loop: PlanLoop, scop: Scop) -> bool:
+def has_symbolic_extent(loop: PlanLoop, scop: Scop) -> bool:
     named = ((scop.statement(name), row) for name, row in loop.rows.items() if not name.startswith("init_"))
     return any(c and not is_constant(s.extents[s.indices[k]]) for s, row in named for k, c in enumerate(row.coefficients))
 

@@ -18,7 +18,7 @@ from polyc.poly.scop import Scop
 from polyc.poly.tree import Mark, Plan, PlanLoop, PlanSequence, make_sequence, plan_loops, plan_statements
 from polyc.records import dataclass, replace
 from polyc.scheduler.accesses import statement_work
-from polyc.scheduler.parallel import trip_of
+from polyc.scheduler.parallel import has_symbolic_extent, trip_of
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -52,7 +52,9 @@ def _parts(plan: Plan, scop: Scop) -> Iterator[Plan]:
         case PlanSequence():
             for child in plan.children:
                 yield from _parts(child, scop)
-        case PlanLoop(child=PlanSequence()) if plan.mark is None and trip_of(plan, scop) == 1:
+        case PlanLoop(child=PlanSequence()) if (
+            plan.mark is None and not has_symbolic_extent(plan, scop) and trip_of(plan, scop) == 1
+        ):
             yield from _parts(plan.child, scop)
         case _:
             yield plan
