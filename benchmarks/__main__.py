@@ -114,6 +114,7 @@ def main(
 
 COMMANDS = {
     "ablate": "benchmarks.ablate",
+    "against": "benchmarks.against",
     "bound": "benchmarks.bound",
     "cold": "benchmarks.cold_loads",
     "company": "benchmarks.company",
