@@ -51,7 +51,7 @@ def run_stages(
     generic = (lambda: widen_arithmetic(split_complex(define_sizes(program)))) if sizes else None
     inferred = asked.ranges if sized is given else infer_ranges(sized, generic)
     ranges = assume_sizes(inferred, sized.defined_sizes, version.typical)
-    source = Source(sized, ranges, strides, options, target, constants, as_written, frozenset(i for _, i in aliases))
+    source = Source(sized, ranges, strides, options, target, constants, as_written, frozenset(i for _, i in aliases), generic)
     form = make_form(source, version)
     signature = make_signature(sized, given.types, ranges, form.scop, strides)
     classes = None
