@@ -166,7 +166,7 @@ def _collect_sizes(parameters: list[Parameter], constants: set[str], report: Rep
         if size in names:
             own = names[size]
             if own is not None and (own.shape or not own.dtype.is_integer):
-                message = f"{size} is a size, and a parameter that is no integer"
+                message = f"{size} is a parameter and a size at once, and no integer"
                 help = f"rename one of them; a size that a call gives as a number is {size}: 'i64'"
                 report(Diagnostic("semantic-already-defined", message, span, help))
         elif size not in whole:

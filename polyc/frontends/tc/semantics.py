@@ -159,8 +159,8 @@ def _build_shape(d: Definition, syntax: TypeSyntax) -> tuple[Expr, ...]:
                 shape.append(Const(int(text), I64, dimension.span))
             case Name(name=name):
                 if name not in d.sizes and name not in d.integers and check_not_builtin(d.reporter, name, dimension.span):
-                    help = suggest_name(name, [*d.sizes, *d.integers])
-                    help = help or "a size is a dimension of a parameter, which gives the value, or a parameter itself: int64 n"
+                    near = suggest_name(name, [*d.sizes, *d.integers])
+                    help = near or "a size is a dimension of a parameter, which gives the value, or a parameter itself: int64 n"
                     d.reporter.error("semantic-undefined", f"undefined variable {name} used here", dimension.span, help)
                 shape.append(Size(name, dimension.span))
     return tuple(shape)
