@@ -135,7 +135,6 @@ def make_inputs(
     from polyc.ir.expr import evaluate
     from polyc.ir.magnitude import check_magnitudes
     from polyc.runtime.arguments import check_rank, unknown_name
-    from polyc.runtime.arrays import convert_input
     from polyc.runtime.sizes import check_size, missing_sizes, number_sizes, solve_sizes
 
     check_magnitudes(program)
@@ -163,9 +162,6 @@ def make_inputs(
             arrays.append(given[name])
         else:
             assert formal.dtype is not None and formal.shape is not None  # the text declares both
-            if name in values:
-                arrays.append(convert_input(values[name], name, formal.dtype, formal.span))
-                continue
             shape = [evaluate(e, values) for e in formal.shape]
             arrays.append(draw_array(name, formal.dtype, shape, seed, limits.get(name)))
     return arrays, {n: values[n] for n in program.sizes}
