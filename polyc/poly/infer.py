@@ -16,8 +16,8 @@ from polyc.diagnostics import Diagnostic, RangeError, UnsupportedError, in_notat
 from polyc.ir.advice import help_start
 from polyc.ir.expr import Call, Const, Expr, Index, Size, evaluate, ge, int_const, walk
 from polyc.ir.magnitude import check_magnitudes
-from polyc.ir.program import Program, Statement, Tensor, find_sizes
-from polyc.ir.read_sites import collect_reads, is_data_dependent
+from polyc.ir.program import Program, Statement, Tensor, find_numbers, find_sizes, integer_parameters
+from polyc.ir.read_sites import Bounding, collect_reads, find_bounding, is_data_dependent
 from polyc.ir.signature import HostCheck
 from polyc.poly import isl
 from polyc.poly.bounds import prove_bounds, size_values, statement_domain
@@ -55,6 +55,8 @@ class _State:
     generic: Callable[[], Program] | None = None
     """Makes the program before sizes became numbers; None where it is this one."""
     generic_kept: dict[str, frozenset[Side]] | None = None
+    bounding: dict[str, list[Bounding]] = field(default_factory=dict)
+    """How reads bound indices, by statement, where that does not follow from the statement itself."""
     provisional: set[str] = field(default_factory=set)
     """Tensor versions of recurrences whose ranges follow from a part of others."""
     unknown: set[str] = field(default_factory=set)
@@ -103,7 +105,7 @@ def _solve_in_order(program: Program, generic: Callable[[], Program] | None, who
     """One round; `whole`: all that the round before found to be written of each tensor."""
     used = find_sizes(program.statements, program.tensors)  # those that are numbers now would only be in isl's way
     names = (*program.sizes, *(name for name, _ in program.defined_sizes))
-    state = _State(program, Sizes([n for n in names if n in used]), generic=generic)
+    state = _State(program, Sizes([n for n in names if n in used]), generic=generic, bounding=_find_bounding(program, generic))
     state.unfinished = Counter(s.target for s in program.statements)
     _assume_sizes(state)
     for tensor in program.tensors:
@@ -111,6 +113,15 @@ def _solve_in_order(program: Program, generic: Callable[[], Program] | None, who
             _declare_tensor(state, tensor, tensor.shape)
     _infer_statements(state, order_statements(program), whole)
     return state
+
+
+def _find_bounding(program: Program, generic: Callable[[], Program] | None) -> dict[str, list[Bounding]]:
+    """By statement, where numbers that a call gives are sizes: ranges do not depend on which of them are symbolic."""
+    if not integer_parameters(program):
+        return {}
+    said = program if generic is None else generic()
+    numbers = find_numbers(said)
+    return {s.name: find_bounding(collect_reads(s), numbers) for s in said.statements}
 
 
 def _infer_statements(state: _State, statements: list[Statement], whole: Mapping[str, tuple[Bounds, ...]]) -> None:
@@ -309,7 +320,8 @@ def _solve_among(
     tensors = {**state.tensors, **{t: bounds for t, bounds in whole.items() if t in partial}} if whole else state.tensors
 
     def solve(partial: Set[str]) -> StatementSolution:
-        return solve_statement(s, tensors, state.sizes, partial, lambda side: _may_keep(state, s.name, side), written)
+        bounding = state.bounding.get(s.name)
+        return solve_statement(s, tensors, state.sizes, partial, lambda side: _may_keep(state, s.name, side), written, bounding)
 
     weak = state.provisional & own
     solution = solve(partial | weak if weak else partial)

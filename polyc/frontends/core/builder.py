@@ -7,6 +7,7 @@ from dataclasses import field
 from typing import NamedTuple
 
 from polyc.diagnostics import Source, Span
+from polyc.frontends.core.integers import Integers, promote_integers, single_values
 from polyc.frontends.core.reports import Reporter
 from polyc.frontends.core.values import Fault, Value
 from polyc.ir.expr import Expr, Index, Read, identity_of, index_names, reads
@@ -124,6 +125,17 @@ class ProgramBuilder:
     results: dict[str, CallResult] = field(default_factory=dict)
     """By version, the results of calls that have a name."""
 
+    # -- integer parameters
+    @property
+    def integers(self) -> tuple[str, ...]:
+        """Scalar integer parameters, in order: those that may become sizes."""
+        found = (v for v in self.current.values() if v.is_parameter and v.rank == 0)
+        return tuple(v.name for v in found if v.dtype is not None and v.dtype.is_integer)
+
+    def as_size(self, expr: Expr) -> Expr:
+        """An i64 expression where sizes stand (a bound, a left subscript), with sizes for integer parameters."""
+        return Integers(self.integers, single_values(self.statements)).as_size(expr) if reads(expr) else expr
+
     # -- versions and statements
     def next_version(self, name: str) -> str:
         """The name of the version that the next assignment to `name` makes."""
@@ -229,7 +241,7 @@ class ProgramBuilder:
     def build(self, name: str, parameters: Collection[str], returns: tuple[Return, ...], source: Source | None) -> Program:
         """All of it, with the versions that are returned as outputs."""
         last = {r.version for r in returns}
-        return Program(
+        program = Program(
             name=name,
             sizes=tuple(self.sizes),
             tensors=tuple(replace(t, role="output") if t.name in last else t for t in self.tensors.values()),
@@ -238,6 +250,7 @@ class ProgramBuilder:
             statements=tuple(replace(s, name=f"S{n}") for n, s in enumerate(self.statements)),
             source=source,
         )
+        return promote_integers(program, self.integers)
 
 
 def reduced_indices(values: Iterable[Value], left: Collection[str]) -> tuple[str, ...]:

@@ -17,6 +17,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from polyc.diagnostics import PolycError, Span
 from polyc.frontends.core.builder import Interval, ProgramBuilder, count_dimensions
+from polyc.frontends.core.integers import Integers, promote_integers, single_values
 from polyc.frontends.core.values import Fault, Reported, Value
 from polyc.ir.expr import Call, Cast, Const, Expr, Index, Read, Size, int_const, reads, rewrite, substitute, walk
 from polyc.ir.program import Program, RangeClause, Return, Statement, Tensor, map_expressions, statement_expressions
@@ -202,7 +203,7 @@ def _find_intervals(b: ProgramBuilder, version: str) -> tuple[Interval, ...]:
 
 def _slice_program(b: ProgramBuilder, version: str) -> Program:
     """The statements that `version` needs, from tensors whose shapes are known on."""
-    inputs: dict[str, Tensor] = {}
+    inputs: dict[str, Tensor] = {p: b.tensors[p] for p in b.integers}
     inside: dict[str, Tensor] = {}
     stack = [version]
     while stack:
@@ -221,7 +222,7 @@ def _slice_program(b: ProgramBuilder, version: str) -> Program:
         inside[name] = replace(tensor, role="output" if name == version else "temporary")
         stack += [r.tensor for s in b.writers[name] for r in _all_reads(s)]
     chosen = [s for s in b.statements if s.target in inside]
-    return Program(
+    program = Program(
         name="call",
         sizes=tuple(b.sizes),
         tensors=(*inputs.values(), *inside.values()),
@@ -229,13 +230,14 @@ def _slice_program(b: ProgramBuilder, version: str) -> Program:
         returns=(Return(version, version),),
         statements=tuple(replace(s, name=f"S{n}") for n, s in enumerate(chosen)),
     )
+    return promote_integers(program, b.integers)
 
 
 def _bind_sizes(
     b: ProgramBuilder, callee: Program, arguments: Mapping[str, Argument], extents: Mapping[str, tuple[Interval, ...]]
 ) -> dict[str, Expr]:
     """The extent that each size symbol of the callee stands for; declared ones before inferred ones."""
-    sizes: dict[str, Expr] = {}
+    sizes = {p: _number(b, callee, arguments[p]) for p in callee.parameters if p in callee.sizes}
     is_declared = {p: b.tensors[arguments[p].version].shape is not None for p in callee.parameters}
     for p in sorted(callee.parameters, key=lambda p: not is_declared[p]):
         for extent, interval in zip(callee.tensor(p).shape or (), extents[p], strict=True):
@@ -249,6 +251,16 @@ def _bind_sizes(
                 message = f"{shown} has extent {interval.extent.value}, and {p} of {callee.name} has {wanted.value} there"
                 raise Fault("semantic-call", message, "give a tensor of that extent", arguments[p].span)
     return sizes
+
+
+def _number(b: ProgramBuilder, callee: Program, argument: Argument) -> Expr:
+    """What is given for a parameter that is a size of the callee, over sizes of the caller."""
+    number = Integers(b.integers, single_values(b.statements)).index_form(Read(argument.version, ()))
+    if number is None:
+        message = f"{callee.name} bounds ranges by {argument.shown}, which depends on data"
+        help = "give it a number, a size, or an integer parameter"
+        raise Fault("semantic-call", message, help, argument.span)
+    return number
 
 
 def _fit_argument(

@@ -13,6 +13,7 @@ from polyc.frontends.python.values import POISON, require_integer
 from polyc.ir.expr import Call, Expr, Index, Pad, Read, index_names, int_const, walk
 from polyc.ir.program import Condition, RangeClause
 from polyc.ir.simplify import simplify_int
+from polyc.ir.types import I64
 from polyc.records import dataclass, replace
 
 _EXAMPLE = "write polyc.where(0 <= i < N, j <= i): comparisons of indices and sizes"
@@ -112,7 +113,10 @@ def _read_comparison(a: ast.expr, op: ast.cmpop, b: ast.expr, node: ast.expr, fo
         value = read_expression(side, scope)
         if value is POISON:
             return
-        values.append(replace(value, expr=inline_numbers(value.expr, scope)))
+        expr = inline_numbers(value.expr, scope)
+        sized = scope.as_size(expr)
+        # With sizes for integer parameters it is index arithmetic, in 64 bits.
+        values.append(replace(value, expr=expr) if sized is expr else replace(value, expr=sized, dtype=I64))
     if any(isinstance(n, (Read, Pad)) for value in values for n in walk(value.expr)):
         help = "select in the value instead, as in Y[i] = X[i] if X[i] > 0 else 0; bounds are made of sizes and numbers"
         raise Fault("semantic-read-in-bound", "which points are computed cannot depend on the elements of a tensor", help)

@@ -15,9 +15,10 @@ from polyc.frontends.python.scope import Clauses, Retyped, Scope
 from polyc.frontends.python.source import make_nesting_error
 from polyc.frontends.python.syntax import call_name, find_outer_names, is_reduction
 from polyc.frontends.python.values import POISON, common_type, convert, convert_weakly, make_literal, require_integer
-from polyc.ir.expr import Expr, Index, Pad, Read, reads, walk
+from polyc.ir.expr import Expr, Index, Read, reads, walk
 from polyc.ir.program import Where
 from polyc.ir.types import BOOL, I64, can_cast, promote_types
+from polyc.records import replace
 
 _MONOIDS: dict[type[ast.operator], str] = {ast.Add: "add", ast.Sub: "add", ast.Mult: "mul", ast.BitOr: "or", ast.BitAnd: "and"}
 
@@ -166,9 +167,12 @@ def make_statement(
     if op is None and assignment.others:
         _report_reduction_missing(value, assignment, scope)
         raise Reported
-    if op is None and any(isinstance(n, (Read, Pad)) for e in target.subscripts for n in walk(e)):
-        message = f"which elements of {target.name} are written depends on data, and two values may meet in one"
-        raise Fault("semantic-scatter", message, f"say how they combine: {target.name}[...] += value, or = max(value)")
+    if op is None and any(map(reads, target.subscripts)):
+        target = replace(target, subscripts=tuple(map(scope.as_size, target.subscripts)))
+        assignment = replace(assignment, targets=(target,))
+        if any(map(reads, target.subscripts)):
+            message = f"which elements of {target.name} are written depends on data, and two values may meet in one"
+            raise Fault("semantic-scatter", message, f"say how they combine: {target.name}[...] += value, or = max(value)")
     draft = assignment.draft(value.expr)
     onto = previous if augmented is not None else None
     joins = onto is None and scope.joins_version(target, draft)

@@ -67,5 +67,11 @@ class Definition(ProgramBuilder):
     def scope(self) -> Scope:
         """What names mean in the next statement."""
         return Scope(
-            self.reporter, self.sizes, {**self.forward, **self.current}, self.names, operators=self.operators - self.names
+            self.reporter,
+            self.sizes,
+            {**self.forward, **self.current},
+            self.names,
+            operators=self.operators - self.names,
+            integers=frozenset(self.integers),
+            as_size=self.as_size,
         )

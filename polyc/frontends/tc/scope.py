@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import field
 
 from polyc.diagnostics import Span, suggest_name
@@ -44,6 +44,10 @@ class Scope:
     """Lets that stand further right in the where-clause list."""
     operators: frozenset[str] = frozenset()
     """Other definitions of the text, which a statement of its own may call."""
+    integers: frozenset[str] = frozenset()
+    """Scalar integer parameters, which may stand where sizes do."""
+    as_size: Callable[[Expr], Expr] = lambda expr: expr
+    """A bound, a condition or a left subscript with sizes in their place."""
 
     def undefined(self, name: str, span: Span) -> Fault:
         """A tensor read, or a use of a name, that nothing before it defines."""

@@ -36,6 +36,6 @@ def find_access(scope: Scope, syntax: SyntaxExpr) -> SyntaxExpr | None:
             return node
         if isinstance(node, Name) and node.name not in scope.left:
             let = scope.lets.get(node.name)
-            if let.has_access if let is not None else node.name in scope.tensors:
+            if let.has_access if let is not None else node.name in scope.tensors and node.name not in scope.integers:
                 return node
     return None

@@ -8,7 +8,7 @@ from polyc.frontends.tc.scope import Let, Scope, check_not_builtin
 from polyc.frontends.tc.subscripts import find_access, is_index_expression
 from polyc.frontends.tc.syntax import Apply, ClauseSyntax, ConditionSyntax, ExistsSyntax, LetSyntax, RangeSyntax, SyntaxExpr
 from polyc.frontends.tc.values import build_condition, build_subscript, build_value
-from polyc.ir.expr import Expr, Index, walk
+from polyc.ir.expr import Expr, Index, reads, walk
 from polyc.ir.program import Condition, Exists, RangeClause, Where
 from polyc.ir.types import BOOL
 
@@ -19,6 +19,8 @@ MAX_HEIGHT = 220
 
 _OWN_BOUND = "a bound is made of sizes and of other indices; any other condition is a clause of its own: where 2 * i < N"
 _ACCESS = "tensor accesses cannot be used in this context"
+_PASS_SIZE = "the size of a loop must be known from sizes and integer parameters alone: int64 T; or mask with ?:"
+_SELECT = "which points are computed must follow from indices and sizes alone: select with ?: in the value instead"
 
 
 def build_sized(scope: Scope, syntax: SyntaxExpr, is_condition: bool = False) -> Value | None:
@@ -67,15 +69,24 @@ def _build_bound(scope: Scope, syntax: SyntaxExpr) -> Expr | None:
     """A range bound: like a subscript, without any access to data."""
     access = find_access(scope, syntax)
     if access is not None:
-        help = "the size of a loop must be known from the sizes alone: pass it as a size, or mask with ?:"
-        scope.reporter.error("semantic-read-in-bound", _ACCESS, access.span, help)
+        scope.reporter.error("semantic-read-in-bound", _ACCESS, access.span, _PASS_SIZE)
         return None
     if isinstance(syntax, Apply) and syntax.name in (*COMPARISONS, *LOGICAL):
         message = "a bound of a range is a number, and this is a condition"
         help = "clauses are separated by commas: where i in 0:N, i > 1"
         scope.reporter.error("type-not-integral", message, syntax.span, help)
         return None
-    return build_subscript(scope, syntax)
+    bound = build_subscript(scope, syntax)
+    return None if bound is None else _without_reads(scope, bound, syntax, _PASS_SIZE)
+
+
+def _without_reads(scope: Scope, built: Expr, syntax: SyntaxExpr, help: str) -> Expr | None:
+    """A bound or a condition with sizes for integer parameters; what reads data nevertheless (`float(T)`) is reported."""
+    sized = scope.as_size(built)
+    if not reads(sized):
+        return sized
+    scope.reporter.error("semantic-read-in-bound", _ACCESS, syntax.span, help)
+    return None
 
 
 def build_where(scope: Scope, clauses: tuple[ClauseSyntax, ...], indices: frozenset[str] | None) -> list[Where]:
@@ -108,15 +119,15 @@ def _build_clause(scope: Scope, clause: ClauseSyntax, indices: frozenset[str] | 
         case ConditionSyntax():
             access = find_access(scope, clause.value)
             if access is not None:
-                help = "which points are computed must follow from indices and sizes alone: select with ?: in the value instead"
-                scope.reporter.error("semantic-read-in-bound", _ACCESS, access.span, help)
+                scope.reporter.error("semantic-read-in-bound", _ACCESS, access.span, _SELECT)
                 return None
-            condition = build_sized(scope, clause.value, is_condition=True)
+            built = build_sized(scope, clause.value, is_condition=True)
+            condition = None if built is None else _without_reads(scope, built.expr, clause.value, _SELECT)
             if condition is None:
                 return None
-            for node in strangers(condition.expr) if indices is not None else ():
+            for node in strangers(condition) if indices is not None else ():
                 scope.reporter.report(scope.undefined(node.name, node.span or clause.span), clause.span)
-            return Condition(condition.expr, clause.span)
+            return Condition(condition, clause.span)
         case ExistsSyntax():
             value = build_sized(scope, clause.value)
             if value is None:

@@ -76,9 +76,9 @@ STATEMENTS = [
     ("O(i) = max(a(i))", "semantic-arity", "expected 2 arguments but found 1", "max(a(i))"),
     ("O(i) = pad(a(i))", "semantic-arity", "expected 2 arguments but found 1", "pad(a(i))"),
     ("O(i) = 1 where i in 0:I(0)", "semantic-read-in-bound", "tensor accesses cannot be used in this context", "I(0)"),
-    ("O(i) = 1 where i in 0:n", "semantic-read-in-bound", "tensor accesses cannot be used in this context", "n"),
+    ("O(i) = 1 where i in 0:s", "semantic-read-in-bound", "tensor accesses cannot be used in this context", "s"),
     ("O(i) = 1 where i in 0:ceil(N)", "semantic-read-in-bound", "cannot be used in this context", "ceil(N)"),
-    ("O(i) = 1 where x = n + 1, i in 0:x", "semantic-read-in-bound", "cannot be used in this context", "x"),
+    ("O(i) = 1 where x = s + 1, i in 0:x", "semantic-read-in-bound", "cannot be used in this context", "x"),
     ("O(i) = a(i) * A.2", "semantic-extent", "A has no dimension 2", "A.2"),
     ("O(i) = pad(3, 0)", "semantic-pad", "is not a tensor read", "3"),
     ("O(i) = pad(A(i, j), mirror)", "semantic-pad", "no padding called 'mirror'", "mirror"),
@@ -115,7 +115,7 @@ STATEMENTS = [
 # a whole definition, code, words of the message, what the caret marks
 DEFINITIONS = [
     ("def f(float A, float A) -> (O) { O = A }", "semantic-already-defined", "A is already defined as a parameter", "A"),
-    ("def f(float(N) A, int32 N) -> (O) { O(i) = A(i) }", "semantic-already-defined", "N is already defined", "N"),
+    ("def f(float(N) A, float N) -> (O) { O(i) = A(i) }", "semantic-already-defined", "N is already defined", "N"),
     ("def f(float A) -> (O, O) { O = A }", "semantic-already-defined", "O is already defined as a result", "O"),
     ("def f(float A) -> (A) { A = 1 }", "semantic-already-defined", "A is already defined as a parameter", "A"),
     ("def f(float A) -> (O) { O = A } def f(float A) -> (O) { O = A }", "semantic-already-defined", "f is already", "f"),
