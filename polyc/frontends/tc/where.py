@@ -111,7 +111,9 @@ def _build_clause(scope: Scope, clause: ClauseSyntax, indices: frozenset[str] | 
                 help = "which points are computed must follow from indices and sizes alone: select with ?: in the value instead"
                 scope.reporter.error("semantic-read-in-bound", _ACCESS, access.span, help)
                 return None
+            scope.is_bounding = True
             condition = build_sized(scope, clause.value, is_condition=True)
+            scope.is_bounding = False
             if condition is None:
                 return None
             for node in strangers(condition.expr) if indices is not None else ():

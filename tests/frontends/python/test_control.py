@@ -1,5 +1,10 @@
 """``for`` over numbers is unrolled when the function is read, ``if`` on numbers is decided."""
 
+import numpy as np
+import pytest
+
+import polyc
+from polyc.diagnostics import Diagnostic, PolycError
 from polyc.frontends.python import read_function
 from polyc.ir.text import format_statement
 
@@ -47,3 +52,58 @@ def test_branches_are_decided() -> None:
 def test_branches_inside_loops_see_the_loop_variable() -> None:
     body = "for k in range(3):\n    if k == 0:\n        y[i] = x[i]\n    else:\n        y[i] = y[i] + k * x[i]"
     assert len(statements(body)) == 3
+
+
+def compile_errors(body: str, parameter: str = "x: 'f32[8]'") -> list[Diagnostic]:
+    lines = "\n".join("    " + line for line in body.splitlines())
+    with pytest.raises(PolycError) as caught:
+        polyc.op(f"def f({parameter}):\n{lines}\n    return y")(np.ones(8, np.float32))
+    return list(caught.value.diagnostics)
+
+
+def test_an_error_of_all_rounds_is_told_once() -> None:
+    (error,) = compile_errors("for k in range(28):\n    y[i] = q[i] * k")
+    assert error.message == "there is no tensor q"
+
+
+def test_an_error_of_some_rounds_names_the_first_of_them() -> None:
+    body = "for k, w in ((0, 1.0), (5, 2.0)):\n    for m in range(3):\n"
+    body += "        with polyc.where(0 <= i < 4):\n            y[(k // 5 * 3 + m) * 4 + i] = x[i + k + m] * w"
+    error = compile_errors(body)[0]
+    assert error.code == "range-out-of-bounds"
+    assert error.message.endswith("(with k = 5, w = 2.0, m = 0, and 2 times more)")
+
+
+def test_a_temporary_with_ranges_in_a_loop_is_one_error_with_the_way_out() -> None:
+    body = "y[i] = x[i]\nfor k in range(7):\n    with polyc.where(k <= i < 8):\n"
+    body += "        t[i] = x[i - k] * k\n    y[i] = y[i] + t[i]"
+    (error,) = compile_errors(body)
+    assert error.code == "range-written-twice" and error.message.endswith("(with k = 1, and 5 times more)")
+    assert error.help is not None and "give each its own, t[k, i] = ..." in error.help
+    fixed = body.replace("t[i] =", "t[k, i] =").replace("y[i] + t[i]", "y[i] + (t[k, i] if i >= k else 0)")
+    source = "\n    ".join(["def f(x: 'f32[8]'):", *fixed.splitlines(), "return y"])
+    x = np.arange(8, dtype=np.float32)
+    shifted = sum(k * np.concatenate([np.zeros(k), x[: 8 - k]]) for k in range(7))
+    np.testing.assert_allclose(polyc.op(source)(x), x + shifted)
+
+
+def test_a_warning_of_all_rounds_is_told_once() -> None:
+    body = "y[i] = x[i]\nfor k in range(3):\n    t[i] = sum(i8(x[i]) + i8(x[j]))\n    y[i] = y[i] + t[i] * k"
+    lines = "\n".join("    " + line for line in body.splitlines())
+    found = read_function(f"def f(x: 'f32[N]'):\n{lines}\n    return y").warnings
+    assert [w.code for w in found] == ["type-narrow-sum"]
+
+
+def test_checks_of_rounds_keep_their_round_in_the_cache(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("POLYC_CACHE", "1")
+    monkeypatch.setenv("POLYC_CACHE_DIR", str(tmp_path))
+    body = "for k in range(3):\n    with polyc.where(0 <= i < 4):\n        y[4 * k + i] = x[i + k]"
+    lines = "\n".join("    " + line for line in body.splitlines())
+    messages = []
+    for _ in range(2):
+        op = polyc.op(f"def f(x: 'f32[N]'):\n{lines}\n    return y", dynamic=True)
+        assert op(np.ones(6, np.float32)).shape == (12,)
+        with pytest.raises(PolycError) as caught:
+            op(np.ones(5, np.float32))
+        messages.append(str(caught.value))
+    assert "(with k = 2)" in messages[0] and messages[1] == messages[0]
