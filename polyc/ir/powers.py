@@ -31,6 +31,7 @@ from polyc.ir.expr import (
     identity_of,
     index_names,
     int_const,
+    lt,
     reads,
     rewrite,
     substitute,
@@ -46,6 +47,7 @@ MAX_COPIES = 256
 """Statements that one may become."""
 
 _POWERS = ("pow", "shl", "shr")
+_ZERO = int_const(0)
 
 
 def find_power_indices(*exprs: Expr) -> set[str]:
@@ -119,10 +121,11 @@ def _find_open_reads(s: Statement, chosen: list[str]) -> list[Read]:
 
 
 def _constant_ranges(s: Statement) -> dict[str, range]:
-    """Indices that clauses bound by numbers on both sides."""
+    """Indices that ranges bound by numbers on both sides, or else conditions."""
     lower: dict[str, int] = {}
     upper: dict[str, int] = {}
-    for index, low, high in _bounds(s.where):
+    given = {w.index for w in s.where if isinstance(w, RangeClause)}
+    for index, low, high in _bounds(tuple(w for w in s.where if isinstance(w, RangeClause) or not _indices_of(w) & given)):
         if low is not None:
             lower[index] = max(low, lower.get(index, low))
         if high is not None:
@@ -137,12 +140,13 @@ def _bounds(where: tuple[Where, ...]) -> Iterator[tuple[str, int | None, int | N
             case RangeClause(index, lower, upper):
                 yield index, _number(lower), _number(upper)
             case Condition(Call("ge" | "gt" | "le" | "lt" as op, (a, b))):
+                is_below = op in ("le", "lt")
                 if isinstance(b, Index):
-                    a, b, op = b, a, {"ge": "le", "gt": "lt", "le": "ge", "lt": "gt"}[op]
+                    a, b, is_below = b, a, not is_below
                 bound = _number(b)
                 if isinstance(a, Index) and bound is not None:
-                    bound += op in ("gt", "le")
-                    yield (a.name, bound, None) if op in ("ge", "gt") else (a.name, None, bound)
+                    bound += is_below == (op in ("le", "ge"))
+                    yield (a.name, None, bound) if is_below else (a.name, bound, None)
 
 
 def _number(expr: Expr) -> int | None:
@@ -179,18 +183,37 @@ def _indices_of(clause: Where) -> set[str]:
 
 
 def _take(s: Statement, values: dict[str, int]) -> Statement | None:
-    """The statement for some values of indices; None where its conditions leave out all points."""
+    """The statement for some values of indices; None for an assignment whose conditions leave out all points."""
     given = tuple(w for w in s.where if not (isinstance(w, RangeClause) and w.index in values))
     copy = map_statement(replace(s, where=given), lambda e: _substitute(e, values))
-    where: list[Where] = []
-    for clause in copy.where:
-        if isinstance(clause, Condition) and isinstance(clause.condition, Const):
-            if not clause.condition.value:
-                return None
-            continue
-        where.append(clause)
-    indices = tuple(i for i in s.indices if i not in values)
-    return replace(copy, indices=indices, where=tuple(_join_bounds(where)))
+    decided = [w for w in copy.where if isinstance(w, Condition) and isinstance(w.condition, Const)]
+    where = tuple(w for w in copy.where if w not in decided)
+    copy = replace(copy, indices=tuple(i for i in s.indices if i not in values), where=where)
+    is_empty = not all(w.condition.value for w in decided)  # type: ignore[union-attr]
+    if is_empty and s.reduction is None:
+        return None
+    if is_empty or any(_has_no_value(where, i) for i in copy.reduction_indices):
+        return _start_only(copy)
+    return replace(copy, where=tuple(_join_bounds(where)))
+
+
+def _has_no_value(where: tuple[Where, ...], index: str) -> bool:
+    """Whether numbers bound an index so that no value is left; a range that ends before it begins stays an error."""
+    sides = [(low, high, isinstance(w, RangeClause)) for w in where for i, low, high in _bounds((w,)) if i == index]
+    if any(is_range and low is not None and high is not None and high < low for low, high, is_range in sides):
+        return False
+    lows, highs = [low for low, _, _ in sides if low is not None], [high for _, high, _ in sides if high is not None]
+    return bool(lows and highs) and max(lows) >= min(highs)
+
+
+def _start_only(s: Statement) -> Statement:
+    """A reduction whose elements no point reaches: they have the starting value."""
+    assert s.reduction is not None
+    left = s.left_indices
+    if index_names(s.reduction.init) <= set(left):
+        where = tuple(w for w in s.where if not isinstance(w, Exists) and _indices_of(w) <= set(left))
+        return replace(s, indices=left, value=s.reduction.init, reduction=None, where=where)
+    return replace(s, where=(*s.where, Condition(lt(_ZERO, 0), s.span)))
 
 
 def _substitute(expr: Expr, values: dict[str, int]) -> Expr:
@@ -199,7 +222,7 @@ def _substitute(expr: Expr, values: dict[str, int]) -> Expr:
     return _fold(substitute(expr, {i: int_const(v) for i, v in values.items()}))
 
 
-def _join_bounds(where: list[Where]) -> list[Where]:
+def _join_bounds(where: tuple[Where, ...]) -> list[Where]:
     """Conditions that bound one index by numbers as a range, as they were written before another index had a value."""
     spoken = {w.index for w in where if isinstance(w, RangeClause)}
     sides: dict[str, list[Where]] = {}
@@ -211,7 +234,7 @@ def _join_bounds(where: list[Where]) -> list[Where]:
     for index, clauses in sides.items():
         known = [(low, high) for _, low, high in _bounds(tuple(clauses))]
         lows, highs = [low for low, _ in known if low is not None], [high for _, high in known if high is not None]
-        if index not in spoken and lows and highs:
+        if index not in spoken and lows and highs and max(lows) < min(highs):
             joined.append(RangeClause(index, int_const(max(lows)), int_const(min(highs)), clauses[0].span))
             dropped |= {id(w) for w in clauses}
     return [*joined, *(w for w in where if id(w) not in dropped)]

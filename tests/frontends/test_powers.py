@@ -2,6 +2,8 @@
 
 # ruff: noqa: F821, F823
 
+import warnings
+
 import numpy as np
 import pytest
 
@@ -48,8 +50,22 @@ def test_each_value_is_a_statement_with_ranges_of_its_own() -> None:
 
 
 def test_conditions_that_leave_out_all_points_of_a_value_leave_out_the_statement() -> None:
-    body = "y(s) +=! x(k) where s in 0:4, k < pow(2, s), s > 2"
-    assert len(statements(body)) == 1
+    assert len(statements("y(s, k) = x(k) where s in 0:4, k in 0:pow(2, s), s > 2")) == 1
+
+
+def test_elements_of_sums_without_points_have_the_starting_value() -> None:
+    text = "def f(float(N) x) -> (y, z, w) { y(s) +=! x(k) where s in 0:4, k < pow(2, s), s > 2 "
+    text += "w(s, i) +=! x(k + i) where s in 0:3, k in 0:pow(2, s)-1, i in 0:4 "
+    text += "z(s) +=! x(k) where s in 0:4, k >= s, k < pow(2, s) - 1 }"
+    x = rng.random(20).astype("f4")
+    found = interpret(read_tc(text)[0], {"x": x})
+    np.testing.assert_allclose(found["y"], [0, 0, 0, x[:8].sum()], rtol=1e-6)
+    np.testing.assert_allclose(found["z"], [0, 0, x[2], x[3:7].sum()], rtol=1e-6)
+    np.testing.assert_allclose(found["w"], [[0] * 4, x[:4], x[:4] + x[1:5] + x[2:6]], rtol=1e-6)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for name, result in zip("yzw", polyc.compile(text)(x), strict=True):
+            np.testing.assert_allclose(result, found[name], rtol=1e-6)
 
 
 def test_all_values_run_over_the_same_points_of_other_indices() -> None:

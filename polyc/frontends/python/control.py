@@ -30,6 +30,8 @@ def unroll_loop(node: ast.For, scope: Scope, read_body: ReadBody) -> None:
     except Fault as fault:
         scope.report(fault.code, fault.message, scope.text.start(node, "for"), fault.help)
         return
+    if len(rounds) > 1:
+        _warn_of_continued_sums(node, scope)
     names = [name for values in rounds[:1] for name in values]
     hidden = {name: scope.constants[name] for name in names if name in scope.constants}
     text = scope.text
@@ -48,6 +50,28 @@ def unroll_loop(node: ast.For, scope: Scope, read_body: ReadBody) -> None:
         del scope.constants[name]
         scope.loop_names.add(name)
     scope.constants.update(hidden)
+
+
+def _warn_of_continued_sums(node: ast.For, scope: Scope) -> None:
+    """Warn where a body adds to a tensor that it also reads, and that neither it nor a statement above assigns: the sum goes on
+    from round to round, as Python's does, and is no new one in each."""
+    nodes = [n for statement in node.body for n in ast.walk(statement)]
+    known = {*scope.current, *(_tensor_of(t) for n in nodes if isinstance(n, ast.Assign) for t in n.targets)}
+    for n in nodes:
+        name = _tensor_of(n.target) if isinstance(n, ast.AugAssign) else None
+        if name is None or name in known or not isinstance(n, ast.AugAssign):
+            continue
+        own = set(ast.walk(n))
+        if any(isinstance(m, ast.Name) and m.id == name and m not in own for m in nodes):
+            written = ast.unparse(n.target)
+            message = f"{written} adds to what the round before has left in {name}"
+            help = f"for a sum of its own in each round write {written} = sum(...); else assign {name} above the loop"
+            scope.reporter.warn("semantic-accumulate", message, scope.text.span(n), help)
+
+
+def _tensor_of(left: ast.expr) -> str | None:
+    """The name in ``T[i]``."""
+    return left.value.id if isinstance(left, ast.Subscript) and isinstance(left.value, ast.Name) else None
 
 
 def choose_branch(node: ast.If, scope: Scope) -> Sequence[ast.stmt]:

@@ -63,6 +63,7 @@ def read_element_call(node: ast.Call, scope: Scope, depth: int) -> Value:
                 return make_literal(float(text), scope.text.span(node))
             except ValueError:
                 raise Fault("type-literal", f"{text!r} is no number", "write float('inf') or float('nan')") from None
+    _check_not_below(module, name, scope)
     if name not in KNOWN and any(isinstance(a, ast.Name) and a.id in scope.current for a in node.args):
         apply_function(
             module, name, (), scope.text.span(node)
@@ -76,6 +77,13 @@ def read_element_call(node: ast.Call, scope: Scope, depth: int) -> Value:
         return read_reduction(node, name, scope, depth)
     args = tuple(read_expression(a, scope, depth) for a in node.args)
     return apply_function(module, name, args, scope.text.span(node))
+
+
+def _check_not_below(module: str | None, name: str, scope: Scope) -> None:
+    """Raise `Fault` for a function that the file defines behind the operator."""
+    if module is None and name not in KNOWN and scope.text.is_below(name):
+        message = f"{name} is defined below {scope.text.definition.name}, which is read before it is there"
+        raise Fault("semantic-function", message, f"move the definition of {name} above the operator")
 
 
 def _read_pad(node: ast.Call, scope: Scope, depth: int) -> Value:

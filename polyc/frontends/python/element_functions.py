@@ -196,7 +196,10 @@ def _unroll(node: ast.For, scope: Scope) -> list[ast.stmt | _Round]:
         )
     rounds = read_rounds(node.target, node.iter, scope)
     scope.loop_names |= set(loop_names(node.target))
-    return [*(s for values in rounds for s in (_Round(values), *node.body)), _Round(None)]
+    unrolled: list[ast.stmt | _Round] = []
+    for values in rounds:
+        unrolled += [_Round(values), *node.body]
+    return [*unrolled, _Round(None)]
 
 
 def _leaves(node: ast.If) -> bool:

@@ -5,6 +5,7 @@ import __future__
 
 import ast
 import inspect
+import re
 import tokenize
 import types
 import warnings
@@ -55,6 +56,13 @@ class FunctionText:
         """The word that a statement begins with."""
         start = self.span(node).start
         return Span(self.source, start, start + len(word), self.context)
+
+    def is_below(self, name: str) -> bool:
+        """Whether the file defines a function of that name behind this one, which is read before Python has made it."""
+        if self.function is None or self.lookup(name) is not None:
+            return False
+        lines = inspect.findsource(self.function)[0][self.function.__code__.co_firstlineno :]
+        return any(re.match(rf"\s*def {re.escape(name)}\b", line) for line in lines)
 
     def lookup(self, name: str) -> object | None:
         """As `live.look_up`; nothing for a source string."""

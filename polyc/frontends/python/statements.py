@@ -257,7 +257,9 @@ def _warn_of_narrow(reducer: str, value: Value, scope: Scope) -> None:
     if not value.dtype.is_integer or value.dtype.bits > 16 or value.weak:
         return
     message = f"this {reducer} of {value.dtype} is {value.dtype} and wraps around, where np.{reducer} counts in 64 bits"
-    help = f"convert what is reduced: {reducer}({I64}(...)); to keep {value.dtype}, write {'+=' if reducer == 'sum' else '*='}"
+    help = f"convert what is reduced: {reducer}({I64}(...)); to keep {value.dtype}, "
+    continues = scope.target in scope.current or scope.text.context  # += would add to what is there, as in rounds of a loop
+    help += f"cast the result to {value.dtype}" if continues else f"write {'+=' if reducer == 'sum' else '*='}"
     scope.reporter.warn("type-narrow-sum", message, value.expr.span, help)
 
 

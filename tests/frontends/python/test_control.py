@@ -1,5 +1,8 @@
 """``for`` over numbers is unrolled when the function is read, ``if`` on numbers is decided."""
 
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -107,3 +110,37 @@ def test_checks_of_rounds_keep_their_round_in_the_cache(tmp_path, monkeypatch: p
             op(np.ones(5, np.float32))
         messages.append(str(caught.value))
     assert "(with k = 2)" in messages[0] and messages[1] == messages[0]
+
+
+def warnings_of(body: str) -> list[Diagnostic]:
+    lines = "\n".join("    " + line for line in body.splitlines())
+    return list(read_function(f"def f(x: 'f32[N, M]'):\n{lines}\n    return y").warnings)
+
+
+def test_a_sum_that_goes_on_from_round_to_round_and_is_read_in_each_is_warned_of() -> None:
+    body = "for k in range(3):\n    s[i] += x[i, j] * k\n    y[k, i] = s[i]"
+    (warning,) = warnings_of(body)
+    assert warning.code == "semantic-accumulate" and "s[i] = sum(...)" in (warning.help or "")
+    for clear in (body.replace("s[i] += x[i, j] * k", "s[i] = sum(x[i, j] * k)"), "s[i] = 0 * x[i, 0]\n" + body):
+        assert not warnings_of(clear)
+    assert not warnings_of("for k in range(3):\n    y[i] += x[i, j] * k")
+
+
+def test_advice_on_narrow_sums_in_loops_is_no_running_sum() -> None:
+    (alone,) = warnings_of("y[i] = sum(i8(x[i, j]) + i8(x[i, 0]))")
+    (inside,) = warnings_of(
+        "y[i] = x[i, 0]\nfor k in range(2):\n    t[i] = sum(i8(x[i, j]) + i8(x[i, 0]))\n    y[i] = y[i] + t[i]"
+    )
+    assert "write +=" in (alone.help or "") and "cast the result" in (inside.help or "")
+
+
+def test_a_function_below_the_operator_is_told_so(tmp_path: Path) -> None:
+    path = tmp_path / "early.py"
+    path.write_text("def early(x: 'f32[N]'):\n    y[i] = later(x[i])\n    return y\n\n\ndef later(v):\n    return v + 1\n")
+    names: dict[str, Any] = {}
+    exec(compile(path.read_text(), str(path), "exec"), names)
+    later = names.pop("later")
+    with pytest.raises(PolycError, match="later is defined below early, which is read before it is there"):
+        read_function(names["early"])
+    names["later"] = later
+    read_function(names["early"])
