@@ -20,7 +20,7 @@ from polyc.frontends.python.reductions import read_reduction
 from polyc.frontends.python.scope import Clauses, Scope
 from polyc.frontends.python.syntax import call_name
 from polyc.frontends.python.values import POISON, convert, make_literal, require_integer
-from polyc.ir.expr import Index, int_const
+from polyc.ir.expr import Index, index_names, int_const
 from polyc.ir.program import RangeClause
 from polyc.ir.types import BOOL, I64
 
@@ -123,7 +123,10 @@ def _reduce(node: ast.Call, inner: Comprehension, reducer: str, scope: Scope, de
             scope.values[name] = Value(Index(index, scope.text.span(g.target)), I64, weak=True)
             conditions += g.ifs
         scope.clauses = restrict(conditions, Clauses(ranges, clauses.conditions), scope)
+        own = [scope.clauses.ranges[i] for i in scope.clauses.ranges.keys() - clauses.ranges.keys()]
+        told = [e for w in own for e in (Index(w.index), w.lower, w.upper)]
+        told += [w.condition for w in scope.clauses.conditions[len(clauses.conditions) :]]
         call = ast.copy_location(ast.Call(node.func, [inner.elt], []), node)
-        return read_reduction(call, reducer, scope, depth)
+        return read_reduction(call, reducer, scope, depth, tuple(map(Index, sorted(index_names(*told)))))
     finally:
         scope.values, scope.clauses = hidden, clauses

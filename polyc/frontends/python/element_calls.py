@@ -14,7 +14,7 @@ from polyc.frontends.python.element_functions import read_element_function
 from polyc.frontends.python.expressions import ALLOWED, read_expression
 from polyc.frontends.python.functions import CAST_NAMES, INSTEAD, KNOWN, REDUCERS, apply_function, cast
 from polyc.frontends.python.names import UserMonoid
-from polyc.frontends.python.reductions import read_reduction
+from polyc.frontends.python.reductions import read_reduction, refuse_loop
 from polyc.frontends.python.scope import Scope
 from polyc.frontends.python.syntax import call_name, find_comprehension, is_reduction, unturn
 from polyc.frontends.python.values import POISON, check_size, common_type, convert, make_literal
@@ -70,6 +70,7 @@ def read_element_call(node: ast.Call, scope: Scope, depth: int) -> Value:
         )  # tensors as they stand were meant for an operator: tell its name
     if name in REDUCERS and (inner := find_comprehension(node)) is not None:
         return read_comprehension(node, inner, name, scope, depth)
+    refuse_loop(node, name)
     if is_reduction(node):
         if scope.outer_names is None:
             message = f"{name} of one operand is a reduction, which cannot stand here"

@@ -42,15 +42,20 @@ def test_a_range_over_sizes_and_indices_is_a_reduction() -> None:
         x[i] = (b[i] - sum(L[i, j] * x[j] for j in range(i))) / L[i, i]
         r[i] = max(abs(L[i, k] - L[k, i]) for k in range(N) if k != i)
         t[i] = b[i] + sum(b[k] * k for k in range(1, N))
-        return x, r, t
+        with polyc.where(0 <= i < N, 0 <= j < N):
+            m[i, j] = b[i] + sum(b[k] for k in range(j) if k != i)
+        n = sum(b[q] for p in range(N) for q in range(p))
+        return x, r, t, m, n
 
     L, b = np.tril(rng.random((5, 5))) + np.eye(5), rng.random(5)
-    found, r, t = solve(L, b)
+    found, r, t, m, n = solve(L, b)
     np.testing.assert_allclose(found, np.linalg.solve(L, b))
     difference = np.abs(L - L.T)
     np.fill_diagonal(difference, -1)
     np.testing.assert_allclose(r, difference.max(1))
     np.testing.assert_allclose(t, b + (b * np.arange(5)).sum())
+    np.testing.assert_allclose(m, [[b[i] + sum(b[k] for k in range(j) if k != i) for j in range(5)] for i in range(5)])
+    np.testing.assert_allclose(n, sum(b[q] for p in range(5) for q in range(p)))
 
 
 def test_variables_are_python_numbers_and_hide_indices_of_the_same_name() -> None:
@@ -75,6 +80,8 @@ def test_functions_of_elements_hold_generator_expressions() -> None:
         ("y[i] = sum(x[i + k] for k in range(3) if x[i] > 0)", "semantic-expression", "not known when the function is read"),
         ("y[i] = sum(x[j] for j in x)", "semantic-static-loop", "not known when the function is read"),
         ("y[i] = sum(x[i] for k in range(9999))", "budget-unroll", "more than 4096 elements"),
+        ("y = argmax(x[k] for k in range(3))", "semantic-selection", "takes one expression, and no loop"),
+        ("y[i] = x[i] + argmax(x[k] for k in range(3))", "semantic-selection", "takes one expression, and no loop"),
         ("y[i] = sum(z[i] for k in range(3))", "semantic-undefined", "there is no tensor z"),
     ],
 )
