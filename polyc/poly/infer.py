@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 import islpy
 
-from polyc.diagnostics import Diagnostic, RangeError, UnsupportedError, in_notation
+from polyc.diagnostics import Diagnostic, RangeError, UnsupportedError, in_notation, merge_contexts
 from polyc.ir.advice import help_start
 from polyc.ir.expr import Call, Const, Expr, Index, Size, evaluate, ge, int_const, walk
 from polyc.ir.magnitude import check_magnitudes
@@ -170,7 +170,7 @@ def _infer(program: Program, generic: Callable[[], Program] | None) -> Ranges:
             errors += find_doubts(program, solutions, state.sizes)
         raise (UnsupportedError if only_unsupported else RangeError)(*name_sizes(errors, generic() if generic else program))
     warnings = tuple(d for d in report.diagnostics if d.severity == "warning")
-    warnings += tuple(find_doubts(program, solutions, state.sizes))
+    warnings = merge_contexts((*warnings, *find_doubts(program, solutions, state.sizes)))
     sizes = state.sizes
     statements = {
         s.name: StatementRanges(

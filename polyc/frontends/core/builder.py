@@ -11,6 +11,7 @@ from polyc.frontends.core.integers import Integers, promote_integers, single_val
 from polyc.frontends.core.reports import Reporter
 from polyc.frontends.core.values import Fault, Value
 from polyc.ir.expr import Expr, Index, Read, identity_of, index_names, reads
+from polyc.ir.powers import unroll_powers
 from polyc.ir.program import Condition, Program, RangeClause, Reduction, Return, Role, Statement, Tensor, Where, element_names
 from polyc.ir.read_sites import keep_reads
 from polyc.ir.types import DType
@@ -112,6 +113,8 @@ class ProgramBuilder:
     tensors: dict[str, Tensor] = field(default_factory=dict)
     """All versions by their own names."""
     statements: list[Statement] = field(default_factory=list)
+    written: list[Statement] = field(default_factory=list)
+    """The statements as they stand in the definition, before powers of indices were unrolled."""
     writers: dict[str, list[Statement]] = field(default_factory=dict)
     """Statements by the version that they write."""
     n_versions: dict[str, int] = field(default_factory=dict)
@@ -174,7 +177,8 @@ class ProgramBuilder:
         self.current[name] = version
 
     def add(self, *statements: Statement) -> None:
-        for s in statements:
+        self.written += statements
+        for s in (copy for given in statements for copy in unroll_powers(given, self.tensors)):
             self.statements.append(s)
             self.writers.setdefault(s.target, []).append(s)
 
@@ -204,9 +208,20 @@ class ProgramBuilder:
             if is_made:
                 message = f"{target.name} is the result of a call, which has assigned all of it"
                 raise Fault("semantic-call-part", message, self.notation.say("part-of-result", name=target.name), target.span)
-            message = f"{target.name} is given to a call above, and this assigns another part of it"
-            raise Fault("semantic-call-part", message, f"assign all parts of {target.name} above the call", target.span)
+            message = (
+                f"{target.name} is given to a call above, or its extents are used there, and this assigns another part of it"
+            )
+            raise Fault("semantic-call-part", message, f"assign all parts of {target.name} above that", target.span)
         return True
+
+    def continues_recurrence(self, target: Target, draft: Statement) -> bool:
+        """Whether a reduction into a part of a tensor reads other elements of it, of which only parts are assigned: those that
+        it writes have no values yet to start from."""
+        previous = self.current.get(target.name)
+        writers = self.writers.get(previous.name, ()) if previous is not None and previous.name not in self.made else ()
+        if previous is None or not writers or not draft.writes_part or not all(w.writes_part for w in writers):
+            return False
+        return _reads_others(previous.name, draft) and not any(is_same_part(w, draft) for w in writers)
 
     def read_previous(self, target: Target, previous: Version) -> Value:
         """The element of the version before that a reduction into `target` starts from."""

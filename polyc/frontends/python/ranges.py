@@ -21,7 +21,7 @@ _EXAMPLE = "write polyc.where(0 <= i < N, j <= i): comparisons of indices and si
 
 def read_where(items: list[ast.withitem], outer: Clauses, scope: Scope) -> Clauses:
     """The ranges and conditions of a with block, those of the blocks around it included (ranges of one index intersect)."""
-    found = _Found({}, {}, [])
+    conditions: list[ast.expr] = []
     for item in items:
         call = item.context_expr
         name = call_name(call.func) if isinstance(call, ast.Call) else None
@@ -30,13 +30,19 @@ def read_where(items: list[ast.withitem], outer: Clauses, scope: Scope) -> Claus
             continue
         if item.optional_vars is not None or call.keywords or not call.args:
             scope.report("semantic-range", "polyc.where takes conditions and gives no name", call, _EXAMPLE)
-        for condition in call.args:
-            try:
-                _read_condition(condition, found, scope)
-            except Fault as fault:
-                scope.report(fault.code, fault.message, condition, fault.help)
-    ranges = _merge_bounds(found, outer.ranges, scope)
-    return Clauses(ranges, (*outer.conditions, *found.conditions))
+        conditions += call.args
+    return restrict(conditions, outer, scope)
+
+
+def restrict(conditions: list[ast.expr], outer: Clauses, scope: Scope) -> Clauses:
+    """What conditions say beside `outer`.  Errors are reported."""
+    found = _Found({}, {}, [])
+    for condition in conditions:
+        try:
+            _read_condition(condition, found, scope)
+        except Fault as fault:
+            scope.report(fault.code, fault.message, condition, fault.help)
+    return Clauses(_merge_bounds(found, outer.ranges, scope), (*outer.conditions, *found.conditions))
 
 
 Bounds = dict[str, tuple[Expr, ast.expr]]

@@ -291,6 +291,11 @@ def _read_extent(node: ast.expr, constants: Mapping[str, Number]) -> Expr:
             if isinstance(value, float):
                 raise ValueError("an extent is an integer")
             return int_const(value)
+        case ast.BinOp(left, ast.Pow() | ast.LShift() as op, right):
+            base, power = _read_extent(left, constants), _read_extent(right, constants)
+            if isinstance(base, Const) and isinstance(power, Const) and 0 <= power.value < 63:
+                x, n = int(base.value), int(power.value)
+                return int_const(x**n if isinstance(op, ast.Pow) else x << n)
         case ast.BinOp(left, op, right) if type(op) in _EXTENT_OPS:
             return Call(_EXTENT_OPS[type(op)], (_read_extent(left, constants), _read_extent(right, constants)))
     raise ValueError("not an extent")

@@ -121,7 +121,9 @@ def _build_clause(scope: Scope, clause: ClauseSyntax, indices: frozenset[str] | 
             if access is not None:
                 scope.reporter.error("semantic-read-in-bound", _ACCESS, access.span, _SELECT)
                 return None
+            scope.is_bounding = True
             built = build_sized(scope, clause.value, is_condition=True)
+            scope.is_bounding = False
             condition = None if built is None else _without_reads(scope, built.expr, clause.value, _SELECT)
             if condition is None:
                 return None

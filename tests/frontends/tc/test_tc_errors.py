@@ -109,7 +109,7 @@ STATEMENTS = [
     ("O(i) +=! A(i, j) where j <= q", "semantic-undefined", "undefined variable q", "q"),
     ("O(i) +=! A(i, j) where j <= I(i)", "semantic-read-in-bound", "cannot be used in this context", "I(i)"),
     ("O(i) +=! A(i, j) where i + j", "type-not-boolean", "expected boolean but found int32", "i + j"),
-    ("T(i) = a(i) O(i) = T(i) * T.0", "unsupported-extent", "is inferred later", "T.0"),
+    ("T(i) +=! A(i, j) * O(j) where j < i O(i) = a(i) * T(i) * T.0", "unsupported-extent", "T is made of it", "T.0"),
 ]
 
 # a whole definition, code, words of the message, what the caret marks
