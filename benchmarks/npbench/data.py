@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 
 from benchmarks.npbench.program import Program, text
@@ -29,7 +31,7 @@ def azimint_hist(data, radius, npt):
 
 def azimint_naive(data, radius, npt):
     edges = radius.max() * np.arange(npt + 1) / npt
-    return np.array([data[(low <= radius) & (radius < high)].mean() for low, high in zip(edges, edges[1:], strict=False)])
+    return np.array([data[(low <= radius) & (radius < high)].mean() for low, high in itertools.pairwise(edges)])
 
 
 def crc16(data):

@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from benchmarks import coordinator, sides
-from benchmarks.npbench import PROGRAMS, SIZES, command, find_workload, polybench
+from benchmarks.npbench import PROGRAMS, SIZES, command, polybench
 from benchmarks.polybench import KERNELS
 from benchmarks.worker import largest_error, result_type
 from benchmarks.workload import as_tuple
