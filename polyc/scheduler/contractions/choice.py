@@ -101,6 +101,15 @@ def _find_best(
         best = same[0] if same is not None and best.total > CLEARLY * same[0].total else best
     if best is None or not (best.way.packs_vector or any(i != best.way.vector for i in best.way.tile)):
         return None  # nothing is shared
+    tile = costs.streamed_tile(c, target)
+    is_bound = any(v.operand.read.tensor in constants for v in c.views)
+    if tile is not None and not is_bound:
+        in_strips, streamed = (
+            costs.weigh_strips(c, best.way, best.total, tile, target),
+            costs.weigh_streamed(c, at, tile, target),
+        )
+        if in_strips >= streamed:
+            return None
     if costs.reduced_vector(c) is not None and best.total >= costs.weigh_reduced(c, at, target):
         return None
     return None if _has_batched_vector(c) and best.total >= costs.weigh_batched(c, at, target) else best

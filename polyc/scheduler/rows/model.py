@@ -9,7 +9,7 @@ from functools import lru_cache
 from math import lcm, prod
 
 from polyc import code_limits
-from polyc.ir.expr import Call, Cast, Const, Expr, Index, Read, Size, evaluate, index_names, substitute, walk
+from polyc.ir.expr import Call, Cast, Const, Expr, Index, Read, Select, Size, evaluate, index_names, substitute, walk
 from polyc.ir.linear import index_coefficients
 from polyc.ir.scans import find_scan
 from polyc.ir.types import DType
@@ -358,12 +358,14 @@ def _find_links(scop: Scop) -> tuple[Link, ...]:
 
 
 def _link_sums(scop: Scop, links: Mapping[tuple[str, str], Link]) -> Iterator[Link]:
-    """Reductions that read alike what moves with all indices that any of their reads moves with, as neighbours among those that
-    share a read: ``r[b] += lo[b] <= x[i] ? w[i] : 0 ; n[b] += lo[b] <= x[i] ? 1 : 0``.  What no read moves with has the same
-    place on the left."""
+    """Reductions of selected terms that read alike what moves with all indices that any of their reads moves with, neighbours
+    among those that share a read: ``r[b] += lo[b] <= x[i] ? w[i] : 0 ; n[b] += lo[b] <= x[i] ? 1 : 0``.  What no read moves
+    with has the same place on the left.  Without a selection they are products, which keep registers for themselves."""
     seen: dict[tuple[str, _Shape], ScopStatement] = {}
     reads: dict[str, dict[tuple[str, _Shape], tuple[int, ...]]] = {}
-    for s in (s for s in scop.statements if s.is_reduction):
+    for s in scop.statements:
+        if not s.is_reduction or not any(isinstance(e, Select) for e in walk(s.value)):
+            continue
         walks = ((a.tensor, _walked_dimensions(a.read.subscripts, s)) for a in s.accesses)
         mine = reads[s.name] = {(t, walked[1]): walked[0] for t, walked in walks if walked is not None}
         for other in dict.fromkeys(seen[key] for key in mine if key in seen):
