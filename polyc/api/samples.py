@@ -8,10 +8,11 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from polyc.ir.expr import Expr, Index, Read, evaluate, int_const, reads, rewrite, walk
+from polyc.ir.expr import Expr, Index, Read, evaluate, index_names, int_const, reads, rewrite, walk
 from polyc.ir.halves import narrow
 from polyc.ir.interpret_ranges import solve_ranges
 from polyc.ir.program import Exists, Program, Statement
+from polyc.ir.segments import loaded_clauses, segment_reads
 from polyc.ir.types import DType
 
 Limits = tuple[int, int]
@@ -57,7 +58,24 @@ def find_index_limits(program: Program, sizes: Mapping[str, int]) -> dict[str, L
                         low, high = _fit(subscript, start, stop, {**sizes}, box)
                         before = limits.get(inner.tensor, (low, high))
                         limits[inner.tensor] = max(low, before[0]), min(high, before[1])
+        for clause in loaded_clauses(statement.where):
+            start, stop = box[clause.index]
+            limits.update((r.tensor, (start, stop + 1)) for bound in (clause.lower, clause.upper) for r in reads(bound))
     return limits
+
+
+def sort_segments(program: Program, sizes: Mapping[str, int], drawn: Mapping[str, np.ndarray]) -> None:
+    """Make segments of all elements of what was drawn for inputs that say where segments begin and end."""
+    found = [
+        (s, c, pair) for s in program.statements for c in loaded_clauses(s.where) if (pair := segment_reads(c)) is not None
+    ]
+    for s, clause, (lower, _, along) in found:
+        if lower.tensor in drawn:
+            axis = next(d for d, e in enumerate(lower.subscripts) if along in index_names(e))
+            elements = np.moveaxis(drawn[lower.tensor], axis, 0)
+            elements.sort(0)
+            start, stop = solve_ranges(program, sizes).statements[s.name][clause.index]
+            elements[:1], elements[1:][-1:] = start, stop
 
 
 def _all_reads(statement: Statement) -> list[Read]:

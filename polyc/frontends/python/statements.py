@@ -16,7 +16,7 @@ from polyc.frontends.python.source import make_nesting_error
 from polyc.frontends.python.syntax import call_name, find_outer_names, is_reduction
 from polyc.frontends.python.values import POISON, common_type, convert, convert_weakly, make_literal, require_integer
 from polyc.ir.expr import Expr, Index, Pad, Read, reads, walk
-from polyc.ir.program import Where
+from polyc.ir.program import RangeClause, Where
 from polyc.ir.types import BOOL, I64, can_cast, promote_types
 
 _MONOIDS: dict[type[ast.operator], str] = {ast.Add: "add", ast.Sub: "add", ast.Mult: "mul", ast.BitOr: "or", ast.BitAnd: "and"}
@@ -136,12 +136,18 @@ def _read_left_subscript(part: ast.expr, scope: Scope) -> Expr | None:
         return None
 
 
+def bound_indices(clause: RangeClause) -> set[str]:
+    """The index of a range, and those that its bounds name."""
+    return {clause.index, *index_names(clause.lower), *index_names(clause.upper)}
+
+
 def make_assignment(targets: list[Target], values: list[Value], op: str, clauses: Clauses, span: Span) -> Assignment:
     """Both sides of a statement, with what the blocks around it say of its indices."""
     left = tuple(dict.fromkeys(name for e in targets[0].subscripts for name in index_names(e)))
     others = reduced_indices(values, left)
     indices = (*left, *others)
     where: list[Where] = [clauses.ranges[i] for i in indices if i in clauses.ranges]
+    where += [c for c in clauses.loaded if bound_indices(c) <= set(indices)]
     where += [c for c in clauses.conditions if set(index_names(c.condition)) <= set(indices)]
     return Assignment(tuple(targets), tuple(values), left, others, tuple(where), op, span)
 
@@ -163,7 +169,7 @@ def make_statement(
     if previous is not None and previous.dtype is None and augmented is not None:
         raise Reported  # what it accumulates onto has an error of its own
     assignment = make_assignment([target], [value], "", clauses, span)
-    if op is None and assignment.others:
+    if op is None and assignment.loose:
         _report_reduction_missing(value, assignment, scope)
         raise Reported
     if op is None and any(isinstance(n, (Read, Pad)) for e in target.subscripts for n in walk(e)):
@@ -225,7 +231,7 @@ def _fit_version(value: Value, previous: Version, target: Target) -> Value:
 def _report_reduction_missing(value: Value, assignment: Assignment, scope: Scope) -> None:
     (target,) = assignment.targets
     indices = (*assignment.left, *assignment.others)
-    for name in assignment.others:
+    for name in assignment.loose:
         place = next((n.span for n in walk(value.expr) if isinstance(n, Index) and n.name == name), None)
         written = scope.text.source.text[target.span.start : target.span.end]
         help = f"to sum over {name} write {written} += ..., or {written} = max(...) for another reduction"

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from polyc.frontends.core.values import Value, measure_expr
+from polyc.frontends.core.bounds import check_bound
+from polyc.frontends.core.values import Fault, Value, measure_expr
 from polyc.frontends.tc.builtins import COMPARISONS, LOGICAL
 from polyc.frontends.tc.scope import Let, Scope, check_not_builtin
 from polyc.frontends.tc.subscripts import find_access, is_index_expression
@@ -64,10 +65,10 @@ def _build_let(scope: Scope, syntax: SyntaxExpr) -> Let:
 
 
 def _build_bound(scope: Scope, syntax: SyntaxExpr) -> Expr | None:
-    """A range bound: like a subscript, without any access to data."""
+    """A range bound: like a subscript, but nothing is read at places that data tells."""
     access = find_access(scope, syntax)
-    if access is not None:
-        help = "the size of a loop must be known from the sizes alone: pass it as a size, or mask with ?:"
+    if isinstance(access, Apply) and access.name not in scope.tensors:
+        help = "bounds are made of sizes, other indices and elements of integer tensors: compute them before, or mask with ?:"
         scope.reporter.error("semantic-read-in-bound", _ACCESS, access.span, help)
         return None
     if isinstance(syntax, Apply) and syntax.name in (*COMPARISONS, *LOGICAL):
@@ -75,7 +76,14 @@ def _build_bound(scope: Scope, syntax: SyntaxExpr) -> Expr | None:
         help = "clauses are separated by commas: where i in 0:N, i > 1"
         scope.reporter.error("type-not-integral", message, syntax.span, help)
         return None
-    return build_subscript(scope, syntax)
+    bound = build_subscript(scope, syntax)
+    try:
+        if bound is not None and access is not None:
+            check_bound(bound)
+    except Fault as fault:
+        scope.reporter.report(fault, syntax.span)
+        return None
+    return bound
 
 
 def build_where(scope: Scope, clauses: tuple[ClauseSyntax, ...], indices: frozenset[str] | None) -> list[Where]:
