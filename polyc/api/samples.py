@@ -43,24 +43,26 @@ def draw_array(name: str, dtype: DType, shape: Sequence[int], seed: int, limits:
 
 
 def find_index_limits(program: Program, sizes: Mapping[str, int]) -> dict[str, Limits]:
-    """The values that inputs may hold whose elements serve as subscripts, on either side, so that every subscript stays inside.
+    """The values that inputs may hold whose elements serve as subscripts, on either side, or as bounds: all stay inside.
 
     Exact where one such element, times a positive factor, is added to index expressions."""
     ranges = solve_ranges(program, sizes)
     limits: dict[str, Limits] = {}
     for statement in program.statements:
         box = ranges.statements[statement.name]
-        accesses = [(outer.tensor, outer.subscripts) for outer in _all_reads(statement)]
-        for tensor, subscripts in (*accesses, (statement.target, statement.subscripts)):
-            for subscript, (start, stop) in zip(subscripts, ranges.tensors[tensor], strict=True):
-                for inner in reads(subscript):
-                    if inner.tensor in program.parameters:
-                        low, high = _fit(subscript, start, stop, {**sizes}, box)
-                        before = limits.get(inner.tensor, (low, high))
-                        limits[inner.tensor] = max(low, before[0]), min(high, before[1])
+        sites = [
+            (e, span) for r in _all_reads(statement) for e, span in zip(r.subscripts, ranges.tensors[r.tensor], strict=True)
+        ]
+        sites += zip(statement.subscripts, ranges.tensors[statement.target], strict=True)
         for clause in loaded_clauses(statement.where):
             start, stop = box[clause.index]
-            limits.update((r.tensor, (start, stop + 1)) for bound in (clause.lower, clause.upper) for r in reads(bound))
+            sites += [(bound, (start, stop + 1)) for bound in (clause.lower, clause.upper)]
+        for expr, (start, stop) in sites:
+            for inner in reads(expr):
+                if inner.tensor in program.parameters:
+                    low, high = _fit(expr, start, stop, {**sizes}, box)
+                    before = limits.get(inner.tensor, (low, high))
+                    limits[inner.tensor] = max(low, before[0]), min(high, before[1])
     return limits
 
 

@@ -14,8 +14,12 @@ import pytest
 import polyc
 from polyc.diagnostics import ArgumentError, PolycError
 from polyc.ir.interpret import interpret
+from polyc.ir.interpret_loops import interpret_loops
+from polyc.ir.loops_reader import parse_loops
+from polyc.ir.loops_text import format_loops
 from polyc.ir.text import format_program
 from polyc.ir.text_reader import parse_program
+from tests.oracle.programs import agree
 
 Array = np.ndarray[Any, Any]
 
@@ -100,6 +104,63 @@ def test_assigned_elements_keep_nan_and_the_sign_of_zero() -> None:
     assert np.signbit(w[0])
     assert np.isnan(w[1])
     assert w[2:].tolist() == [-np.inf, 3]
+
+
+KINDS = {
+    "complex": """def f(complex64(8) v, int32(4) ptr, complex64(3) x) -> (w) {
+      w(p) = v(p) * x(i) where i in 0:3, p in ptr(i):ptr(i+1) }""",
+    "sums_of_complex": "def f(complex64(8) v, int32(4) ptr) -> (w) { w(i) +=! v(p) where p in ptr(i):ptr(i+1) }",
+    "bool": "def f(float(8) v, int32(4) ptr, float(3) x) -> (w) { w(p) = v(p) > x(i) where i in 0:3, p in ptr(i):ptr(i+1) }",
+    "monoid": """monoid rotate(float a, float b, float x, float y) -> (p = 1.0, q = 0.0) { p = a * x - b * y  q = a * y + b * x }
+      def f(float(8) v, int32(4) ptr) -> (re, im) {
+        (re(i), im(i)) rotate=! (cos(v(p)), sin(v(p))) where p in ptr(i):ptr(i+1) }""",
+    "call": """def g(float(Z) v, int32(P) ptr) -> (y) { y(i) +=! v(p) where p in ptr(i):ptr(i+1) }
+      def f(float(8) v, int32(4) ptr) -> (z) { s = g(v, ptr)  z(k) = s(k) * 2 }""",
+    "onto": "def f(float(8) v, int32(4) ptr, float(3) x) -> (y) { y(i) = x(i)  y(i) += v(p) where p in ptr(i):ptr(i+1) }",
+    "onto_a_part": "def f(float(8) v, int8(3) n, float(3, 5) b) -> (y) { y(i, k) = b(i, k) y(i, k) += v(k) where k in 0:n(i) }",
+    "scatter": """def f(float(8) v, int32(8) n, int32(4) ptr) -> (float(3, 5) y) {
+      y(i, n(p)) +=! v(p) where p in ptr(i):ptr(i+1) }""",
+    "recurrence": """def f(float(8) v, int32(4) ptr) -> (y) {
+      s(i) +=! v(p) where p in ptr(i):ptr(i+1)
+      y(0) = s(0)  y(i) = y(i-1) + s(i) where i in 1:3 }""",
+    "scalar": "def f(float(8) v, int8(1) n) -> (y) { y +=! v(p) where p in n(0):8 }",
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_all_kinds_of_statements(kind: str) -> None:
+    op = polyc.compile(KINDS[kind], "f")
+    inputs = {
+        "v": draw(np.float32, 8),
+        "ptr": np.array([0, 3, 3, 8], np.int32),
+        "x": draw(np.float32, 3),
+        "b": draw(np.float32, 3, 5),
+    }
+    inputs["n"] = np.arange(op.program.tensor("n").shape[0].value) % 4 if "n" in op.program.parameters else np.zeros(0)
+    arrays = [inputs[name].astype(op.program.types[name].numpy) for name in op.program.parameters]
+    agree(op, arrays, {})
+
+
+def test_bound_pointers_are_checked_as_well() -> None:
+    op, v = (
+        polyc.compile("def f(float(Z) v, int32(P) ptr) -> (y) { y(i) +=! v(p) where p in ptr(i):ptr(i+1) }"),
+        np.ones(8, np.float32),
+    )
+    assert op.bind(ptr=np.array([0, 3, 3, 8], np.int32))(v).tolist() == [3, 0, 5]
+    with pytest.raises(ArgumentError, match="argument-segments"):
+        op.bind(ptr=np.array([0, 3, 2, 8], np.int32))(v)
+
+
+def test_the_checks_are_the_first_of_the_loops() -> None:
+    op = operator(SOFTMAX.format(v="float", p="int32"))
+    nest = op.lower().nest
+    text = format_loops(nest)
+    assert text.count("check") == 5  # once for three statements, and both ends
+    assert format_loops(parse_loops(text)) == text
+    w = np.full(8, 7, np.float32)
+    for ptr, failures in (([0, 5, 3, 8], [(2, 3, 1)]), ([1, 5, 5, 7], [(3, 1, 0), (4, 7, 0)]), ([0, 5, 5, 8], [])):
+        assert interpret_loops(nest, [np.ones(8, np.float32), np.array(ptr, np.int32), w], {"Z": 8, "P": 4}) == failures
+        assert (w == 7).all() == bool(failures)
 
 
 def test_ranges_that_are_no_segments() -> None:
@@ -234,6 +295,14 @@ def test_the_python_notation_says_the_same() -> None:
     np.testing.assert_allclose(y, [2 * expected[s].sum() for s in segments(ptr)], rtol=1e-5)
     with pytest.raises(ArgumentError, match="argument-segments"):
         attend(v, ptr[::-1].copy())
+
+
+def test_a_loop_over_segments_says_how_it_is_written() -> None:
+    text = "def f(v: 'f32[Z]', ptr: 'i64[P]'):\n    for p in range(ptr[i], ptr[i + 1]):\n        y[i] += v[p]\n    return y"
+    with pytest.raises(PolycError, match=r"with polyc.where\(ptr\[i\] <= p < ptr\[i \+ 1\]\)"):
+        polyc.op(text)
+    with pytest.raises(PolycError, match="semantic-range-open"):
+        polyc.op("def f(v: 'f32[Z]', n: 'i64[P]'):\n    with polyc.where(n[i] <= p):\n        y[i] += v[p]\n    return y")
 
 
 def test_the_text_of_a_program_reads_back() -> None:

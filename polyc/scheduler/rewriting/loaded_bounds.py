@@ -45,7 +45,7 @@ def _lower(s: Statement, program: Program, own: StatementRanges) -> Statement:
 
 def _without_loads(clause: Where, s: Statement, own: StatementRanges) -> tuple[Where, ...]:
     """The clause, but for bounds that read; in the place of one that says which elements are written the whole range."""
-    if clause not in loaded_clauses(s.where):
+    if clause not in list(loaded_clauses(s.where)):
         return (clause,)
     assert isinstance(clause, RangeClause)
     if clause.index not in s.left_indices:
