@@ -100,7 +100,7 @@ def climb_down(
             if violation is None:
                 storage, found = fold_steps(final, needed, schedule, refined.planned, storage, known)
                 remarks += found
-                lanes = target.lanes(8) if options.vectorize else 1
+                lanes = 4 * target.lanes(8) if options.vectorize else 1
                 nest = translate_schedule(final, schedule, storage, full_signature, aliases, groups, options.reassociate, lanes)
                 nest = passes.run(LOOPS, nest, LoopContext(target, options.reassociate), session)
                 label = name if rung is options else f"{name}, simplified"

@@ -111,7 +111,7 @@ class Lowered:
     def unread(self) -> tuple[str, ...]:
         """Inputs that the code never looks at: what it needs of them are constants."""
         read = {a.tensor for s in self.scop.statements for a in (*s.accesses, *s.init_accesses)}
-        read |= {r.tensor for c in self.ranges.data_checks for r in reads(c.value)}
+        read |= {r.tensor for c in self.ranges.data_checks for r in reads(c.violated)}
         return tuple(a.name for a in self.signature.arrays if a.role == "input" and a.name not in read)
 
     def explain(self) -> str:

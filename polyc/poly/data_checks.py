@@ -10,20 +10,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from polyc.diagnostics import Diagnostic, in_notation
-from polyc.ir.expr import Expr, Read, Size, index_names, int_const, lt, minimum, walk
+from polyc.ir.expr import Expr, Read, Size, all_hold, index_names, lt, minimum, ne, walk
 from polyc.ir.program import Condition, Program, RangeClause, Statement
 from polyc.ir.segments import fixed_indices, is_loaded, is_segmented, loaded_clauses, segment_reads
 from polyc.ir.signature import HostCheck
-from polyc.ir.simplify import simplify, simplify_int
+from polyc.ir.simplify import simplify
 from polyc.poly.bounds import negate_condition, size_values
 from polyc.poly.describe import describe_expr, escape_format, print_expr
 from polyc.poly.ranges import DataCheck, Interval
 from polyc.poly.sizes import Sizes
 from polyc.poly.solve import StatementSolution
 from polyc.records import dataclass
-
-_ANY = int_const((1 << 63) - 1)
-"""A bound that every value has."""
 
 Box = dict[str, Interval]
 
@@ -100,30 +97,31 @@ class _Clause:
     """The sizes of the range, for messages."""
 
     def check(
-        self,
-        value: Expr,
-        condition: Expr | None,
-        shown: Expr,
-        text: str,
-        code: str,
-        help: str,
-        at: Box | None = None,
-        bound: Expr = _ANY,
+        self, violated: Expr, shown: Expr, text: str, code: str, help: str, at: tuple[str, Interval] | None = None
     ) -> DataCheck:
-        """That `value` is at least 0, and below `bound`; `text` gets the place behind it.  `at`: another box."""
-        box = self.box if at is None else at
+        """`text` gets the place behind it; `at`: an index of the box, and another interval for it."""
+        box = self.box if at is None else {**self.box, at[0]: at[1]}
         place = ", ".join(f"{name} = {{at{n}}}" for n, name in enumerate(box))
         message = text + (f" (at {place})" if place else "") + self.sizes
-        return DataCheck(
-            tuple(box.items()), simplify_int(value), bound, condition, shown, code, message, help, self.clause.span
-        )
+        return DataCheck(tuple(box.items()), violated, shown, code, message, help, self.clause.span)
 
     def tell(self, expr: Expr) -> str:
         return escape_format(describe_expr(expr, self.names))
 
     @property
-    def range(self) -> str:
-        return escape_format(f"{print_expr(self.first)}:{print_expr(self.end)}")
+    def before(self) -> str:
+        return f"{self.tell(self.clause.lower)} is {{value}}, before the beginning of the range {self._range}"
+
+    @property
+    def behind(self) -> str:
+        return f"{self.tell(self.clause.upper)} is {{value}}, beyond the end of the range {self._range}"
+
+    @property
+    def _range(self) -> str:
+        return escape_format(f"{print_expr(self.first)}:{print_expr(self.end)} of {self.clause.index}")
+
+    def uncovered(self, base: str, bound: Expr, limit: Expr, where: str) -> str:
+        return f"{base} has elements {where} segment: {self.tell(bound)} is {{value}}, not {escape_format(print_expr(limit))}"
 
 
 def _check_clause(program: Program, solution: StatementSolution, clause: RangeClause, sizes: Sizes) -> Iterator[DataCheck]:
@@ -135,49 +133,36 @@ def _check_clause(program: Program, solution: StatementSolution, clause: RangeCl
     names = {t.name: t.base for t in program.tensors}
     c = _Clause(clause, box, first, end, names, size_values(program, list(dict.fromkeys(involved))))
     segments = segment_reads(clause)
-    if segments is None:
-        yield from _check_bounds(c)
-    else:
-        yield from _check_partition(c, names[segments[0].tensor])
-        if is_segmented(solution.statement) and segments[2] not in solution.statement.left_indices:
-            yield from _check_cover(c, solution.statement, names[solution.statement.target], segments[2])
+    yield from _check_bounds(c) if segments is None else _check_segments(c, solution.statement, names, segments)
 
 
 def _check_bounds(c: _Clause) -> Iterator[DataCheck]:
+    """Where the range is not empty, the bounds that read lie inside of the range of the index."""
     lower, upper = c.clause.lower, c.clause.upper
-    runs = lt(lower, upper)
     cut = f"min({describe_expr(upper, c.names)}, {print_expr(c.end)})"
     help = f"give data that stays inside; to leave out what lies behind, write the bound {cut}"
-    if is_loaded(lower):
-        text = f"{c.tell(lower)} is {{value}}, before the beginning of the range {c.range} of {c.clause.index}"
-        yield c.check(lower - c.first, runs, lower, text, "argument-range", help)
-    if is_loaded(upper):
-        text = f"{c.tell(upper)} is {{value}}, beyond the end of the range {c.range} of {c.clause.index}"
-        yield c.check(c.end - upper, runs, upper, text, "argument-range", help)
+    for bound, is_outside, text in ((lower, lt(lower, c.first), c.before), (upper, lt(c.end, upper), c.behind)):
+        if is_loaded(bound):
+            yield c.check(all_hold([lt(lower, upper), is_outside]), bound, text, "argument-range", help)
 
 
-def _check_partition(c: _Clause, tensor: str) -> Iterator[DataCheck]:
+def _check_segments(c: _Clause, s: Statement, names: dict[str, str], segments: tuple[Read, Read, str]) -> Iterator[DataCheck]:
+    """Each segment ends behind its beginning; so the others lie inside of the range if the first begins there and the last one
+    ends there.  Where elements of segments are assigned these are its ends."""
     lower, upper = c.clause.lower, c.clause.upper
+    tensor, along, code = names[segments[0].tensor], segments[2], "argument-segments"
     help = f"{tensor} holds where segments begin and end: its elements never decrease, and lie in the range of {c.clause.index}"
-    code = "argument-segments"
-    text = f"{c.tell(lower)} is {{value}}, before the beginning of the range {c.range} of {c.clause.index}"
-    yield c.check(lower - c.first, None, lower, text, code, help)
-    text = f"{c.tell(upper)} is {{value}}, beyond the end of the range {c.range} of {c.clause.index}"
-    yield c.check(c.end - upper, None, upper, text, code, help)
     text = f"{tensor} decreases: {c.tell(upper)} is {{value}}, less than {c.tell(lower)}"
-    yield c.check(upper - lower, None, upper, text, code, help)
-
-
-def _check_cover(c: _Clause, s: Statement, base: str, along: str) -> Iterator[DataCheck]:
-    """The first segment begins where the range does, and the last one ends there."""
+    yield c.check(lt(upper, lower), upper, text, code, help)
     interval = c.box[along]
     once = simplify(minimum(interval.extent, 1))
-    last = simplify(interval.lower + interval.extent - 1)
-    help = f"segments have to cover all of {base}; to leave elements out reduce with {in_notation(s.span, '+=!', '+=')}"
-    for bound, start, limit, what in (
-        (c.clause.lower, interval.lower, c.first, "before the first segment"),
-        (c.clause.upper, last, c.end, "behind the last segment"),
-    ):
-        at = {**c.box, along: Interval(start, once)}
-        text = f"{base} has elements {what}: {c.tell(bound)} is {{value}}, not {escape_format(print_expr(limit))}"
-        yield c.check(bound - limit, None, bound, text, "argument-segments", help, at, int_const(1))
+    first, last = Interval(interval.lower, once), Interval(simplify(interval.lower + interval.extent - 1), once)
+    yield c.check(lt(lower, c.first), lower, c.before, code, help, (along, first))
+    yield c.check(lt(c.end, upper), upper, c.behind, code, help, (along, last))
+    if is_segmented(s) and along not in s.left_indices:
+        base = names[s.target]
+        help = f"segments have to cover all of {base}; to leave elements out reduce with {in_notation(s.span, '+=!', '+=')}"
+        yield c.check(
+            ne(lower, c.first), lower, c.uncovered(base, lower, c.first, "before the first"), code, help, (along, first)
+        )
+        yield c.check(ne(upper, c.end), upper, c.uncovered(base, upper, c.end, "behind the last"), code, help, (along, last))

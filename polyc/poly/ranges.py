@@ -50,15 +50,13 @@ class GuardedSubscript:
 
 @dataclass(frozen=True, slots=True)
 class DataCheck:
-    """``0 <= value < bound`` must hold at all points of a box where `condition` does: what bounds that data gives ask of it.
+    """`violated` may hold at no point of a box: what bounds that data gives ask of it.
 
     It is tested when the kernel is called, before anything is written.  All of it is made of sizes, the indices of the box and
     reads of arguments.  `shown` is the element that `message` tells as ``{value}``; the point of the box is ``{at0}``, …."""
 
     box: tuple[tuple[str, Interval], ...]
-    value: Expr
-    bound: Expr
-    condition: Expr | None
+    violated: Expr
     shown: Expr
     code: str
     message: str

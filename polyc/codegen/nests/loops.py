@@ -67,7 +67,8 @@ def translate_schedule(
 ) -> LoopNest:
     """Schedule tree → LoopNest, before the passes of `pipeline`.  `aliases`: pairs (output, input) of user's names that share
     memory.  `groups`: by argument, which of the caller's dimensions each dimension of the program stands for.
-    `reassociate`: whether quotients may differ in the last bit.  `lanes`: numbers of 64 bits in a vector."""
+    `reassociate`: whether quotients may differ in the last bit.  `lanes`: points that one step of
+    the checks of arguments takes."""
     translator = _Translator(scop, storage)
     sizes = [*signature.sizes, *(name for name, _ in signature.defined_sizes)]
     # isl names loops c0, c1, … where no parameter has that name, and sizes that are numbers here are no parameters.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from itertools import count, groupby
 
-from polyc.ir.expr import Expr, Index, int_const, substitute
+from polyc.ir.expr import Expr, Index, int_const, operands_of, substitute
 from polyc.ir.loops import Guard, Loop, Node
 from polyc.ir.simplify import simplify
 from polyc.poly.ranges import DataCheck, Interval
@@ -28,10 +28,11 @@ def _over_box(
     for interval, _, var in loops:
         place = place * interval.extent + (Index(var) - interval.lower)
     nodes: tuple[Node, ...] = tuple(
-        Guard(number, c.value, c.bound, c.condition, (c.shown, place)).map(lambda e: simplify(substitute(e, values)))
+        Guard(number, int_const(-1), int_const(0), c.violated, (c.shown, place)).map(lambda e: simplify(substitute(e, values)))
         for number, c in checks
     )
     for n, (interval, _, var) in enumerate(reversed(loops)):
         start, end = simplify(interval.lower), simplify(interval.lower + interval.extent)
-        nodes = (Loop(var, start, end, 1, "vector" if n == 0 else "serial", nodes, lanes=lanes if n == 0 else 1),)
+        is_long = n == 0 and int_const(1) not in operands_of(interval.extent, "min")
+        nodes = (Loop(var, start, end, 1, "vector" if is_long else "serial", nodes, lanes=lanes if is_long else 1),)
     return nodes

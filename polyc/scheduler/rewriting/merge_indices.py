@@ -163,7 +163,7 @@ def connected_pairs(program: Program, dims: Set[Pair], tensors: Set[str], keepin
 
 
 def _contiguous_pairs(program: Program, ranges: Ranges, strides: ByteStrides) -> set[Pair]:
-    told = {r.tensor for check in ranges.data_checks for r in reads(check.value)}  # as the caller gives it
+    told = {r.tensor for check in ranges.data_checks for r in reads(check.violated)}  # as the caller gives it
     return {
         (t.name, d)
         for t in program.tensors
