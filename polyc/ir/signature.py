@@ -6,7 +6,7 @@ The entry point is
 ``data`` holds `arrays` in order (parameters in source order, then returns; an accumulated return once; scalars rank 0).
 ``sizes_and_strides`` holds `sizes`, then `defined_sizes`, then per array one byte stride per dimension (and for an array of
 complex numbers the distance from the real to the imaginary part behind them).
-``error`` gets check number, index value, bound; the result is 0, or 1 + the check number.
+``error`` gets check number, index value, bound (or what `RuntimeGuard.box` says); the result is 0, or 1 + the check number.
 """
 
 from __future__ import annotations
