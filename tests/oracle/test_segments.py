@@ -123,6 +123,11 @@ KINDS = {
     "recurrence": """def f(float(8) v, int32(4) ptr) -> (y) {
       s(i) +=! v(p) where p in ptr(i):ptr(i+1)
       y(0) = s(0)  y(i) = y(i-1) + s(i) where i in 1:3 }""",
+    "blocks": """def f(float(8) v, int32(4) ptr) -> (y) {
+      y(p, q) +=! v(p) * v(q) where p in ptr(i):ptr(i+1), q in ptr(i):ptr(i+1) }""",
+    "all_segments": """def f(float(8) v, int32(4) ptr) -> (y, w) {
+      y +=! v(p) where p in 0:ptr(i)
+      w(p) = v(p) where p in ptr(i):ptr(i+1) }""",
     "scalar": "def f(float(8) v, int8(1) n) -> (y) { y +=! v(p) where p in n(0):8 }",
 }
 
@@ -176,8 +181,8 @@ def test_ranges_that_are_no_segments() -> None:
 
 def test_segments_of_segments() -> None:
     op = operator("""def f(float(Z) v, int32(P) ptr, int32(Q) outer, float(R) x) -> (y, w) {
-      y(g) +=! v(p) * x(g) + 0.0 * float(i) where g in 0:R, i in outer(g):outer(g+1), p in ptr(i):ptr(i+1)
-      w(p) = v(p) + x(g) + 0.0 * float(i) where g in 0:R, i in outer(g):outer(g+1), p in ptr(i):ptr(i+1)
+      y(g) +=! v(p) * x(g) where g in 0:R, i in outer(g):outer(g+1), p in ptr(i):ptr(i+1)
+      w(p) = v(p) + x(g) where g in 0:R, i in outer(g):outer(g+1), p in ptr(i):ptr(i+1)
     }""")
     v, x = draw(np.float32, 20), draw(np.float32, 3)
     ptr, outer = np.array([0, 4, 4, 11, 20], np.int32), np.array([0, 0, 3, 4], np.int32)
@@ -262,6 +267,7 @@ REFUSED = [
     ("y(i) +=! v(p) where p in ptr(p):ptr(i)", "semantic-own-bound", "p"),
     ("t(i) = ptr(i) + 1  y(i) +=! v(p) where p in t(i):t(i+1)", "unsupported-computed-bound", "t"),
     ("y(p) = v(p) + v(i) where p in ptr(i):ptr(i+1), p > 2", "range-unwritten", "y(p)"),
+    ("y(p, q) = v(p) + v(q) where p in ptr(i):ptr(i+1), q in ptr(i):ptr(i+1)", "range-unwritten", "y(p, q)"),
     ("y(p) = v(p) + v(i) where p in ptr(i):ptr(i)+3", "semantic-missing-reduction", "i"),
 ]
 
@@ -282,9 +288,10 @@ def attend(v: "f32[Z]", ptr: "i64[P]"):
     with polyc.where(ptr[i] <= p < ptr[i + 1]):
         m[i] = max(v[p])
         e[p] = exp(v[p] - m[i])
+        w[p] = e[p]
     with polyc.where(p in range(ptr[i], ptr[i + 1])):
         y[i] = 2 * sum(e[p])
-    return e, y
+    return w, y
 
 
 def test_the_python_notation_says_the_same() -> None:

@@ -138,13 +138,15 @@ def _read_left_subscript(part: ast.expr, scope: Scope) -> Expr | None:
 
 def bound_indices(clause: RangeClause) -> set[str]:
     """The index of a range, and those that its bounds name."""
-    return {clause.index, *index_names(clause.lower), *index_names(clause.upper)}
+    return {clause.index, *index_names(clause.lower, clause.upper)}
 
 
 def make_assignment(targets: list[Target], values: list[Value], op: str, clauses: Clauses, span: Span) -> Assignment:
     """Both sides of a statement, with what the blocks around it say of its indices."""
     left = tuple(dict.fromkeys(name for e in targets[0].subscripts for name in index_names(e)))
     others = reduced_indices(values, left)
+    for clause in (c for _ in clauses.loaded for c in clauses.loaded if c.index in left or c.index in others):
+        others = tuple(dict.fromkeys((*others, *(n for n in index_names(clause.lower, clause.upper) if n not in left))))
     indices = (*left, *others)
     where: list[Where] = [clauses.ranges[i] for i in indices if i in clauses.ranges]
     where += [c for c in clauses.loaded if bound_indices(c) <= set(indices)]
@@ -247,9 +249,9 @@ def _report_reduction_missing(value: Value, assignment: Assignment, scope: Scope
         scope.report("semantic-missing-reduction", message, place or target.span, help)
 
 
-def index_names(expr: Expr) -> list[str]:
-    """Indices of an expression, as often as they stand in it."""
-    return [n.name for n in walk(expr) if isinstance(n, Index)]
+def index_names(*exprs: Expr) -> list[str]:
+    """Indices of expressions, as often as they stand in them."""
+    return [n.name for expr in exprs for n in walk(expr) if isinstance(n, Index)]
 
 
 def _count(value: Value) -> Value:
