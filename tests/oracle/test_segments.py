@@ -125,6 +125,8 @@ KINDS = {
       y(0) = s(0)  y(i) = y(i-1) + s(i) where i in 1:3 }""",
     "blocks": """def f(float(8) v, int32(4) ptr) -> (y) {
       y(p, q) +=! v(p) * v(q) where p in ptr(i):ptr(i+1), q in ptr(i):ptr(i+1) }""",
+    "positions_in_blocks": """def f(float(8) v, int32(4) ptr) -> (best, place) {
+      (best(p), place(p)) argmax=! v(p) * v(q) where p in ptr(i):ptr(i+1), q in ptr(i):ptr(i+1) }""",
     "all_segments": """def f(float(8) v, int32(4) ptr) -> (y, w) {
       y +=! v(p) where p in 0:ptr(i)
       w(p) = v(p) where p in ptr(i):ptr(i+1) }""",
