@@ -8,10 +8,11 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from polyc.ir.expr import Expr, Index, Read, evaluate, int_const, reads, rewrite, walk
+from polyc.ir.expr import Expr, Index, Read, evaluate, index_names, int_const, reads, rewrite, walk
 from polyc.ir.halves import narrow
 from polyc.ir.interpret_ranges import solve_ranges
 from polyc.ir.program import Exists, Program, Statement, integer_parameters
+from polyc.ir.segments import loaded_clauses, segment_reads
 from polyc.ir.types import DType
 
 Limits = tuple[int, int]
@@ -42,23 +43,42 @@ def draw_array(name: str, dtype: DType, shape: Sequence[int], seed: int, limits:
 
 
 def find_index_limits(program: Program, sizes: Mapping[str, int]) -> dict[str, Limits]:
-    """The values that inputs may hold whose elements serve as subscripts, on either side, so that every subscript stays inside;
-    of inputs that are sizes as well, these.
+    """The values that inputs may hold whose elements serve as subscripts, on either side, or as bounds: all stay inside; of
+    inputs that are sizes as well, these.
 
     Exact where one such element, times a positive factor, is added to index expressions."""
     ranges = solve_ranges(program, sizes)
     limits: dict[str, Limits] = {}
     for statement in program.statements:
         box = ranges.statements[statement.name]
-        accesses = [(outer.tensor, outer.subscripts) for outer in _all_reads(statement)]
-        for tensor, subscripts in (*accesses, (statement.target, statement.subscripts)):
-            for subscript, (start, stop) in zip(subscripts, ranges.tensors[tensor], strict=True):
-                for inner in reads(subscript):
-                    if inner.tensor in program.parameters:
-                        low, high = _fit(subscript, start, stop, {**sizes}, box)
-                        before = limits.get(inner.tensor, (low, high))
-                        limits[inner.tensor] = max(low, before[0]), min(high, before[1])
+        sites = [
+            (e, span) for r in _all_reads(statement) for e, span in zip(r.subscripts, ranges.tensors[r.tensor], strict=True)
+        ]
+        sites += zip(statement.subscripts, ranges.tensors[statement.target], strict=True)
+        for clause in loaded_clauses(statement.where):
+            start, stop = box[clause.index]
+            sites += [(bound, (start, stop + 1)) for bound in (clause.lower, clause.upper)]
+        for expr, (start, stop) in sites:
+            for inner in reads(expr):
+                if inner.tensor in program.parameters:
+                    low, high = _fit(expr, start, stop, {**sizes}, box)
+                    before = limits.get(inner.tensor, (low, high))
+                    limits[inner.tensor] = max(low, before[0]), min(high, before[1])
     return limits | {n: (sizes[n], sizes[n] + 1) for n in integer_parameters(program)}
+
+
+def sort_segments(program: Program, sizes: Mapping[str, int], drawn: Mapping[str, np.ndarray]) -> None:
+    """Make segments of all elements of what was drawn for inputs that say where segments begin and end."""
+    found = [
+        (s, c, pair) for s in program.statements for c in loaded_clauses(s.where) if (pair := segment_reads(c)) is not None
+    ]
+    for s, clause, (lower, _, along) in found:
+        if lower.tensor in drawn:
+            axis = next(d for d, e in enumerate(lower.subscripts) if along in index_names(e))
+            elements = np.moveaxis(drawn[lower.tensor], axis, 0)
+            elements.sort(0)
+            start, stop = solve_ranges(program, sizes).statements[s.name][clause.index]
+            elements[:1], elements[1:][-1:] = start, stop
 
 
 def _all_reads(statement: Statement) -> list[Read]:

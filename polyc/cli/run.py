@@ -130,7 +130,7 @@ def make_inputs(
     program: Program, given: dict[str, np.ndarray], sizes: dict[str, int], seed: int
 ) -> tuple[list[np.ndarray], dict[str, int]]:
     """All inputs in order, random ones where none was given, and the sizes that the call must be given."""
-    from polyc.api.samples import draw_array, find_index_limits
+    from polyc.api.samples import draw_array, find_index_limits, sort_segments
     from polyc.api.sources import program_formals
     from polyc.ir.expr import evaluate
     from polyc.ir.magnitude import check_magnitudes
@@ -164,6 +164,7 @@ def make_inputs(
             assert formal.dtype is not None and formal.shape is not None  # the text declares both
             shape = [evaluate(e, values) for e in formal.shape]
             arrays.append(draw_array(name, formal.dtype, shape, seed, limits.get(name)))
+    sort_segments(program, values, {n: a for n, a in zip(program.parameters, arrays, strict=True) if n not in given})
     return arrays, {n: values[n] for n in program.sizes}
 
 

@@ -100,7 +100,8 @@ def climb_down(
             if violation is None:
                 storage, found = fold_steps(final, needed, schedule, refined.planned, storage, known)
                 remarks += found
-                nest = translate_schedule(final, schedule, storage, full_signature, aliases, groups, options.reassociate)
+                lanes = 4 * target.lanes(8) if options.vectorize else 1
+                nest = translate_schedule(final, schedule, storage, full_signature, aliases, groups, options.reassociate, lanes)
                 nest = passes.run(LOOPS, nest, LoopContext(target, options.reassociate), session)
                 label = name if rung is options else f"{name}, simplified"
                 proved = Remark("passed", "schedule", f"{label}: proved by value and by storage")

@@ -11,7 +11,7 @@ from polyc.config import Options
 from polyc.diagnostics import ArgumentError, Diagnostic, Remark, suggest_name
 from polyc.driver.loading import load_kernel
 from polyc.driver.lock import compiling
-from polyc.ir.expr import Expr
+from polyc.ir.expr import Expr, reads
 from polyc.ir.loops import LoopNest
 from polyc.ir.loops_text import format_loops
 from polyc.ir.program import Program
@@ -111,6 +111,7 @@ class Lowered:
     def unread(self) -> tuple[str, ...]:
         """Inputs that the code never looks at: what it needs of them are constants."""
         read = {a.tensor for s in self.scop.statements for a in (*s.accesses, *s.init_accesses)}
+        read |= {r.tensor for c in self.ranges.data_checks for r in reads(c.violated)}
         return tuple(a.name for a in self.signature.arrays if a.role == "input" and a.name not in read)
 
     def explain(self) -> str:

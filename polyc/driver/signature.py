@@ -40,8 +40,12 @@ def make_signature(
         arrays = [ArraySpec(a.name, a.dtype, a.shape, a.lower, a.role, s) for a, s in zip(arrays, strides, strict=True)]
     versions = (*program.parameters, *(r.version for r in program.returns))
     arrays = [_in_callers_terms(a, types[v]) for a, v in zip(arrays, versions, strict=True)]
-    guards = tuple(RuntimeGuard(g.message, g.span or s.origin.span) for s in scop.statements for g in s.guards)
-    return Signature(make_entry_name(program.name), program.sizes, program.defined_sizes, tuple(arrays), ranges.checks, guards)
+    guards = [RuntimeGuard(g.message, g.span or s.origin.span) for s in scop.statements for g in s.guards]
+    for c in ranges.data_checks:
+        box = tuple((interval.lower, interval.extent) for _, interval in c.box)
+        guards.append(RuntimeGuard(c.message, c.span, c.code, c.help, box))
+    entry = make_entry_name(program.name)
+    return Signature(entry, program.sizes, program.defined_sizes, tuple(arrays), ranges.checks, tuple(guards))
 
 
 def _in_callers_terms(array: ArraySpec, dtype: DType) -> ArraySpec:

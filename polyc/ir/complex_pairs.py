@@ -51,6 +51,7 @@ from polyc.ir.program import (
     order_components,
 )
 from polyc.ir.read_sites import ReadSite, collect_reads, find_sites, is_data_dependent, keep_reads, mention
+from polyc.ir.segments import is_segmented
 from polyc.ir.types import DType
 
 RE, IM = int_const(0), int_const(1)
@@ -123,7 +124,7 @@ class _Splitter:
             return False
         if s.reduction is not None:
             return self._find_product(s) is not None
-        return self.program.tensor(s.target).role == "output"
+        return self.program.tensor(s.target).role == "output" and not is_segmented(s)
 
     def _declare(self, t: Tensor) -> None:
         if not t.dtype.is_complex:

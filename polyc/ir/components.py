@@ -73,7 +73,9 @@ def reads_of_statement(statement: Statement) -> Iterator[Read]:
     if statement.reduction is not None:
         roots.append(statement.reduction.init)
     for clause in statement.where:
-        if not isinstance(clause, RangeClause):
+        if isinstance(clause, RangeClause):
+            roots += [clause.lower, clause.upper]
+        else:
             roots.append(clause.value if isinstance(clause, Exists) else clause.condition)
     for root in roots:
         yield from (node for node in walk(root) if isinstance(node, Read))

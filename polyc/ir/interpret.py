@@ -21,6 +21,7 @@ from polyc.ir.expr import Expr, Index, Read, Size, evaluate, rewrite, walk
 from polyc.ir.halves import narrow, round_to, widen
 from polyc.ir.interpret_forms import Box, Interval
 from polyc.ir.interpret_ranges import ConcreteRanges, complete_sizes, solve_ranges
+from polyc.ir.interpret_segments import check_loaded_ranges
 from polyc.ir.interpret_statement import execution_conditions
 from polyc.ir.interpret_values import (
     Array,
@@ -57,8 +58,8 @@ def interpret(
     all f32 arithmetic in f64 instead (an oracle for the rounding of the f32 result); 16-bit results are then f64 as well.
     `noise` adds rounding errors by chance.
 
-    Raises ArgumentError (shapes, sizes), ArgumentTypeError (element types), RangeError (ranges that cannot be found, reads
-    outside a tensor, elements never or twice written), BoundsError (data-dependent subscripts outside).
+    Raises ArgumentError (shapes, sizes, bounds that data gives), ArgumentTypeError (element types), RangeError (ranges that
+    cannot be found, reads outside a tensor, elements never or twice written), BoundsError (data-dependent subscripts outside).
     """
     from polyc.ir.interpret_recurrence import run_recurrence  # which is written in terms of this module
 
@@ -71,6 +72,8 @@ def interpret(
     tensors |= _take_accumulated(program, outputs, ranges, wide)
     scope = Scope({}, values, tensors, ranges.tensors, program.types, {t.name: t.base for t in program.tensors}, wide)
     scope = replace(scope, noise=noise)
+    for s in program.statements:
+        check_loaded_ranges(s, scope, ranges.statements[s.name])
     components = order_components(program)
     last_use = _last_uses(components, {r.version for r in program.returns})
     with quiet():

@@ -20,6 +20,7 @@ from polyc.ir.interpret_forms import (
     solve_nonnegative,
 )
 from polyc.ir.program import Condition, Exists, RangeClause, Statement
+from polyc.ir.segments import is_loaded, loaded_clauses
 from polyc.ir.types import BOOL
 from polyc.records import dataclass
 
@@ -123,7 +124,7 @@ def _bound_by_conditions(
 
 
 def condition_forms(condition: Expr, sizes: Mapping[str, int]) -> list[Form]:
-    """Forms that are >= 0 where the condition holds."""
+    """Forms that are >= 0 where the condition holds; none of what data says."""
     match condition:
         case Call("and", (a, b)):
             return condition_forms(a, sizes) + condition_forms(b, sizes)
@@ -134,6 +135,8 @@ def condition_forms(condition: Expr, sizes: Mapping[str, int]) -> list[Form]:
                 return [f for part in high.args for f in condition_forms(Call(plain, (low, part)), sizes)]
             if isinstance(low, Call) and low.op == "max":
                 return [f for part in low.args for f in condition_forms(Call(plain, (part, high)), sizes)]
+            if is_loaded(low) or is_loaded(high):
+                return []
             form = add_forms(add_forms(form_of(high, sizes), form_of(low, sizes), -1), {1: 0 if plain == "le" else -1})
             return [multiply_out(form)]
         case Call("eq", args):
@@ -147,9 +150,9 @@ def _given_ranges(s: Statement, sizes: Mapping[str, int]) -> tuple[Box, list[_In
     uppers: dict[str, list[int]] = {}
     for clause in s.where:
         if isinstance(clause, RangeClause):
-            if not indices_of(clause.lower):
+            if not indices_of(clause.lower) and not is_loaded(clause.lower):
                 lowers.setdefault(clause.index, []).append(evaluate(clause.lower, sizes))
-            if not indices_of(clause.upper):
+            if not indices_of(clause.upper) and not is_loaded(clause.upper):
                 uppers.setdefault(clause.index, []).append(evaluate(clause.upper, sizes))
     box = {i: (max(lowers[i]), min(uppers[i])) for i in lowers if i in uppers}
     rest = [_Inequality({Index(i): 1, 1: -max(v)}, frozenset({i})) for i, v in lowers.items() if i not in box]
@@ -183,7 +186,9 @@ def collect_inequalities(
 def _roots(s: Statement) -> list[Expr]:
     """The expressions of a statement that read."""
     initial = [s.reduction.init] if s.reduction is not None else []
-    return [s.value, *s.subscripts, *(clause.value for clause in s.where if isinstance(clause, Exists)), *initial]
+    told = [clause.value for clause in s.where if isinstance(clause, Exists)]
+    told += [bound for clause in loaded_clauses(s.where) for bound in (clause.lower, clause.upper)]
+    return [s.value, *s.subscripts, *told, *initial]
 
 
 def _bound_index(index: str, inequalities: list[_Inequality], unsolved: list[str], box: Box) -> tuple[int | None, int | None]:
@@ -267,5 +272,6 @@ def clause_conditions(s: Statement) -> Iterator[tuple[Expr, bool]]:
             case Condition():
                 yield clause.condition, False
             case RangeClause():
-                yield le(clause.lower, Index(clause.index)), not indices_of(clause.lower)
-                yield lt(Index(clause.index), clause.upper), not indices_of(clause.upper)
+                lower, upper = clause.lower, clause.upper
+                yield le(lower, Index(clause.index)), not indices_of(lower) and not is_loaded(lower)
+                yield lt(Index(clause.index), upper), not indices_of(upper) and not is_loaded(upper)

@@ -8,6 +8,7 @@ gives the result; kinds say how iterations may be grouped.  The interpreter (`ir
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import field
 from typing import Literal
 
@@ -72,12 +73,24 @@ class Update:
 class Guard:
     """Report check number `check` with `value` and `bound` unless ``0 <= value < bound`` (or `condition` is false).
 
-    The reads that follow use a clamped subscript, so that nothing outside is touched either way."""
+    The reads that follow use a clamped subscript, so that nothing outside is touched either way.  With `shown`, those two are
+    reported instead of value and bound."""
 
     check: int
     value: Expr
     bound: Expr
     condition: Expr | None = None
+    shown: tuple[Expr, Expr] | None = None
+
+    @property
+    def expressions(self) -> tuple[Expr, ...]:
+        return (self.value, self.bound, *(() if self.condition is None else (self.condition,)), *(self.shown or ()))
+
+    def map(self, change: Callable[[Expr], Expr]) -> Guard:
+        """The check with `change` applied to all its expressions."""
+        condition = None if self.condition is None else change(self.condition)
+        shown = None if self.shown is None else (change(self.shown[0]), change(self.shown[1]))
+        return Guard(self.check, change(self.value), change(self.bound), condition, shown)
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,6 +222,8 @@ class LoopNest:
     """What the entry point does to the sizes, before anything else."""
     version: Expr | None = None
     """What the entry point then computes, over the sizes, for the parameter `versions.VERSION`."""
+    preconditions: tuple[Node, ...] = ()
+    """What runs first: loops of checks of arguments.  Where one fails the entry point returns, and has written nothing."""
     exact_quotients: bool = False
     """Whether every quotient is the number nearest to it, as with ``reassociate=False``; else its last bit may differ."""
 

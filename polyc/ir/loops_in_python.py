@@ -70,6 +70,9 @@ def translate_loops(nest: LoopNest) -> Callable[[Mapping[str, np.ndarray], Mappi
     for k, name in enumerate((*nest.parameters, *computed)):
         writer.variables["p " + name] = f"p{k}"
         writer.emit(1, f"p{k} = sizes[{name!r}]")
+    if nest.preconditions:
+        _write_body(writer, nest.preconditions, 1)
+        writer.emit(1, "if failures: return")
     _write_body(writer, nest.body, 1)
     # one function for the whole nest: its variables are locals, the fastest names that Python has
     exec(compile("\n".join(writer.lines), f"<loops of {nest.name}>", "exec"), writer.globals)
@@ -84,7 +87,7 @@ def _buffers_in(node: Node) -> Iterator[str]:
             yield node.buffer
             exprs = [node.value, *node.subscripts]
         case Guard():
-            exprs = [node.value, node.bound] + ([node.condition] if node.condition is not None else [])
+            exprs = list(node.expressions)
         case Prefetch():
             exprs = list(node.subscripts)
         case If():
@@ -142,7 +145,8 @@ def _write_node(w: _Writer, node: Node, depth: int) -> None:
                 w.emit(depth, f"if {_expr(w, node.condition)}:")
                 depth += 1
             w.emit(depth, f"{value}, {bound} = int({_expr(w, node.value)}), int({_expr(w, node.bound)})")
-            w.emit(depth, f"if not 0 <= {value} < {bound}: failures.append(({node.check}, {value}, {bound}))")
+            shown = [value, bound] if node.shown is None else [f"int({_expr(w, e)})" for e in node.shown]
+            w.emit(depth, f"if not 0 <= {value} < {bound}: failures.append(({node.check}, {', '.join(shown)}))")
         case Prefetch():
             for sub in node.subscripts:
                 w.emit(depth, _expr(w, sub))

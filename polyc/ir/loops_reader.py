@@ -58,11 +58,12 @@ def parse_loops(text: str, name: str = "<loops>") -> LoopNest:
         version = read_expr(r)
     while r.at(*_SPACES) and r.tokens[r.position + 1].kind == "name":
         buffers.append(_read_buffer(r))
+    first = _read_body(r) if r.at("first") and r.tokens[r.position + 1].text == "{" and r.accept("first") else ()
     body = []
     while r.current.kind != "end":
         body.append(_read_node(r))
-    nest = LoopNest(title, parameters, tuple(buffers), tuple(body), folds=tuple(folds), version=version)
-    roots = [root for node in walk_nodes(nest.body) for root in node_expressions(node)]
+    nest = LoopNest(title, parameters, tuple(buffers), tuple(body), folds=tuple(folds), version=version, preconditions=first)
+    roots = [root for node in walk_nodes((*first, *nest.body)) for root in node_expressions(node)]
     used = {e.name for root in roots for e in walk(root) if isinstance(e, Size)}
     return replace(nest, offsets=tuple(b.name for b in buffers if f"{b.name}.offset" in used))
 
@@ -192,8 +193,13 @@ def _read_guard(r: Reader) -> Guard:
     r.expect("<")
     bound = read_binary(r, _OPERAND)
     condition = read_expr(r) if r.accept("if") else None
+    shown = None
+    if r.accept("shows"):
+        first = read_expr(r)
+        r.expect(",")
+        shown = first, read_expr(r)
     r.expect(";")
-    return Guard(number, value, bound, condition)
+    return Guard(number, value, bound, condition, shown)
 
 
 def _read_prefetch(r: Reader) -> Prefetch:

@@ -20,6 +20,8 @@ def format_loops(nest: LoopNest) -> str:
     if nest.version is not None:
         lines.append(f"  {VERSION} = {format_expr(nest.version)}")
     lines += ["  " + _buffer(b) for b in nest.buffers]
+    if nest.preconditions:
+        lines += ["  first {", *_body(nest.preconditions, 1), "  }"]
     for node in nest.body:
         lines += _node(node, 1)
     return "\n".join(lines) + "\n"
@@ -45,7 +47,8 @@ def _node(node: Node, depth: int) -> list[str]:
         case Guard():
             under = "" if node.condition is None else f" if {format_expr(node.condition)}"
             value, bound = (format_expr(e, is_operand=True) for e in (node.value, node.bound))
-            return [f"{pad}check {node.check}: 0 <= {value} < {bound}{under};"]
+            shown = "" if node.shown is None else " shows " + ", ".join(format_expr(e) for e in node.shown)
+            return [f"{pad}check {node.check}: 0 <= {value} < {bound}{under}{shown};"]
         case Prefetch():
             place = f"{format_name(node.buffer)}[{', '.join(format_expr(e) for e in node.subscripts)}]"
             return [f"{pad}prefetch {place}, {node.size} bytes{' to L2' if node.level == 2 else ''};"]

@@ -54,7 +54,10 @@ class Tensor:
 
 @dataclass(frozen=True, slots=True)
 class RangeClause:
-    """``lower <= index < upper`` given by the user; the bounds are expressions over sizes and other indices."""
+    """``lower <= index < upper`` given by the user; the bounds are expressions over sizes and other indices.
+
+    They may read integer tensors (`ir.segments`): the range is then as if that bound were not there, and points beyond it are
+    left out."""
 
     index: str
     lower: Expr
@@ -271,8 +274,9 @@ class Program:
 
 
 def all_reads(s: Statement) -> list[Read]:
-    """What the left side, the value and the initial value read."""
+    """What the left side, the value, the initial value and the bounds of ranges read."""
     own = [*s.subscripts, s.value] + ([] if s.reduction is None else [s.reduction.init])
+    own += [bound for w in s.where if isinstance(w, RangeClause) for bound in (w.lower, w.upper)]
     return [read for e in own for read in reads(e)]
 
 

@@ -10,7 +10,8 @@ from collections.abc import Iterable, Iterator, Sequence, Set
 from typing import Literal
 
 from polyc.ir.expr import Call, Const, Expr, Index, Pad, PadMode, Read, Select, Size, children, reads, walk
-from polyc.ir.program import Exists, Statement
+from polyc.ir.program import Exists, RangeClause, Statement
+from polyc.ir.segments import loaded_conditions
 from polyc.ir.simplify import difference
 from polyc.ir.types import BOOL
 from polyc.records import dataclass, replace
@@ -35,15 +36,19 @@ class ReadSite:
 
 
 def collect_reads(statement: Statement) -> list[ReadSite]:
-    """All reads of a statement in source order, those in subscripts and conditions included."""
-    sites = [*find_sites(statement.value, "value")]
+    """All reads of a statement in source order, those in subscripts and conditions included; then those of bounds, which are
+    made at all points and tell at which the others are."""
+    inside = tuple((condition, True) for condition in loaded_conditions(statement.where))
+    sites = [*find_sites(statement.value, "value", inside)]
     for subscript in statement.subscripts:
-        sites += find_sites(subscript, "value")
+        sites += find_sites(subscript, "value", inside)
     if statement.reduction is not None:
         sites += find_sites(statement.reduction.init, "init")
     for clause in statement.where:
         if isinstance(clause, Exists):
-            sites += find_sites(clause.value, "exists")
+            sites += find_sites(clause.value, "exists", inside)
+        elif inside and isinstance(clause, RangeClause):
+            sites += [*find_sites(clause.lower, "value"), *find_sites(clause.upper, "value")]
     return sites
 
 
@@ -70,8 +75,8 @@ def find_bounding(sites: Sequence[ReadSite], numbers: Set[str] = frozenset()) ->
     return [bounding(site) for site in sites]
 
 
-def find_sites(root: Expr, place: Place) -> list[ReadSite]:
-    """All reads of an expression in source order."""
+def find_sites(root: Expr, place: Place, under: tuple[tuple[Expr, bool], ...] = ()) -> list[ReadSite]:
+    """All reads of an expression in source order, which is evaluated where the conditions `under` hold."""
     sites: list[ReadSite] = []
 
     def visit(expr: Expr, conditions: tuple[tuple[Expr, bool], ...]) -> None:
@@ -90,7 +95,7 @@ def find_sites(root: Expr, place: Place) -> list[ReadSite]:
                 for child in children(expr):
                     visit(child, conditions)
 
-    visit(root, ())
+    visit(root, under)
     return sites
 
 
@@ -120,8 +125,9 @@ def keep_reads(statement: Statement, mentioned: Iterable[Expr]) -> Statement:
     """The statement with `Exists` clauses for what is mentioned (see `mention`) and it does not read."""
     known = {_site_key(site) for site in collect_reads(statement)}
     kept: list[Exists] = []
+    inside = tuple((condition, True) for condition in loaded_conditions(statement.where))
     for expr in dict.fromkeys(mentioned):
-        keys = {_site_key(site) for site in find_sites(expr, "exists")}
+        keys = {_site_key(site) for site in find_sites(expr, "exists", inside)}
         if not keys <= known:
             known |= keys
             value = expr

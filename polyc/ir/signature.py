@@ -6,15 +6,16 @@ The entry point is
 ``data`` holds `arrays` in order (parameters in source order, then returns; an accumulated return once; scalars rank 0).
 ``sizes_and_strides`` holds `sizes`, then `defined_sizes`, then per array one byte stride per dimension (and for an array of
 complex numbers the distance from the real to the imaginary part behind them).
-``error`` gets check number, index value, bound; the result is 0, or 1 + the check number.
+``error`` gets check number, index value, bound (or what `RuntimeGuard.box` says); the result is 0, or 1 + the check number.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Literal
 
 from polyc.diagnostics import Span
-from polyc.ir.expr import Expr, int_const
+from polyc.ir.expr import Expr, evaluate, int_const
 from polyc.ir.operators import OPERATORS
 from polyc.ir.types import DType
 from polyc.records import dataclass, replace
@@ -79,10 +80,24 @@ class HostCheck:
 
 @dataclass(frozen=True, slots=True)
 class RuntimeGuard:
-    """A check in the generated code; `message` is a format string over ``value`` and ``bound``."""
+    """A check in the generated code; `message` is a format string over ``value`` and ``bound``.
+
+    With a `box`, lower bounds and extents, the bound is the number of a point of it in row-major order, and the format string
+    is also over ``at0``, …: the coordinates of that point."""
 
     message: str
     span: Span | None = None
+    code: str = "bounds-index"
+    help: str = "check the index values, or clamp the subscript with min and max"
+    box: tuple[tuple[Expr, Expr], ...] = ()
+
+    def point(self, number: int, sizes: Mapping[str, int]) -> dict[str, int]:
+        """The point of that number."""
+        found: dict[str, int] = {}
+        for d, (lower, extent) in reversed(list(enumerate(self.box))):
+            number, place = divmod(number, max(1, evaluate(extent, sizes)))
+            found[f"at{d}"] = place + evaluate(lower, sizes)
+        return found
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from dataclasses import replace
 
 from polyc.ir.expr import Call, Cast, Const, Expr, Index, Pad, Read, Select, children, substitute, type_of, with_children
 from polyc.ir.program import Condition, Exists, Program, RangeClause, Statement, Tensor, Where, element_names
+from polyc.ir.segments import is_segmented
 from polyc.ir.types import F32, DType
 
 Types = Mapping[str, DType]
@@ -24,7 +25,8 @@ def widen_arithmetic(program: Program) -> Program:
     types = program.types
     if not any(t.is_storage for t in types.values()) and not _casts_to_storage(program):
         return program
-    reduced = {s.target for s in program.statements if s.reduction is not None and types[s.target].is_storage}
+    combined = (s for s in program.statements if s.reduction is not None or is_segmented(s))
+    reduced = {s.target for s in combined if types[s.target].is_storage}
     wide = {name: f"{name}.wide" for name in reduced}
     tensors = list(program.tensors)
     for t in program.tensors:
@@ -87,7 +89,7 @@ def _widen_statement(s: Statement, types: Types, wide: Mapping[str, str]) -> Sta
 def _widen_clause(clause: Where, types: Types) -> Where:
     match clause:
         case RangeClause():
-            return clause  # reads no tensor
+            return clause  # reads integers, if anything
         case Condition():
             return replace(clause, condition=_wide_form(clause.condition, types))
         case Exists():

@@ -12,6 +12,7 @@ from polyc.diagnostics import Diagnostic, InternalError, Span
 from polyc.ir.expr import MONOIDS, Call, Cast, Const, Expr, Index, Pad, Read, Select, Size, children, type_of, walk
 from polyc.ir.operators import COMPLEX_OPERATORS, OPERATORS
 from polyc.ir.program import Condition, Exists, Program, RangeClause, Statement, Tensor
+from polyc.ir.segments import fixed_indices, is_loaded, is_segmented
 from polyc.ir.types import BOOL, F32, F64, I32, I64, DType
 
 Problem = tuple[str, Span | None]
@@ -118,8 +119,9 @@ def _check_statement(program: Program, s: Statement) -> Iterator[Problem]:
     left = s.left_indices
     if s.indices[: len(left)] != left:
         yield f"{s.name}: indices of the left side do not come first", s.span
-    if s.reduction is None and s.reduction_indices:
-        yield f"{s.name}: {', '.join(s.reduction_indices)} is not on the left and there is no reduction", s.span
+    loose = set(s.reduction_indices) - fixed_indices(s.subscripts, s.where) if is_segmented(s) else set()
+    if loose:
+        yield f"{s.name}: {', '.join(sorted(loose))} is not on the left and there is no reduction", s.span
     exprs: list[tuple[Expr, DType | None, Set[str], str]] = [(e, I64, indices, "a left subscript") for e in s.subscripts]
     # what is stored to a 16-bit float, or reduced to one, may come unrounded
     is_unrounded = target.dtype.is_storage and s.reduction is not None and _finds_type(s.value, program, target.dtype.computed)
@@ -139,8 +141,8 @@ def _check_statement(program: Program, s: Statement) -> Iterator[Problem]:
                     yield f"{s.name}: a range is given for {clause.index}, which is no index of it", clause.span
                 for bound in (clause.lower, clause.upper):
                     exprs.append((bound, I64, indices, "a range bound"))
-                    if any(isinstance(node, Read) for node in walk(bound)):
-                        yield f"{s.name}: a range bound reads a tensor", clause.span
+                    if any(is_loaded(e) for node in walk(bound) if isinstance(node, Read) for e in node.subscripts):
+                        yield f"{s.name}: a range bound reads where data says", clause.span
             case Condition():
                 exprs.append((clause.condition, BOOL, indices, "a condition"))
             case Exists():

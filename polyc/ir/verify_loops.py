@@ -43,7 +43,7 @@ def verify_loops(nest: LoopNest) -> None:
     known = frozenset((*nest.parameters, *computed))
     context = _Context({b.name: b.dtype for b in nest.buffers}, {b.name: len(b.shape) for b in nest.buffers}, known)
     problems = [*_check_buffers(nest, context)]
-    for node in nest.body:
+    for node in (*nest.preconditions, *nest.body):
         problems += _check_node(node, context)
     if problems:
         raise InternalError(*(Diagnostic("internal-invalid-loops", f"{nest.name}: {text}") for text in problems))
@@ -127,6 +127,8 @@ def _check_node(node: Node, context: _Context) -> Iterator[str]:
             yield from _check_expr(node.bound, I64, context, what)
             if node.condition is not None:
                 yield from _check_expr(node.condition, BOOL, context, what)
+            for shown in node.shown or ():
+                yield from _check_expr(shown, I64, context, what)
         case Prefetch():
             if len(node.subscripts) != context.ranks.get(node.buffer):
                 yield f"a prefetch of {node.buffer} has {len(node.subscripts)} subscripts"

@@ -180,9 +180,7 @@ def node_expressions(node: Node) -> Iterator[Expr]:
             yield from node.subscripts
             yield node.value
         case Guard():
-            yield from (node.value, node.bound)
-            if node.condition is not None:
-                yield node.condition
+            yield from node.expressions
         case Prefetch():
             yield from node.subscripts
         case If():
@@ -218,8 +216,7 @@ def map_nodes(
             case Store() | Update():
                 return replace(node, subscripts=placed(node), value=stored(node.value))
             case Guard():
-                condition = None if node.condition is None else value(node.condition)
-                return replace(node, value=value(node.value), bound=value(node.bound), condition=condition)
+                return node.map(value)
             case Prefetch():
                 return replace(node, subscripts=placed(node))
             case If():

@@ -17,6 +17,7 @@ from polyc.ir.advice import help_continued, help_outside, help_range, help_safe
 from polyc.ir.expr import Call, Const, Expr, Index, Read, Size, index_names, le, reads, walk
 from polyc.ir.program import Program
 from polyc.ir.read_sites import ReadSite, is_data_dependent, join_conditions
+from polyc.ir.segments import loaded_conditions
 from polyc.ir.signature import HostCheck
 from polyc.ir.simplify import simplify_int
 from polyc.poly import isl
@@ -131,9 +132,10 @@ def _prove_statement(
         if is_data_dependent(sub) and s.target in tensors:
             if "value" not in frames:
                 frames["value"] = make_frame(solution, "value", tensors[s.target], sizes)
-            written = ReadSite(Read(s.target, s.subscripts, s.span), (), "value", False)
+            inside = tuple((condition, True) for condition in loaded_conditions(s.where))
+            written = ReadSite(Read(s.target, s.subscripts, s.span), inside, "value", False)
             if _prove_subscript(program, frames["value"], written, d, tensors[s.target][d], sizes, report) == "guard":
-                guarded.setdefault((written.read, d), []).append(None)
+                guarded.setdefault((written.read, d), []).append(join_conditions(inside))
     if guarded:
         report.guards[s.name] = tuple(GuardedSubscript(r, d, _any_of(conditions)) for (r, d), conditions in guarded.items())
 

@@ -19,9 +19,11 @@ from polyc.ir.expr import Index, index_names
 from polyc.ir.factors import number_help, statement_factors, with_definitions
 from polyc.ir.program import Condition, Program, Statement
 from polyc.ir.read_sites import own_distances
+from polyc.ir.segments import loaded_clauses
 from polyc.ir.signature import HostCheck
 from polyc.poly import isl
 from polyc.poly.bounds import make_box, make_frame, negate_condition, size_values, statement_domain
+from polyc.poly.data_checks import check_segments
 from polyc.poly.describe import escape_format
 from polyc.poly.domains import touched_elements
 from polyc.poly.isl import Affine, NotAffine
@@ -57,6 +59,9 @@ def check_coverage(
 def _check_version(version: str, group: list[StatementSolution], bounds: tuple[Bounds, ...], report: _Report) -> None:
     is_alone = len(group) == 1
     first = group[0]
+    if any(s.statement.reduction is None and any(loaded_clauses(s.statement.where)) for s in group):
+        _check_loaded(group, report)
+        return
     if is_alone and first.statement.has_plain_left and (first.is_box or first.statement.reduction is not None):
         return  # the version is the box of these indices, or the reduction gives the rest its initial value
     names = [f"e{d}" for d in range(len(bounds))]
@@ -115,6 +120,23 @@ def _check_version(version: str, group: list[StatementSolution], bounds: tuple[B
             what += f", but {named} reads it"
             help += f"; or restrict the indices of {named}"
     _report(unwritten, what, "range-unwritten", help, last, report)
+
+
+def _check_loaded(group: list[StatementSolution], report: _Report) -> None:
+    """A version of which a statement assigns elements that data chooses: segments that are all of it, or an error."""
+    program = report.program
+    for solution in group:
+        s = solution.statement
+        if s.reduction is not None or not any(loaded_clauses(s.where)):
+            continue
+        if len(group) > 1:
+            message = f"which elements of {program.tensor(s.target).base} this statement writes depends on data"
+            help = "in a tensor that other statements write as well nothing can be left to data: select in the value instead"
+            report.errors.append(Diagnostic("range-unwritten", message, s.span, help))
+            return
+        errors, checks = check_segments(program, solution, report.sizes)
+        report.errors += errors
+        report.checks += checks
 
 
 def _conditions(s: Statement) -> list[set[str]]:

@@ -8,6 +8,7 @@ from polyc.diagnostics import Diagnostic, Span
 from polyc.ir.expr import Index, Size, ge, index_names, lt
 from polyc.ir.program import Program, RangeClause
 from polyc.ir.read_sites import collect_reads
+from polyc.ir.segments import is_loaded
 from polyc.poly.bounds import make_box, statement_domain
 from polyc.poly.describe import print_expr
 from polyc.poly.sizes import Sizes
@@ -67,7 +68,7 @@ def _find_cut_range(base: str, solution: StatementSolution, sizes: Sizes) -> Ite
     for clause in s.where:
         if not isinstance(clause, RangeClause) or clause.index not in solution.indices:
             continue
-        if not index_names(clause.lower) | index_names(clause.upper):
+        if is_loaded(clause.lower) or is_loaded(clause.upper) or not index_names(clause.lower, clause.upper):
             continue
         others = {name: bounds for name, bounds in solution.indices.items() if name != clause.index}
         index, affine = Index(clause.index), solution.affine

@@ -22,6 +22,7 @@ from polyc.ir.signature import HostCheck
 from polyc.poly import isl
 from polyc.poly.bounds import prove_bounds, size_values, statement_domain
 from polyc.poly.coverage import check_coverage
+from polyc.poly.data_checks import find_computed_bounds, find_data_checks
 from polyc.poly.delays import check_delays
 from polyc.poly.describe import describe_expr, escape_format, print_expr
 from polyc.poly.doubts import find_doubts, name_sizes
@@ -163,6 +164,7 @@ def _infer(program: Program, generic: Callable[[], Program] | None) -> Ranges:
     uncovered, conditions = check_coverage(program, solutions, known, state.sizes)
     state.checks += [*conditions, *check_delays(program, solutions, state.sizes)]
     report = prove_bounds(program, solutions, known, state.sizes)
+    uncovered += find_computed_bounds(program)
     errors = sorted([*state.errors, *uncovered, *(d for d in report.diagnostics if d.severity == "error")], key=_position)
     if errors:
         only_unsupported = all(d.code.startswith("unsupported-") for d in errors)
@@ -181,7 +183,9 @@ def _infer(program: Program, generic: Callable[[], Program] | None) -> Ranges:
         for s in program.statements
     }
     tensors = {t.name: _tensor_intervals(state, t) for t in program.tensors if t.name in state.tensors}
-    return Ranges(parameters, sizes.context, statements, tensors, (*state.checks, *report.checks), warnings)
+    data_checks = find_data_checks(program, solutions, sizes)
+    checks = (*state.checks, *report.checks)
+    return Ranges(parameters, sizes.context, statements, tensors, checks, warnings, data_checks=data_checks)
 
 
 def _position(d: Diagnostic) -> tuple[bool, int]:

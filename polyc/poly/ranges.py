@@ -7,7 +7,7 @@ from dataclasses import field
 
 import islpy
 
-from polyc.diagnostics import Diagnostic
+from polyc.diagnostics import Diagnostic, Span
 from polyc.ir.expr import Const, Expr, Read, Size, evaluate, walk
 from polyc.ir.signature import HostCheck
 from polyc.records import dataclass, replace
@@ -48,6 +48,22 @@ class GuardedSubscript:
         return replace(self, read=read, condition=None if self.condition is None else change(self.condition))
 
 
+@dataclass(frozen=True, slots=True)
+class DataCheck:
+    """`violated` may hold at no point of a box: what bounds that data gives ask of it.
+
+    It is tested when the kernel is called, before anything is written.  All of it is made of sizes, the indices of the box and
+    reads of arguments.  `shown` is the element that `message` tells as ``{value}``; the point of the box is ``{at0}``, …."""
+
+    box: tuple[tuple[str, Interval], ...]
+    violated: Expr
+    shown: Expr
+    code: str
+    message: str
+    help: str
+    span: Span | None = field(default=None, compare=False)
+
+
 @dataclass(frozen=True, eq=False, slots=True)
 class StatementRanges:
     indices: dict[str, Interval]
@@ -73,6 +89,8 @@ class Ranges:
     checks: tuple[HostCheck, ...] = ()
     warnings: tuple[Diagnostic, ...] = ()
     typical: dict[str, int] = field(default_factory=dict)
+    data_checks: tuple[DataCheck, ...] = ()
+    """What the kernel tests of the elements of arguments before it does anything else."""
 
     def trips(self, statement: str) -> dict[str, int | None]:
         """How many values the indices of a statement have, by estimate; None where it depends on sizes that are not known."""

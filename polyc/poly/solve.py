@@ -19,6 +19,7 @@ import islpy
 from polyc.ir.expr import Call, Expr, Index, Read, ge, index_names, lt, operands_of
 from polyc.ir.program import Condition, RangeClause, Statement
 from polyc.ir.read_sites import Bounding, ReadSite, collect_reads, find_bounding, is_data_dependent
+from polyc.ir.segments import is_loaded
 from polyc.poly import isl
 from polyc.poly.isl import Affine, NotAffine
 from polyc.poly.linear import (
@@ -290,21 +291,23 @@ Given = dict[str, tuple[list[Value], list[Value]]]
 
 
 def _given_ranges(s: Statement, affine: Affine, sizes: Sizes) -> tuple[dict[str, Bounds], Given, list[islpy.Set]]:
-    """Fixed ranges, indices with one side given, and conditions from bounds that mention other indices."""
+    """Fixed ranges, indices with one side given, and conditions from bounds that mention other indices.  Bounds that read say
+    nothing here: the data is checked against the ranges when the operator is called."""
     given: Given = {}
     conditions: list[islpy.Set] = []
     for clause in s.where:
         if not isinstance(clause, RangeClause):
             continue
         lowers, uppers = given.setdefault(clause.index, ([], []))
+        is_lower, is_upper = (not is_loaded(bound) for bound in (clause.lower, clause.upper))
         try:
-            if index_names(clause.lower):
+            if is_lower and index_names(clause.lower):
                 conditions.append(affine.condition(ge(Index(clause.index), clause.lower)))
-            if index_names(clause.upper):
+            if is_upper and index_names(clause.upper):
                 conditions.append(affine.condition(lt(Index(clause.index), clause.upper)))
-            if not index_names(clause.lower):
+            if is_lower and not index_names(clause.lower):
                 lowers += sizes.lower_candidates(clause.lower)
-            if not index_names(clause.upper):
+            if is_upper and not index_names(clause.upper):
                 uppers += sizes.upper_candidates(clause.upper)
         except NotAffine:
             raise BadRange(clause) from None

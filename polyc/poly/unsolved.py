@@ -9,6 +9,7 @@ from polyc.ir.factors import find_factors, number_help, with_definitions
 from polyc.ir.powers import MAX_COPIES, find_power_indices
 from polyc.ir.program import Program, Statement
 from polyc.ir.read_sites import collect_reads, is_data_dependent
+from polyc.ir.segments import loaded_clauses
 from polyc.poly.solve import StatementSolution
 
 
@@ -53,7 +54,11 @@ def unsolved_error(program: Program, s: Statement, index: str) -> Diagnostic:
     for node in [n for root in (*s.subscripts, s.value) for n in walk(root)]:
         if isinstance(node, Index) and node.name == index and where is None:
             where = node
-    if plain and partners:
+    help = f"give it one, such as: {help_range(s.span, index)}"
+    if any(clause.index == index for clause in loaded_clauses(s.where)):
+        reason = "no tensor is read at it, and sizes cannot follow from the bounds that data gives"
+        help += f"; or declare {base} with its sizes"
+    elif plain and partners:
         reason = f"it is only bounded together with {', '.join(sorted(partners))}"
     elif plain:
         reason = "what is read does not bound it on both sides"
@@ -65,4 +70,4 @@ def unsolved_error(program: Program, s: Statement, index: str) -> Diagnostic:
         reason = "it stands in no subscript on the right side"
     message = f"the range of index {index} of {base} was not solved in range inference: {reason}"
     span = where.span if where is not None and where.span is not None else s.span
-    return Diagnostic("range-unsolved", message, span, f"give it one, such as: {help_range(span, index)}")
+    return Diagnostic("range-unsolved", message, span, help)

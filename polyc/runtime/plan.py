@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from polyc.diagnostics import BoundsError, Diagnostic
+from polyc.diagnostics import ArgumentError, BoundsError, Diagnostic
 from polyc.ir.signature import Signature
 from polyc.records import dataclass
 from polyc.runtime import memory, threads
@@ -127,10 +127,11 @@ class Plan:
     def raise_bounds_error(self, status: int, index: int, bound: int) -> NoReturn:
         """What the code found: check number + 1, the value of the index, its bound."""
         guard = self.signature.guards[status - 1]
-        message = format_message(guard.message, {**self.sizes, "value": index, "bound": bound})
-        raise BoundsError(
-            Diagnostic("bounds-index", message, guard.span, "check the index values, or clamp the subscript with min and max")
+        message = format_message(
+            guard.message, {**self.sizes, "value": index, "bound": bound, **guard.point(bound, self.sizes)}
         )
+        error = ArgumentError if guard.code.startswith("argument-") else BoundsError
+        raise error(Diagnostic(guard.code, message, guard.span, guard.help))
 
 
 def format_message(message: str, values: Mapping[str, int]) -> str:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from polyc.ir.expr import index_names
 from polyc.ir.program import Program, RangeClause, Statement, statement_reads
+from polyc.ir.segments import loaded_clauses
 from polyc.ir.simplify import simplify_int
 from polyc.ir.types import DType
 from polyc.poly.domains import fills_box
@@ -100,7 +101,7 @@ def _is_constant(s: Statement, ranges: Ranges, known: set[str]) -> bool:
 
 def _pin_ranges(s: Statement, ranges: Ranges) -> Statement:
     """`s` with a range clause for every index that has none: its ranges no longer follow from the program around it."""
-    told = {c.index for c in s.where if isinstance(c, RangeClause)}
+    told = {c.index for c in s.where if isinstance(c, RangeClause) and c not in loaded_clauses(s.where)}
     clauses = []
     for name, interval in ranges.statements[s.name].indices.items():
         if name not in told:

@@ -48,7 +48,7 @@ def test_a_good_program_passes() -> None:
         (", 0.0)", ", 0)", "S0: pad gives i64 around f32"),
         ("i < j &&", "A[i, j] &&", "S0: and mixes f32 and bool"),
         ("where j in 0:M", "where k in 0:M", "S0: a range is given for k"),
-        ("where j in 0:M", "where j in 0:I[0]", "S0: a range bound reads a tensor"),
+        ("where j in 0:M", "where j in 0:I[I[0]]", "S0: a range bound reads where data says"),
         ("where j in 0:M", "where i + j", "S0: a condition is i64 where bool is needed"),
         ("output O", "temporary O", "return O needs O to have the role output"),
         ("O from O.in", "O from T", "return O needs T to have the role accumulated"),

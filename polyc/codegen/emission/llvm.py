@@ -119,7 +119,7 @@ def _emit_entry(nest: LoopNest, target: Machine, module: Module, linkage: str = 
             streamed,
         )
 
-    guards = has_guards(nest.body)
+    guards = has_guards((*nest.preconditions, *nest.body))
     if guards:
         fn.effect("store i64 -1, ptr %error, align 8")
 
@@ -159,9 +159,23 @@ def _emit_entry(nest: LoopNest, target: Machine, module: Module, linkage: str = 
         state = make_state(version)
         texts = [argument_text(state, key, value) for key, value in arguments.items()]
         state.fn = Function(module, f'define internal void @"{version.name}.body"({", ".join(texts)}) noinline')
+        if version.preconditions:
+            _emit_preconditions(state, version)
         emit_body(state, Context(), version.body)
         vectors.finish_streams(state.fn)
         state.fn.current.terminator = "ret void"
+
+
+def _emit_preconditions(state: State, nest: LoopNest) -> None:
+    """The checks that run first, and the way out where one has failed."""
+    fn = state.fn
+    emit_body(state, Context(), nest.preconditions)
+    failed, rest = fn.new_block("failed"), fn.new_block("checked")
+    check = fn.effect_value(f"load i64, {state.hidden['error']}, align 8", "i64")
+    fn.branch_if(fn.compare("icmp sge", check, int_val(0)), failed, rest)
+    fn.place(failed)
+    fn.current.terminator = "ret void"
+    fn.place(rest)
 
 
 def _stride_name(buffer: Buffer) -> str:

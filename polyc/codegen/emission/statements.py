@@ -107,8 +107,12 @@ def _emit_guard(state: State, ctx: Context, node: Guard, behind: tuple[Node, ...
     guard = fn.and_(*eval_predicates(state, ctx))
     if guard is not None:
         failed = fn.binary("and", failed, guard)
+    if node.shown is not None:
+        value, bound = (eval_value(state, ctx, e) for e in node.shown)
+        failed = fn.splat(failed, max(failed.lanes, value.lanes, bound.lanes))
     value, bound = (fn.splat(v, failed.lanes) for v in (value, bound))
-    is_plain = node.condition is None and guard is None and all(isinstance(n, (Guard, Store, Update)) for n in behind)
+    is_plain = node.condition is None and node.shown is None and guard is None
+    is_plain = is_plain and all(isinstance(n, (Guard, Store, Update)) for n in behind)
     slot = fn.alloca("i64", 8) if is_plain and ctx.lane is None and failed.lanes == 1 else None
     if slot is not None:
         fn.effect(f"store {value}, {slot}, align 8")

@@ -8,6 +8,7 @@ from typing import Literal
 
 from polyc.codegen.nests.buffers import make_buffers
 from polyc.codegen.nests.collapse import collapse_parallel
+from polyc.codegen.nests.preconditions import translate_checks
 from polyc.ir.expr import (
     Call,
     Const,
@@ -62,10 +63,12 @@ def translate_schedule(
     aliases: tuple[tuple[str, str], ...],
     groups: Mapping[str, tuple[tuple[int, ...], ...]],
     reassociate: bool,
+    lanes: int = 1,
 ) -> LoopNest:
     """Schedule tree → LoopNest, before the passes of `pipeline`.  `aliases`: pairs (output, input) of user's names that share
     memory.  `groups`: by argument, which of the caller's dimensions each dimension of the program stands for.
-    `reassociate`: whether quotients may differ in the last bit."""
+    `reassociate`: whether quotients may differ in the last bit.  `lanes`: points that one step of
+    the checks of arguments takes."""
     translator = _Translator(scop, storage)
     sizes = [*signature.sizes, *(name for name, _ in signature.defined_sizes)]
     # isl names loops c0, c1, … where no parameter has that name, and sizes that are numbers here are no parameters.
@@ -77,8 +80,12 @@ def translate_schedule(
     parameters = list(sizes)
     for array in (a.memory for a in signature.arrays):
         parameters += [f"{array.name}.stride{d}" for d in range(len(array.shape))]
-    guards = tuple(translator.guards)
-    return LoopNest(signature.name, tuple(parameters), buffers, body, guards, exact_quotients=not reassociate)
+    checks = scop.ranges.data_checks
+    guards = (*translator.guards, *(c.message for c in checks))
+    first = translate_checks(checks, len(translator.guards), lanes, parameters)
+    return LoopNest(
+        signature.name, tuple(parameters), buffers, body, guards, preconditions=first, exact_quotients=not reassociate
+    )
 
 
 def _count_stores(body: Body) -> int:

@@ -66,6 +66,8 @@ def c_header(signature: Signature, nest_parameters: Sequence[str]) -> str:
     ]
     for n, runtime in enumerate(signature.guards):
         lines.append(f" *   {n + 1}: {_in_comment(runtime.message)}")
+    if any(runtime.box for runtime in signature.guards):
+        lines.append(" *   Those that tell a point come first: nothing is written.  Their bound is its row-major number.")
     if not signature.guards:
         lines.append(" *   (this code has none)")
     lines += [

@@ -14,6 +14,7 @@ from polyc.ir.expr import Expr, Index, Read, identity_of, index_names, reads
 from polyc.ir.powers import unroll_powers
 from polyc.ir.program import Condition, Program, RangeClause, Reduction, Return, Role, Statement, Tensor, Where, element_names
 from polyc.ir.read_sites import keep_reads
+from polyc.ir.segments import fixed_indices, is_loaded
 from polyc.ir.types import DType
 from polyc.records import dataclass, replace
 
@@ -62,6 +63,12 @@ class Assignment:
     op: str
     span: Span
     op_span: Span | None = None
+
+    @property
+    def loose(self) -> tuple[str, ...]:
+        """The indices over which only a reduction could have a meaning: several of their values go with one element."""
+        fixed = fixed_indices(self.targets[0].subscripts, self.where) if self.others else set()
+        return tuple(i for i in self.others if i not in fixed)
 
     def draft(self, value: Expr) -> Statement:
         """The statement without its target and reduction; what the text reads and `value` does not, it keeps in mind."""
@@ -286,7 +293,8 @@ def is_same_part(a: Statement, b: Statement) -> bool:
 def restricts_points(s: Statement) -> bool:
     """Whether the clauses leave out points of the box of the ranges, or the left side elements."""
     bounds = [b for w in s.where if isinstance(w, RangeClause) for b in (w.lower, w.upper)]
-    return any(isinstance(w, Condition) for w in s.where) or bool(index_names(*bounds)) or not s.has_plain_left
+    is_cut = any(index_names(bound) or is_loaded(bound) for bound in bounds)
+    return any(isinstance(w, Condition) for w in s.where) or is_cut or not s.has_plain_left
 
 
 def _reads_others(version: str, draft: Statement) -> bool:

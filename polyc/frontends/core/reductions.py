@@ -13,7 +13,7 @@ where ``==`` also holds for every NaN, as NaN wins in NumPy, and none is the gre
 
 from __future__ import annotations
 
-from polyc.frontends.core.builder import Assignment, ProgramBuilder, Target
+from polyc.frontends.core.builder import Assignment, ProgramBuilder, Target, reduced_indices
 from polyc.frontends.core.values import Fault, Value
 from polyc.ir.expr import Call, Cast, Expr, Index, Read, Select, identity_of
 from polyc.ir.program import Monoid, Reduction, Statement, order_components
@@ -26,7 +26,8 @@ SELECTIONS = {"argmax": "max", "argmin": "min"}
 
 def add_selection(b: ProgramBuilder, a: Assignment, selection: str) -> None:
     """Add the statements of a selection, and the versions of its targets.  Raises `Fault`."""
-    (value,), left, others = a.values, _plain_left(b, a, "semantic-selection", "selection-left"), a.others
+    (value,), left = a.values, _plain_left(b, a, "semantic-selection", "selection-left")
+    others = reduced_indices(a.values, a.left)  # not those of bounds alone
     if not others:
         message = f"{a.op} has no index to choose from: all indices of the value are on the left side"
         help = "leave out the index on the left side whose positions are wanted"

@@ -7,6 +7,7 @@ from collections import Counter
 from polyc.diagnostics import Diagnostic, suggest_name
 from polyc.ir.expr import Index, Read, Size, index_names, walk
 from polyc.ir.program import Condition, Exists, Program, RangeClause, Statement
+from polyc.ir.segments import loaded_clauses
 
 
 def find_lonely_indices(program: Program) -> list[Diagnostic]:
@@ -17,6 +18,7 @@ def find_lonely_indices(program: Program) -> list[Diagnostic]:
 def _check_statement(s: Statement, program: Program) -> list[Diagnostic]:
     uses = Counter(n.name for n in walk(s.value) if isinstance(n, Index))
     spoken = {w.index for w in s.where if isinstance(w, RangeClause)}
+    spoken |= index_names(*(e for w in loaded_clauses(s.where) for e in (w.lower, w.upper)))
     for clause in s.where:
         if isinstance(clause, (Condition, Exists)):
             root = clause.condition if isinstance(clause, Condition) else clause.value

@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 from functools import reduce
 
+from polyc.frontends.core.bounds import check_bound
 from polyc.frontends.core.values import Fault, Value
 from polyc.frontends.python.control import loop_names, read_rounds
 from polyc.frontends.python.expressions import inline_numbers, known_number, read_expression
@@ -22,6 +23,7 @@ from polyc.frontends.python.syntax import call_name
 from polyc.frontends.python.values import POISON, convert, make_literal, require_integer
 from polyc.ir.expr import Index, index_names, int_const
 from polyc.ir.program import RangeClause
+from polyc.ir.segments import is_loaded
 from polyc.ir.types import BOOL, I64
 
 MAX_TERMS = 4096
@@ -107,22 +109,30 @@ def _reduce(node: ast.Call, inner: Comprehension, reducer: str, scope: Scope, de
     ranges = dict(clauses.ranges)
     scope.values = dict(hidden)
     conditions: list[ast.expr] = []
+    loaded: list[RangeClause] = []
     try:
         for g in inner.generators:
             (name,) = loop_names(g.target)[:1]
             index = name
-            while index in scope.outer_names or index in scope.used_indices or index in ranges:
+            taken = {*scope.outer_names, *scope.used_indices, *ranges, *(c.index for c in loaded)}
+            while index in taken:
                 index += "_"
             span = scope.text.span(g.iter)
             assert isinstance(g.iter, ast.Call)
             given = [read_expression(a, scope, depth) for a in g.iter.args]
             if any(b is POISON for b in given):
                 return POISON
-            bounds = [inline_numbers(require_integer(b, "the bound of a range"), scope) for b in given]
-            ranges[index] = RangeClause(index, bounds[0] if len(bounds) == 2 else int_const(0), bounds[-1], span)
+            bounds = [scope.as_size(inline_numbers(require_integer(b, "the bound of a range"), scope)) for b in given]
+            clause = RangeClause(index, bounds[0] if len(bounds) == 2 else int_const(0), bounds[-1], span)
+            if any(map(is_loaded, bounds)):
+                for bound in bounds:
+                    check_bound(bound)
+                loaded.append(clause)
+            else:
+                ranges[index] = clause
             scope.values[name] = Value(Index(index, scope.text.span(g.target)), I64, weak=True)
             conditions += g.ifs
-        scope.clauses = restrict(conditions, Clauses(ranges, clauses.conditions), scope)
+        scope.clauses = restrict(conditions, Clauses(ranges, clauses.conditions, (*clauses.loaded, *loaded)), scope)
         own = [scope.clauses.ranges[i] for i in scope.clauses.ranges.keys() - clauses.ranges.keys()]
         told = [e for w in own for e in (Index(w.index), w.lower, w.upper)]
         told += [w.condition for w in scope.clauses.conditions[len(clauses.conditions) :]]

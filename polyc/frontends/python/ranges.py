@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 
+from polyc.frontends.core.bounds import check_bound
 from polyc.frontends.core.values import Fault, Value
 from polyc.frontends.python.expressions import COMPARISONS, inline_numbers, read_expression
 from polyc.frontends.python.operators import FLIPPED
@@ -36,13 +37,15 @@ def read_where(items: list[ast.withitem], outer: Clauses, scope: Scope) -> Claus
 
 def restrict(conditions: list[ast.expr], outer: Clauses, scope: Scope) -> Clauses:
     """What conditions say beside `outer`.  Errors are reported."""
-    found = _Found({}, {}, [])
+    found = _Found({}, {}, [], ({}, {}))
     for condition in conditions:
         try:
             _read_condition(condition, found, scope)
         except Fault as fault:
             scope.report(fault.code, fault.message, condition, fault.help)
-    return Clauses(_merge_bounds(found, outer.ranges, scope), (*outer.conditions, *found.conditions))
+    loaded = _pair_loaded(found, scope)
+    ranges = _merge_bounds(found, outer.ranges, scope)
+    return Clauses(ranges, (*outer.conditions, *found.conditions), (*outer.loaded, *loaded))
 
 
 Bounds = dict[str, tuple[Expr, ast.expr]]
@@ -55,6 +58,24 @@ class _Found:
     lower: Bounds
     upper: Bounds
     conditions: list[Condition]
+    loaded: tuple[Bounds, Bounds]
+    """Lower and upper bounds that read tensors."""
+
+
+def _pair_loaded(found: _Found, scope: Scope) -> list[RangeClause]:
+    """The ranges of which a bound reads; the other bound is the one over sizes, by default 0."""
+    result: list[RangeClause] = []
+    lower, upper = found.loaded
+    for index in (*upper, *(i for i in lower if i not in upper)):
+        node = (upper.get(index) or lower[index])[1]
+        low = lower[index][0] if index in lower else found.lower.pop(index)[0] if index in found.lower else int_const(0)
+        if index not in upper and index not in found.upper:
+            help = f"give both: where(ptr[i] <= {index} < ptr[i + 1])"
+            scope.report("semantic-range-open", f"the index {index} has a lower bound only", node, help)
+            continue
+        high = upper[index][0] if index in upper else found.upper.pop(index)[0]
+        result.append(RangeClause(index, low, high, scope.text.span(node)))
+    return result
 
 
 def _merge_bounds(found: _Found, outer: dict[str, RangeClause], scope: Scope) -> dict[str, RangeClause]:
@@ -123,8 +144,11 @@ def _read_comparison(a: ast.expr, op: ast.cmpop, b: ast.expr, node: ast.expr, fo
         sized = scope.as_size(expr)
         # With sizes for integer parameters it is index arithmetic, in 64 bits.
         values.append(replace(value, expr=expr) if sized is expr else replace(value, expr=sized, dtype=I64))
-    if any(isinstance(n, (Read, Pad)) for value in values for n in walk(value.expr)):
-        help = "select in the value instead, as in Y[i] = X[i] if X[i] > 0 else 0; bounds are made of sizes and numbers"
+    reads = any(isinstance(n, (Read, Pad)) for value in values for n in walk(value.expr))
+    if reads and (name in ("eq", "ne") or not any(isinstance(value.expr, Index) for value in values)):
+        help = (
+            "select in the value instead, as in Y[i] = X[i] if X[i] > 0 else 0; data bounds an index: ptr[i] <= p < ptr[i + 1]"
+        )
         raise Fault("semantic-read-in-bound", "which points are computed cannot depend on the elements of a tensor", help)
     sides = [require_integer(value, "the bound of a range") for value in values]
     kinds = {type(n) for side in sides for n in walk(side)}
@@ -133,14 +157,24 @@ def _read_comparison(a: ast.expr, op: ast.cmpop, b: ast.expr, node: ast.expr, fo
         message = "this condition of where speaks of no index" if shown is None else f"{shown} is no index"
         raise Fault("semantic-range", message, _NO_INDEX)
     for (index, bound), turned in ((sides, name), (sides[::-1], FLIPPED[name])):
-        if isinstance(index, Index) and name != "ne" and not index_names(bound):
+        if isinstance(index, Index) and name != "ne" and (reads or not index_names(bound)):
+            if reads:
+                _check_loaded(index.name, bound)
+            lowers, uppers = found.loaded if reads else (found.lower, found.upper)
             after = simplify_int(Call("add", (bound, int_const(1))))
             if turned in ("gt", "ge", "eq"):
-                _set(found.lower, "max", index.name, after if turned == "gt" else bound, node)
+                _set(lowers, "max", index.name, after if turned == "gt" else bound, node)
             if turned in ("lt", "le", "eq"):
-                _set(found.upper, "min", index.name, bound if turned == "lt" else after, node)
+                _set(uppers, "min", index.name, bound if turned == "lt" else after, node)
             return
     found.conditions.append(Condition(Call(name, (sides[0], sides[1])), scope.text.span(node)))
+
+
+def _check_loaded(index: str, bound: Expr) -> None:
+    check_bound(bound)
+    if index in index_names(bound):
+        help = "a bound is made of sizes and of other indices"
+        raise Fault("semantic-own-bound", f"the range of {index} depends on {index} itself", help)
 
 
 _NO_INDEX = "a range belongs to an index; sizes and tensors have their own"

@@ -30,7 +30,7 @@ from polyc.frontends.python.returned import name_returned
 from polyc.frontends.python.scope import Clauses, Retyped, Scope
 from polyc.frontends.python.signature import PythonSignature, read_parameters
 from polyc.frontends.python.source import FunctionText, load_function, make_nesting_error
-from polyc.frontends.python.statements import read_assignment, target_name
+from polyc.frontends.python.statements import bound_indices, read_assignment, target_name
 from polyc.frontends.python.syntax import unturn
 from polyc.frontends.python.wording import NOTATION
 from polyc.ir.expr import index_names
@@ -255,12 +255,13 @@ def _check_ranges_used(inner: Clauses, outer: Clauses, statements: list[Statemen
             help = "use the index inside, or drop the condition"
             message = f"no statement of this block uses the index {index}"
             scope.reporter.error("semantic-unused-index", message, clause.span, help)
-    for condition in inner.conditions[len(outer.conditions) :]:
-        names = index_names(condition.condition)
-        if condition.span is not None and not any(names <= set(s.indices) for s in statements):
+    told = [(index_names(c.condition), c.span) for c in inner.conditions[len(outer.conditions) :]]
+    told += [(bound_indices(c), c.span) for c in inner.loaded[len(outer.loaded) :]]
+    for names, span in told:
+        if span is not None and not any(names <= set(s.indices) for s in statements):
             help = "a condition holds for the statements that use all its indices: use them, or drop the condition"
             listed = " and ".join(sorted(names))
-            scope.report("semantic-unused-index", f"no statement of this block uses {listed}", condition.span, help)
+            scope.report("semantic-unused-index", f"no statement of this block uses {listed}", span, help)
 
 
 def _read_return(node: ast.Return, scope: Scope) -> tuple[Return, ...]:

@@ -15,7 +15,7 @@ from polyc.frontends.python.scope import Clauses, Scope
 from polyc.frontends.python.statements import make_assignment, make_statement, read_target, target_name
 from polyc.frontends.python.syntax import call_name, find_comprehension, find_outer_names, positional
 from polyc.frontends.python.values import POISON
-from polyc.ir.expr import Index, Read
+from polyc.ir.expr import Index, Read, index_names
 from polyc.records import replace
 
 _CODE = "semantic-selection"
@@ -83,8 +83,9 @@ def read_reduction(node: ast.Call, reducer: str, scope: Scope, depth: int, bound
         return POISON
     value = replace(value, unread=(*value.unread, *bounding)) if bounding else value
     indices = tuple(dict.fromkeys(value.index_names))
-    kept = tuple(i for i in indices if i in around)
-    if kept == indices:
+    named = [i for c in scope.clauses.loaded if c.index in indices for i in index_names(c.lower, c.upper)]
+    kept = tuple(i for i in dict.fromkeys((*indices, *sorted(named))) if i in around)
+    if set(indices) <= set(kept):
         listed = ", ".join(kept) or "no index"
         message = f"{reducer} has nothing to run over: {listed} stand{'s' * (len(kept) < 2)} outside of it, too"
         if not kept:

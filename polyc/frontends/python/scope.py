@@ -36,6 +36,8 @@ class Clauses:
 
     ranges: dict[str, RangeClause] = field(default_factory=dict)
     conditions: tuple[Condition, ...] = ()
+    loaded: tuple[RangeClause, ...] = ()
+    """Ranges of which a bound reads a tensor."""
 
 
 @dataclass(slots=True, eq=False, kw_only=True)

@@ -16,7 +16,7 @@ from polyc.frontends.python.source import make_nesting_error
 from polyc.frontends.python.syntax import call_name, find_outer_names, is_reduction
 from polyc.frontends.python.values import POISON, common_type, convert, convert_weakly, make_literal, require_integer
 from polyc.ir.expr import Expr, Index, Read, reads, walk
-from polyc.ir.program import Where
+from polyc.ir.program import RangeClause, Where
 from polyc.ir.types import BOOL, I64, can_cast, promote_types
 from polyc.records import replace
 
@@ -137,12 +137,20 @@ def _read_left_subscript(part: ast.expr, scope: Scope) -> Expr | None:
         return None
 
 
+def bound_indices(clause: RangeClause) -> set[str]:
+    """The index of a range, and those that its bounds name."""
+    return {clause.index, *index_names(clause.lower, clause.upper)}
+
+
 def make_assignment(targets: list[Target], values: list[Value], op: str, clauses: Clauses, span: Span) -> Assignment:
     """Both sides of a statement, with what the blocks around it say of its indices."""
     left = tuple(dict.fromkeys(name for e in targets[0].subscripts for name in index_names(e)))
     others = reduced_indices(values, left)
+    for clause in (c for _ in clauses.loaded for c in clauses.loaded if c.index in left or c.index in others):
+        others = tuple(dict.fromkeys((*others, *(n for n in index_names(clause.lower, clause.upper) if n not in left))))
     indices = (*left, *others)
     where: list[Where] = [clauses.ranges[i] for i in indices if i in clauses.ranges]
+    where += [c for c in clauses.loaded if bound_indices(c) <= set(indices)]
     where += [c for c in clauses.conditions if set(index_names(c.condition)) <= set(indices)]
     return Assignment(tuple(targets), tuple(values), left, others, tuple(where), op, span)
 
@@ -164,7 +172,7 @@ def make_statement(
     if previous is not None and previous.dtype is None and augmented is not None:
         raise Reported  # what it accumulates onto has an error of its own
     assignment = make_assignment([target], [value], "", clauses, span)
-    if op is None and assignment.others:
+    if op is None and assignment.loose:
         _report_reduction_missing(value, assignment, scope)
         raise Reported
     if op is None and any(map(reads, target.subscripts)):
@@ -229,7 +237,7 @@ def _fit_version(value: Value, previous: Version, target: Target) -> Value:
 def _report_reduction_missing(value: Value, assignment: Assignment, scope: Scope) -> None:
     (target,) = assignment.targets
     indices = (*assignment.left, *assignment.others)
-    for name in assignment.others:
+    for name in assignment.loose:
         place = next((n.span for n in walk(value.expr) if isinstance(n, Index) and n.name == name), None)
         written = scope.text.source.text[target.span.start : target.span.end]
         help = f"to sum over {name} write {written} += ..., or {written} = max(...) for another reduction"
@@ -245,9 +253,9 @@ def _report_reduction_missing(value: Value, assignment: Assignment, scope: Scope
         scope.report("semantic-missing-reduction", message, place or target.span, help)
 
 
-def index_names(expr: Expr) -> list[str]:
-    """Indices of an expression, as often as they stand in it."""
-    return [n.name for n in walk(expr) if isinstance(n, Index)]
+def index_names(*exprs: Expr) -> list[str]:
+    """Indices of expressions, as often as they stand in them."""
+    return [n.name for expr in exprs for n in walk(expr) if isinstance(n, Index)]
 
 
 def _count(value: Value) -> Value:

@@ -210,7 +210,8 @@ def _check_assignment(d: Definition, s: SyntaxStatement) -> None:
     scope, values, assignment = read_sides(d, s)
     value = None if values is None else values[0]
     op, starts = MONOIDS.get(s.reduction), s.op == "=" or s.op.endswith("!")
-    if op is None and value is not None and (others := reduced_indices([value], scope.left)):
+    others = () if value is None else reduced_indices([value], scope.left) if assignment is None else assignment.loose
+    if op is None and value is not None and others:
         _report_missing_reduction(d, s, value, others)
     if not is_assignable:
         return

@@ -9,7 +9,8 @@ from polyc.frontends.core.builder import Assignment, Target, reduced_indices
 from polyc.frontends.core.values import Value
 from polyc.frontends.tc.definition import Definition
 from polyc.frontends.tc.scope import Scope, check_not_builtin
-from polyc.frontends.tc.syntax import LetSyntax, Name, SyntaxStatement, SyntaxTarget, walk_syntax
+from polyc.frontends.tc.subscripts import find_access
+from polyc.frontends.tc.syntax import LetSyntax, Name, RangeSyntax, SyntaxExpr, SyntaxStatement, SyntaxTarget, walk_syntax
 from polyc.frontends.tc.values import build_subscript
 from polyc.frontends.tc.where import build_sized, build_where, define_lets
 from polyc.ir.expr import Expr, Pad, Read, walk
@@ -28,11 +29,29 @@ def read_sides(d: Definition, s: SyntaxStatement) -> tuple[Scope, tuple[Value, .
     values = tuple(v for v in [build_sized(scope, value) for value in s.values] if v is not None)
     has_all = len(values) == len(s.values)
     others = reduced_indices(values, left)
+    others = (*others, *_bounding_indices(scope, s, {*left, *others}))
     where = build_where(scope, s.where, frozenset([*left, *others]) if has_all else None)
     targets = tuple(Target(t.name, e, t.span) for t, e in zip(s.targets, lefts, strict=True) if e is not None)
     if not has_all or len(targets) < len(lefts):
         return scope, values if has_all else None, None
     return scope, values, Assignment(targets, values, left, others, tuple(where), s.op, s.span, s.op_span)
+
+
+def _bounding_indices(scope: Scope, s: SyntaxStatement, used: set[str]) -> tuple[str, ...]:
+    """Indices that stand nowhere but in bounds that read, of ranges of the `used` ones or of each other."""
+    found: dict[str, None] = {}
+    ranges = [clause for clause in s.where if isinstance(clause, RangeSyntax)]
+    for clause in (c for _ in ranges for c in ranges if c.index in used or c.index in found):
+        for bound in (clause.lower, clause.upper):
+            names = _names_in(scope, bound) if find_access(scope, bound) is not None else []
+            found.update(dict.fromkeys(n for n in names if n not in used and n not in scope.lets))
+    return tuple(found)
+
+
+def _names_in(scope: Scope, syntax: SyntaxExpr) -> list[str]:
+    """Names that stand for indices, or for lets."""
+    names = [n.name for n in walk_syntax(syntax) if isinstance(n, Name)]
+    return [n for n in names if n not in scope.sizes and n not in scope.tensors and n not in scope.definition_tensors]
 
 
 def _find_left_indices(scope: Scope, s: SyntaxStatement) -> tuple[str, ...]:
@@ -41,9 +60,7 @@ def _find_left_indices(scope: Scope, s: SyntaxStatement) -> tuple[str, ...]:
     lets = {clause.name for clause in s.where if isinstance(clause, LetSyntax)}
     for syntax in s.subscripts:
         if not isinstance(syntax, Name):
-            found = [n.name for n in walk_syntax(syntax) if isinstance(n, Name)]
-            found = [n for n in found if n not in scope.sizes and n not in scope.tensors and n not in lets]
-            names.update(dict.fromkeys(n for n in found if n not in scope.definition_tensors))
+            names.update(dict.fromkeys(n for n in _names_in(scope, syntax) if n not in lets))
             continue
         check_not_builtin(scope.reporter, syntax.name, syntax.span)
         if syntax.name not in scope.sizes:

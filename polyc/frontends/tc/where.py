@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from polyc.frontends.core.values import Value, measure_expr
+from polyc.frontends.core.bounds import check_bound
+from polyc.frontends.core.values import Fault, Value, measure_expr
 from polyc.frontends.tc.builtins import COMPARISONS, LOGICAL
 from polyc.frontends.tc.scope import Let, Scope, check_not_builtin
 from polyc.frontends.tc.subscripts import find_access, is_index_expression
@@ -66,9 +67,9 @@ def _build_let(scope: Scope, syntax: SyntaxExpr) -> Let:
 
 
 def _build_bound(scope: Scope, syntax: SyntaxExpr) -> Expr | None:
-    """A range bound: like a subscript, without any access to data."""
+    """A range bound: like a subscript, but nothing is read at places that data tells."""
     access = find_access(scope, syntax)
-    if access is not None:
+    if isinstance(access, Apply) and access.name not in scope.tensors:
         scope.reporter.error("semantic-read-in-bound", _ACCESS, access.span, _PASS_SIZE)
         return None
     if isinstance(syntax, Apply) and syntax.name in (*COMPARISONS, *LOGICAL):
@@ -77,11 +78,19 @@ def _build_bound(scope: Scope, syntax: SyntaxExpr) -> Expr | None:
         scope.reporter.error("type-not-integral", message, syntax.span, help)
         return None
     bound = build_subscript(scope, syntax)
-    return None if bound is None else _without_reads(scope, bound, syntax, _PASS_SIZE)
+    if bound is None:
+        return None
+    bound = scope.as_size(bound)
+    try:
+        check_bound(bound)
+    except Fault as fault:
+        scope.reporter.report(fault, syntax.span)
+        return None
+    return bound
 
 
 def _without_reads(scope: Scope, built: Expr, syntax: SyntaxExpr, help: str) -> Expr | None:
-    """A bound or a condition with sizes for integer parameters; what reads data nevertheless (`float(T)`) is reported."""
+    """A condition with sizes for integer parameters; what reads data nevertheless (`float(T)`) is reported."""
     sized = scope.as_size(built)
     if not reads(sized):
         return sized

@@ -19,7 +19,7 @@ from itertools import pairwise
 
 from polyc.code_limits import LONG_ROW
 from polyc.diagnostics import Remark
-from polyc.ir.expr import Const, Expr, Index, Read, int_const, padded_reads, substitute
+from polyc.ir.expr import Const, Expr, Index, Read, int_const, padded_reads, reads, substitute
 from polyc.ir.program import Program, Statement, all_reads, map_statement
 from polyc.ir.simplify import linear_form, simplify, simplify_int
 from polyc.poly.domains import box_domain, fills_box
@@ -163,10 +163,11 @@ def connected_pairs(program: Program, dims: Set[Pair], tensors: Set[str], keepin
 
 
 def _contiguous_pairs(program: Program, ranges: Ranges, strides: ByteStrides) -> set[Pair]:
+    told = {r.tensor for check in ranges.data_checks for r in reads(check.violated)}  # as the caller gives it
     return {
         (t.name, d)
         for t in program.tensors
-        if t.name in ranges.tensors
+        if t.name in ranges.tensors and t.name not in told
         for d in range(t.rank - 1)
         if _is_contiguous(ranges.tensors[t.name], d, strides.get(t.name), t.dtype.itemsize, t.role)
     }

@@ -22,6 +22,7 @@ from polyc.poly.ranges import Ranges
 from polyc.records import dataclass, replace
 from polyc.scheduler.rewriting.builder import StatementRule, change_statements
 from polyc.scheduler.rewriting.inline import inline_producers
+from polyc.scheduler.rewriting.loaded_bounds import lower_loaded_bounds
 from polyc.scheduler.rewriting.merge_indices import ByteStrides, merge_indices
 from polyc.scheduler.rewriting.monoids import lower_monoids
 from polyc.scheduler.rewriting.narrow_integers import narrow_integers
@@ -199,6 +200,7 @@ _SUM_RULES = frozenset(p.name for p in _SUMS)
 
 _PASSES: tuple[Step, ...] = (
     _step("drop-exists", _drop_exists, None),
+    _rewriting("loaded-bounds", lower_loaded_bounds, None),
     _rewriting("monoid", lower_monoids, None, lambda ctx: (ctx.options.reassociate,)),
     _rewriting("invariant", drop_invariant_dimensions),
     _rule("running-sums", run_sum, _ALGEBRA),

@@ -1,0 +1,76 @@
+"""Ranges that data bounds: clauses with bounds that read integer tensors, and those that cut a range into segments.
+
+``k in 0:length(b)`` leaves points of a box out, which `loaded_conditions` says as conditions.  Where both bounds are
+neighbours in one tensor, ``p in ptr(i):ptr(i + 1)``, and the tensor never decreases, each `p` is in the segment of one `i` at
+most.  That the tensor is so is checked when the operator is called, before anything is written; a statement may count on it
+(`fixed_indices`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from polyc.ir.expr import Cast, Expr, Index, Read, index_names, le, lt, walk
+from polyc.ir.program import RangeClause, Statement, Where
+from polyc.ir.simplify import difference
+
+
+def is_loaded(bound: Expr) -> bool:
+    """Whether a bound of a range reads a tensor."""
+    return any(isinstance(node, Read) for node in walk(bound))
+
+
+def loaded_clauses(where: Sequence[Where]) -> Iterator[RangeClause]:
+    """The clauses of which a bound reads."""
+    return (w for w in where if isinstance(w, RangeClause) and (is_loaded(w.lower) or is_loaded(w.upper)))
+
+
+def loaded_conditions(where: Sequence[Where]) -> Iterator[Expr]:
+    """What bounds that read say of their indices."""
+    for clause in loaded_clauses(where):
+        if is_loaded(clause.lower):
+            yield le(clause.lower, Index(clause.index))
+        if is_loaded(clause.upper):
+            yield lt(Index(clause.index), clause.upper)
+
+
+def segment_reads(clause: RangeClause) -> tuple[Read, Read, str] | None:
+    """Both bounds of a range that is a segment, and the index that counts segments; None where it is none.
+
+    The bounds are elements of one tensor, side by side along a dimension in which that index stands, with a number at most."""
+    lower, upper = clause.lower, clause.upper
+    while isinstance(lower, Cast) and isinstance(upper, Cast) and lower.dtype == upper.dtype:
+        lower, upper = lower.value, upper.value
+    if not isinstance(lower, Read) or not isinstance(upper, Read) or lower.tensor != upper.tensor:
+        return None
+    steps = [difference(b, a) for a, b in zip(lower.subscripts, upper.subscripts, strict=True)]
+    moving = [d for d, step in enumerate(steps) if step != 0]
+    if len(moving) != 1 or steps[moving[0]] != 1:
+        return None
+    place = lower.subscripts[moving[0]]
+    others = index_names(*(e for d, e in enumerate(lower.subscripts) if d != moving[0]))
+    for index in index_names(place) - others:
+        if difference(place, Index(index)) is not None:
+            return lower, upper, index
+    return None
+
+
+def fixed_indices(subscripts: Sequence[Expr], where: Sequence[Where]) -> set[str]:
+    """Indices of which at most one value goes with an element: those that stand alone in a subscript, and those that count the
+    segments of such an index."""
+    fixed = {e.name for e in subscripts if isinstance(e, Index)}
+    clauses = [(c.index, found) for c in loaded_clauses(where) if (found := segment_reads(c)) is not None]
+    is_new = True
+    while is_new:
+        more = {
+            along
+            for index, (lower, _, along) in clauses
+            if index in fixed and index_names(*lower.subscripts) - {along} <= fixed and along not in fixed
+        }
+        fixed, is_new = fixed | more, bool(more)
+    return fixed
+
+
+def is_segmented(s: Statement) -> bool:
+    """Whether a statement assigns elements of segments, with values that an index which is not on the left counts."""
+    return s.reduction is None and bool(s.reduction_indices)

@@ -1,0 +1,54 @@
+"""Bounds that read are conditions in the value: a reduction combines its identity at the points that they leave out.
+
+Before: ``y[i] += v[p] * x[c[p]] where p in ptr[i]:ptr[i + 1]``.
+After: ``y[i] += ptr[i] <= p && p < ptr[i + 1] ? v[p] * x[c[p]] : 0`` over the box of all i and p.
+An assignment to elements of segments, ``w[p] = e[p] - m[i]``, has one point for each element (the call has checked that): it
+is the maximum of its value and what is below all numbers, which keeps NaN and -0.0 as they are.
+"""
+
+from __future__ import annotations
+
+from polyc.diagnostics import Remark
+from polyc.ir.expr import Call, Select, all_hold, identity_of, type_of
+from polyc.ir.program import Program, RangeClause, Reduction, Statement, Where, order_components
+from polyc.ir.segments import loaded_clauses, loaded_conditions
+from polyc.ir.simplify import simplify
+from polyc.poly.ranges import Ranges, StatementRanges
+from polyc.records import replace
+
+
+def lower_loaded_bounds(program: Program, ranges: Ranges) -> tuple[Program, Ranges, list[Remark]]:
+    """Points that bounds with reads leave out combine the identity of their reduction."""
+    if not any(any(loaded_clauses(s.where)) for s in program.statements):
+        return program, ranges, []
+    lowered = (_lower(s, program, ranges.statements[s.name]) for s in program.statements)
+    return replace(program, statements=tuple(lowered)), ranges, []
+
+
+def _lower(s: Statement, program: Program, own: StatementRanges) -> Statement:
+    if not any(loaded_clauses(s.where)):
+        return s
+    dtype = type_of(s.value, program.types) if not isinstance(s.value, Call) or s.value.op != "tuple" else None
+    op = s.reduction.op if s.reduction is not None else "or" if dtype is not None and dtype.kind == "b" else "max"
+    inside = all_hold(list(loaded_conditions(s.where)))
+    s = replace(s, where=tuple(c for w in s.where for c in _without_loads(w, s, own)))
+    if dtype is not None:
+        nothing = identity_of(op, dtype)
+        value = Select(inside, s.value, nothing, s.value.span)
+        return replace(s, value=value, reduction=s.reduction or Reduction(op, nothing))
+    assert s.reduction is not None
+    assert s.reduction.monoid is not None
+    assert isinstance(s.value, Call)
+    identities = order_components(s.reduction.monoid.identity, s.reduction.component)
+    return replace(s, value=replace(s.value, args=tuple(map(Select, [inside] * len(identities), s.value.args, identities))))
+
+
+def _without_loads(clause: Where, s: Statement, own: StatementRanges) -> tuple[Where, ...]:
+    """The clause, but for bounds that read; in the place of one that says which elements are written the whole range."""
+    if clause not in list(loaded_clauses(s.where)):
+        return (clause,)
+    assert isinstance(clause, RangeClause)
+    if clause.index not in s.left_indices:
+        return ()
+    interval = own.indices[clause.index]
+    return (replace(clause, lower=interval.lower, upper=simplify(interval.lower + interval.extent)),)
