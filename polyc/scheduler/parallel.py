@@ -192,9 +192,11 @@ def _loops_inside(plan: Plan) -> Iterator[PlanLoop]:
 
 
 def _is_uneven(loop: PlanLoop, name: str, scop: Scop) -> bool:
-    """Whether iterations of the loop hold different numbers of instances of the statement, as in a triangle."""
+    """Whether iterations of the loop hold different numbers of instances of the statement, as in a triangle or in segments."""
     s, row = scop.statement(name), loop.rows.get(name)
     moving = [n for n, c in enumerate(row.coefficients) if c] if row is not None else []
+    if row is not None and any(s.indices[n] in r.outer for n in moving for r in s.loaded_ranges.values()):
+        return True
     return not is_product(s.domain, moving)
 
 

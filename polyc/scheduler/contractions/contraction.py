@@ -146,7 +146,7 @@ def find_contraction(
 ) -> Contraction | None:
     """The statement as a contraction; None if it is none.  `sequential`: indices that no tile can hold."""
     left, summed = s.left, s.reduction_indices
-    if s.op != "add" or not left or not summed or not s.writes_exactly:
+    if s.op != "add" or not left or not summed or not s.writes_exactly or s.loaded_ranges:
         return None
     trips = {i: max(1, n) for i, n in index_trips(s).items()}
     operands = find_operands(s.origin.value, trips)

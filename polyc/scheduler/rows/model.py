@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import field
 from fractions import Fraction
 from functools import lru_cache
 from math import lcm, prod
@@ -15,6 +16,7 @@ from polyc.ir.scans import find_scan
 from polyc.ir.types import DType
 from polyc.machine.memory import LINE
 from polyc.poly.dependences import Dependences
+from polyc.poly.exclusive import find_parts
 from polyc.poly.scop import Scop, ScopStatement
 from polyc.records import dataclass
 
@@ -54,6 +56,12 @@ class StatementModel:
     fixed: frozenset[int]
     own_equations: tuple[Equation, ...]
     is_scan: bool = False
+    outer: Mapping[int, frozenset[int]] = field(default_factory=dict)
+    """By dimension that runs between loaded ends, those that name the ends: they are rows before it."""
+
+    def may_follow(self, used: frozenset[int]) -> list[int]:
+        """The dimensions that may be the next row where these have been rows."""
+        return [d for d in range(self.n_dims) if d not in used and self.outer.get(d, used) <= used]
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,12 +111,18 @@ def build_model(scop: Scop, dependences: Dependences, sizes: Mapping[str, int]) 
     }
     by_name = {s.name: s for s in scop.statements}
     pairs: dict[tuple[str, str], list[Equation]] = {}
+    parts = find_parts(scop)
     for flow in dependences.flows:
         source, sink = by_name[flow.source], by_name[flow.sink]
         found = pairs.setdefault((flow.source, flow.sink), [])
         for tensor, subscripts in _reads(sink):
             if tensor == flow.tensor:
-                for equation in coincidence_equations(source, source.subscripts, sink, subscripts):
+                written = source.subscripts
+                a, b = parts.get(flow.source), parts.get(flow.sink)
+                if a is not None and b is not None and a.key == b.key:  # of one element, in one part
+                    written = (*written, Index(source.indices[a.part]))
+                    subscripts = (*subscripts, Index(sink.indices[b.part]))
+                for equation in coincidence_equations(source, written, sink, subscripts):
                     if equation not in found:
                         found.append(equation)
     edges = tuple(
@@ -154,7 +168,9 @@ def _statement_model(
         same = unit_pairs_of(own, len(s.indices), len(s.indices))
         fixed = frozenset(d for d in fixed if (d, d) in same)
     is_scan = not s.is_reduction and len(s.indices) == 1 and _is_scan(s, s.indices[0], dtype)
-    return StatementModel(s.name, position, len(s.indices), extents, tuple(accesses), fixed, own, is_scan)
+    place = {i: d for d, i in enumerate(s.indices)}
+    outer = {place[i]: frozenset(place[o] for o in r.outer) for i, r in s.loaded_ranges.items()}
+    return StatementModel(s.name, position, len(s.indices), extents, tuple(accesses), fixed, own, is_scan, outer)
 
 
 def _is_scan(s: ScopStatement, index: str, dtype: DType) -> bool:
