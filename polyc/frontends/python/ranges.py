@@ -124,7 +124,7 @@ def _read_comparison(a: ast.expr, op: ast.cmpop, b: ast.expr, node: ast.expr, fo
         # With sizes for integer parameters it is index arithmetic, in 64 bits.
         values.append(replace(value, expr=expr) if sized is expr else replace(value, expr=sized, dtype=I64))
     if any(isinstance(n, (Read, Pad)) for value in values for n in walk(value.expr)):
-        help = "select in the value instead, as in Y[i] = X[i] if X[i] > 0 else 0; bounds are made of sizes and numbers"
+        help = _help_number(values, scope)
         raise Fault("semantic-read-in-bound", "which points are computed cannot depend on the elements of a tensor", help)
     sides = [require_integer(value, "the bound of a range") for value in values]
     kinds = {type(n) for side in sides for n in walk(side)}
@@ -141,6 +141,15 @@ def _read_comparison(a: ast.expr, op: ast.cmpop, b: ast.expr, node: ast.expr, fo
                 _set(found.upper, "min", index.name, bound if turned == "lt" else after, node)
             return
     found.conditions.append(Condition(Call(name, (sides[0], sides[1])), scope.text.span(node)))
+
+
+def _help_number(values: list[Value], scope: Scope) -> str:
+    """What bounds a range instead of elements, or of a number of another kind."""
+    for read in (n for value in values for n in walk(value.expr) if isinstance(n, Read)):
+        version = scope.current.get(read.tensor)
+        if version is not None and version.is_parameter and not read.subscripts and version.name not in scope.integers:
+            return f"{version.name} is {version.dtype}, and numbers that bound ranges are integers: give an int, or declare one"
+    return "select in the value instead, as in Y[i] = X[i] if X[i] > 0 else 0; bounds are made of sizes and numbers"
 
 
 _NO_INDEX = "a range belongs to an index; sizes and tensors have their own"
