@@ -202,7 +202,7 @@ def add_defined(symbolic: frozenset[str], defined: Sequence[tuple[str, Expr]]) -
     return frozenset(result)
 
 
-def typical_sizes(sizes: Mapping[str, int], symbolic: Collection[str]) -> dict[str, int]:
+def typical_sizes(sizes: Mapping[str, int], symbolic: Collection[str], steps: Collection[str] = ()) -> dict[str, int]:
     """What the scheduler may take symbolic sizes for.
 
     Small ones are what they are: the extents of an image with its border, 30 for outputs of 28, decide which index is the
@@ -210,8 +210,10 @@ def typical_sizes(sizes: Mapping[str, int], symbolic: Collection[str]) -> dict[s
     agree in three significant bits, so that operators first called with similar sizes get the same code: a number in their
     middle that no tile divides.  A round one would be wrong for most: the tiles that divide 256 exactly lose a quarter of the
     speed at 300 and at 512 (measured for matrix products; with 287 no size above 256 loses more than an eighth).
+
+    Counts of `steps` are taken for `ROUNDED_FROM` at least: a first call with a few says little, and many cost the time.
     """
-    return {n: _middle(v) for n, v in sizes.items() if n in symbolic}
+    return {n: _middle(max(v, ROUNDED_FROM) if n in steps else v) for n, v in sizes.items() if n in symbolic}
 
 
 def _middle(size: int) -> int:

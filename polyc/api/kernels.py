@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -18,7 +18,7 @@ from polyc.api.sources import issue_warnings
 from polyc.config import Options
 from polyc.crash import name_crashes
 from polyc.diagnostics import DOUBTS, PolycError, RangeError
-from polyc.ir.program import Program
+from polyc.ir.program import Program, integer_parameters
 from polyc.records import dataclass
 from polyc.runtime.arguments import Alias
 from polyc.runtime.arrays import unsupported_alias
@@ -147,7 +147,12 @@ class Kernels:
                 lower, program, sizes=kept or None, strides=strides, aliases=wanted.aliases, options=self._options
             )
             if symbolic:
-                make = functools.partial(make, typical=typical_sizes(sizes, symbolic))
+                steps: Collection[str] = ()
+                if integer_parameters(program):
+                    from polyc.ir.components import find_step_counts  # only now: other programs do without
+
+                    steps = find_step_counts(program)
+                make = functools.partial(make, typical=typical_sizes(sizes, symbolic, steps))
             if self._bound:
                 lowered = make(constants=tuple(n for n in program.parameters if program.tensor(n).base in self._bound))
                 if all(n in kept for p in lowered.preparations for n in p.sizes):

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence, Set
 
-from polyc.ir.expr import Read, walk
+from polyc.ir.expr import Read, Size, walk
 from polyc.ir.graphs import find_components
-from polyc.ir.program import Exists, Program, RangeClause, Statement
+from polyc.ir.program import Exists, Program, RangeClause, Statement, integer_parameters
 from polyc.records import dataclass
 
 
@@ -79,3 +79,14 @@ def reads_of_statement(statement: Statement) -> Iterator[Read]:
             roots.append(clause.value if isinstance(clause, Exists) else clause.condition)
     for root in roots:
         yield from (node for node in walk(root) if isinstance(node, Read))
+
+
+def find_step_counts(program: Program) -> frozenset[str]:
+    """Numbers that a call gives which bound indices on the left of recurrences: how many steps these take."""
+    numbers = frozenset(integer_parameters(program))
+    found: set[str] = set()
+    for component in order_components(program) if numbers else ():
+        for s in component.statements if component.is_recurrence else ():
+            bounds = [c.upper for c in s.where if isinstance(c, RangeClause) and c.index in s.left_indices]
+            found |= {n.name for e in bounds for n in walk(e) if isinstance(n, Size)} & numbers
+    return frozenset(found)

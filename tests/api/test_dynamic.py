@@ -80,7 +80,7 @@ def test_decorated_functions_take_the_choice():
 @pytest.mark.parametrize(
     ("dynamic", "code", "help"),
     [
-        ("rows", "argument-name", "its names are: M, K, N"),
+        ("rows", "argument-name", "its sizes are: M, K, N"),
         (("M", "k"), "argument-name", "did you mean K"),
         (3, "argument-option", 'dynamic=("B", "S")'),
         (None, "argument-option", 'dynamic=("B", "S")'),

@@ -13,7 +13,9 @@ import pytest
 
 import polyc
 from polyc import driver
+from polyc.api.dynamic import typical_sizes
 from polyc.diagnostics import PolycError
+from polyc.ir.components import find_step_counts
 from polyc.ir.expr import evaluate
 from polyc.ir.interpret import interpret
 from polyc.ir.program import integer_parameters
@@ -87,6 +89,14 @@ def test_the_policy_is_that_of_sizes() -> None:
         "heat: kernel 2, N=12, T=2",
         "heat: kernel 3, N=12, T any",
     ]
+
+
+def test_counts_of_steps_are_taken_for_many_and_others_for_what_they_are(
+    symbolic: polyc.Operator, mixed: polyc.Operator
+) -> None:
+    assert find_step_counts(symbolic.program) == {"T"} and not find_step_counts(mixed.program)
+    few, many = (typical_sizes({"T": n, "B": n}, "TB", {"T"}) for n in (2, 128))
+    assert few["T"] == many["T"] and few["B"] == 2
 
 
 def test_extents_scatter_and_parts_agree_with_the_interpreter(mixed: polyc.Operator) -> None:

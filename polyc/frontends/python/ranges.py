@@ -146,9 +146,7 @@ def _read_comparison(a: ast.expr, op: ast.cmpop, b: ast.expr, node: ast.expr, fo
         values.append(replace(value, expr=expr) if sized is expr else replace(value, expr=sized, dtype=I64))
     reads = any(isinstance(n, (Read, Pad)) for value in values for n in walk(value.expr))
     if reads and (name in ("eq", "ne") or not any(isinstance(value.expr, Index) for value in values)):
-        help = (
-            "select in the value instead, as in Y[i] = X[i] if X[i] > 0 else 0; data bounds an index: ptr[i] <= p < ptr[i + 1]"
-        )
+        help = _help_number(values, scope)
         raise Fault("semantic-read-in-bound", "which points are computed cannot depend on the elements of a tensor", help)
     sides = [require_integer(value, "the bound of a range") for value in values]
     kinds = {type(n) for side in sides for n in walk(side)}
@@ -175,6 +173,15 @@ def _check_loaded(index: str, bound: Expr) -> None:
     if index in index_names(bound):
         help = "a bound is made of sizes and of other indices"
         raise Fault("semantic-own-bound", f"the range of {index} depends on {index} itself", help)
+
+
+def _help_number(values: list[Value], scope: Scope) -> str:
+    """What bounds a range instead of elements, or of a number of another kind."""
+    for read in (n for value in values for n in walk(value.expr) if isinstance(n, Read)):
+        version = scope.current.get(read.tensor)
+        if version is not None and version.is_parameter and not read.subscripts and version.name not in scope.integers:
+            return f"{version.name} is {version.dtype}, and numbers that bound ranges are integers: give an int, or declare one"
+    return "select in the value instead, as in Y[i] = X[i] if X[i] > 0 else 0; data bounds an index: ptr[i] <= p < ptr[i + 1]"
 
 
 _NO_INDEX = "a range belongs to an index; sizes and tensors have their own"
