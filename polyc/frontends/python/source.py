@@ -57,6 +57,11 @@ class FunctionText:
         start = self.span(node).start
         return Span(self.source, start, start + len(word), self.context)
 
+    @property
+    def loop_variable(self) -> str | None:
+        """The (last) variable of the innermost unrolled loop around what is read; None outside of loops."""
+        return self.context.rpartition(", ")[2].partition(" = ")[0] or None
+
     def is_below(self, name: str) -> bool:
         """Whether the file defines a function of that name behind this one, which is read before Python has made it."""
         if self.function is None or self.lookup(name) is not None:

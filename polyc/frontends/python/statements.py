@@ -326,9 +326,17 @@ def _check_own_reads(
         help = "to read the values from before, use a new name; a recurrence assigns a part: with polyc.where(1 <= i < N)"
         if augmented is not None:
             help = _spell_recurrence(value, target, augmented, scope)
+        elif (variable := scope.text.loop_variable) is not None:
+            element = f"{target.name}[{variable}, {_written_subscripts(target.span)}]"
+            help = f"give each round a place and a range of its own: {element} = ..., which reads what is at {variable} - 1"
         scope.report("unsupported-recurrence", message, read.span or target.span, help)
     if bad:
         raise Reported
+
+
+def _written_subscripts(span: Span) -> str:
+    """What stands in the brackets of a left side."""
+    return span.source.text[span.start : span.end].partition("[")[2].rpartition("]")[0]
 
 
 def _spell_recurrence(value: Value, target: Target, op: ast.operator, scope: Scope) -> str:

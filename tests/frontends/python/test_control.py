@@ -144,3 +144,14 @@ def test_a_function_below_the_operator_is_told_so(tmp_path: Path) -> None:
         read_function(names["early"])
     names["later"] = later
     read_function(names["early"])
+
+
+def test_values_of_the_round_before_get_a_place_of_their_own() -> None:
+    (error,) = compile_errors("y[i] = x[i]\nfor k in range(1, 3):\n    y[i] = y[i + 1] - y[i]")
+    assert error.code == "unsupported-recurrence" and "y[k, i] = ..., which reads what is at k - 1" in (error.help or "")
+    body = "d[0, i] = x[i]\nfor k in range(1, 3):\n    with polyc.where(0 <= i < 8 - k):\n"
+    body += "        d[k, i] = d[k - 1, i + 1] - d[k - 1, i]\n"
+    body += "with polyc.where(0 <= i < 6):\n    y[i] = d[2, i]"
+    source = "\n    ".join(["def f(x: 'f32[8]'):", *body.splitlines(), "return y"])
+    x = np.arange(8, dtype=np.float32) ** 2
+    np.testing.assert_allclose(polyc.op(source)(x), np.diff(x, 2))
