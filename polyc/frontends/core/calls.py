@@ -86,7 +86,8 @@ def _inline(b: ProgramBuilder, callee: Program, arguments: Mapping[str, Argument
     prefix = f"{callee.name}.{b.n_calls}"
     own = [t for t in callee.tensors if t.role not in ("input", "accumulated")]
     versions = {t.name: f"{prefix}.{t.name}" for t in own}
-    names = _Names(prefix, taken, _bind_sizes(b, callee, arguments, extents), versions)
+    context = f"{callee.name} called in line {span.line_column()[0]}{', ' if span.context else ''}{span.context}"
+    names = _Names(prefix, taken, _bind_sizes(b, callee, arguments, extents), versions, context)
     for p in callee.parameters:
         versions[p] = _fit_argument(b, callee, callee.tensor(p), arguments[p], extents[p], names)
     for t in own:
@@ -233,6 +234,11 @@ class _Names:
     """Names of the caller that indices must not have."""
     sizes: Mapping[str, Expr]
     versions: dict[str, str]
+    context: str
+    """Which call it is, for errors that its statements have in it."""
+
+    def place(self, span: Span | None) -> Span | None:
+        return span and replace(span, context=f"{span.context}, {self.context}" if span.context else self.context)
 
     def size(self, expr: Expr) -> Expr:
         """An expression over sizes of the callee, over those of the caller."""
@@ -247,19 +253,22 @@ class _Names:
         def rule(node: Expr) -> Expr | None:
             match node:
                 case Read():
-                    return replace(node, tensor=self.versions[node.tensor])
+                    return replace(node, tensor=self.versions[node.tensor], span=self.place(node.span))
                 case Size():
                     return self.sizes[node.name]
-                case Index() if node.name in indices:
-                    return replace(node, name=indices[node.name])
+                case Index():
+                    return replace(node, name=indices.get(node.name, node.name), span=self.place(node.span))
+                case Call():
+                    return replace(node, span=self.place(node.span))
             return None
 
         def change(expr: Expr) -> Expr:
             return rewrite(expr, rule) if any(isinstance(n, (Read, Index, Size)) for n in walk(expr)) else expr
 
         def finish(s: Statement) -> Statement:
-            where = (replace(w, index=own.get(w.index, w.index)) if isinstance(w, RangeClause) else w for w in s.where)
+            named = (replace(w, index=own.get(w.index, w.index)) if isinstance(w, RangeClause) else w for w in s.where)
+            where, span = tuple(replace(w, span=self.place(w.span)) for w in named), self.place(s.span)
             renamed = tuple(own.get(i, i) for i in s.indices)
-            return replace(s, target=self.versions[s.target], indices=renamed, where=tuple(where))
+            return replace(s, target=self.versions[s.target], indices=renamed, where=where, span=span)
 
         return [finish(s) for s in map_expressions(callee, change).statements]

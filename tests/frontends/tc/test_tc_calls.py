@@ -257,3 +257,19 @@ def test_chains_of_calls_agree_with_numpy(steps: list[str], n: int) -> None:
     got = interpret(program, {"a": a, "w": WINDOW})["T"]
     np.testing.assert_allclose(got, expected, rtol=1e-4)
     np.testing.assert_allclose(polyc.compile(text, entry="f")(a, WINDOW), expected, rtol=1e-4)
+
+
+def test_an_error_of_several_calls_is_told_once_and_names_the_first_that_has_it() -> None:
+    text = """def shrink(float(N) a) -> (b) { b(i) = a(i) + a(i + 3) }
+    def f(float(N) x) -> (y) {
+      u = shrink(x)
+      v = shrink(u)
+      w = shrink(v)
+      y = shrink(w)
+    }"""
+    op = polyc.compile(text, entry="f")
+    assert op(draw(12)).shape == (0,)
+    with pytest.raises(PolycError) as caught:
+        op(draw(7))
+    assert [d.code for d in caught.value.diagnostics].count("range-negative") == 1
+    assert "(with shrink called in line 5" in str(caught.value)
