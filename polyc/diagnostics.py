@@ -54,6 +54,11 @@ class Span:
         return Span(self.source, min(self.start, other.start), max(self.end, other.end), self.context)
 
 
+def in_context(span: Span | None, context: str) -> Span | None:
+    """The place with one more context around those that it has."""
+    return span and replace(span, context=f"{span.context}, {context}" if span.context else context)
+
+
 @dataclass(frozen=True, slots=True)
 class Diagnostic:
     """One finding: `code` (heading of docs/errors.md), message in the user's words, place, way out."""

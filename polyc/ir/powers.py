@@ -37,7 +37,18 @@ from polyc.ir.expr import (
     substitute,
     walk,
 )
-from polyc.ir.program import Condition, Exists, RangeClause, Reduction, Statement, Tensor, Where, map_statement, statement_reads
+from polyc.ir.program import (
+    Condition,
+    Exists,
+    RangeClause,
+    Reduction,
+    Statement,
+    Tensor,
+    Where,
+    map_statement,
+    place_statement,
+    statement_reads,
+)
 from polyc.ir.read_sites import collect_reads
 from polyc.ir.simplify import simplify_int
 from polyc.ir.types import I64
@@ -50,6 +61,13 @@ _POWERS = ("pow", "shl", "shr")
 _ZERO = int_const(0)
 
 
+class BadPower(Exception):
+    """A power of a number that 64 bits do not hold, or that is a fraction; the statement that it stands in."""
+
+    def __init__(self, statement: Statement) -> None:
+        self.statement = statement
+
+
 def find_power_indices(*exprs: Expr) -> set[str]:
     """Indices in powers and shifts by them, as subscripts and bounds hold them."""
     powers = (n for e in exprs for n in walk(e) if isinstance(n, Call) and n.op in _POWERS)
@@ -58,7 +76,7 @@ def find_power_indices(*exprs: Expr) -> set[str]:
 
 def unroll_powers(s: Statement, tensors: dict[str, Tensor]) -> list[Statement]:
     """The statement, or copies of it where it holds powers of indices of constant ranges; `tensors` gets those of partial
-    results."""
+    results.  Raises `BadPower`."""
     powers = find_power_indices(*_placing(s))
     return _unroll(s, powers, tensors) if powers else [s]
 
@@ -95,6 +113,8 @@ def _unroll(s: Statement, powers: set[str], tensors: dict[str, Tensor]) -> list[
     for values in rounds:
         copy = _take(s, values)
         if copy is not None:
+            if any(isinstance(n, Call) and n.op in _POWERS and not index_names(n) for e in _placing(copy) for n in walk(e)):
+                raise BadPower(copy)
             others = (_substitute(read, other) for read in together for other in rounds if other is not values)
             known = {read for read in statement_reads(copy)}
             exists = (Exists(read, copy.span) for read in dict.fromkeys(others) if read not in known)
@@ -185,7 +205,8 @@ def _indices_of(clause: Where) -> set[str]:
 def _take(s: Statement, values: dict[str, int]) -> Statement | None:
     """The statement for some values of indices; None for an assignment whose conditions leave out all points."""
     given = tuple(w for w in s.where if not (isinstance(w, RangeClause) and w.index in values))
-    copy = map_statement(replace(s, where=given), lambda e: _substitute(e, values))
+    here = ", ".join(f"{i} = {v}" for i, v in values.items())
+    copy = place_statement(map_statement(replace(s, where=given), lambda e: _substitute(e, values)), here)
     decided = [w for w in copy.where if isinstance(w, Condition) and isinstance(w.condition, Const)]
     where = tuple(w for w in copy.where if w not in decided)
     copy = replace(copy, indices=tuple(i for i in s.indices if i not in values), where=where)

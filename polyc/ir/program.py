@@ -20,7 +20,7 @@ from dataclasses import field
 from itertools import chain, count
 from typing import Literal
 
-from polyc.diagnostics import Diagnostic, Source, Span
+from polyc.diagnostics import Diagnostic, Source, Span, in_context
 from polyc.ir.expr import Call, Const, Expr, Index, Read, Size, reads, rewrite, substitute, walk
 from polyc.ir.types import DType
 from polyc.records import dataclass, replace
@@ -314,6 +314,17 @@ def map_statement(s: Statement, change: Callable[[Expr], Expr]) -> Statement:
         reduction=None if s.reduction is None else replace(s.reduction, init=change(s.reduction.init)),
         where=tuple(map(change_where, s.where)),
     )
+
+
+def place_statement(s: Statement, context: str) -> Statement:
+    """The statement with `context` in the places of its parts (see `polyc.diagnostics.Span`)."""
+
+    def rule(node: Expr) -> Expr | None:
+        return replace(node, span=in_context(node.span, context)) if isinstance(node, (Read, Index, Call)) else None
+
+    placed = map_statement(s, lambda e: rewrite(e, rule))
+    where = tuple(replace(w, span=in_context(w.span, context)) for w in placed.where)
+    return replace(placed, where=where, span=in_context(s.span, context))
 
 
 def statement_expressions(s: Statement) -> list[Expr]:

@@ -102,6 +102,24 @@ def test_reductions_over_an_index_in_a_power_combine_partial_results() -> None:
     np.testing.assert_allclose([u, m, v], [total, x[1:8].max(), total - 1 + x[1] + x[2] + x[4]])
 
 
+def test_a_power_with_a_name_stands_in_subscripts() -> None:
+    body = "y(s, i) = x(w * i) * w where w = pow(2, s), s in 0:2, i in 0:5"
+    assert [line.partition("x[")[2].partition("]")[0] for line in statements(body)] == ["i", "2 * i"]
+
+
+def test_errors_of_copies_are_told_once_with_the_value() -> None:
+    with pytest.raises(PolycError) as caught:
+        polyc.compile("def f(float(8) x) -> (y) { y(s, i) = x(i + pow(2, s)) where s in 0:5, i in 0:4 }")(
+            rng.random(8, np.float32)
+        )
+    (error,) = caught.value.diagnostics
+    assert error.code == "range-out-of-bounds" and error.message.endswith("(with s = 3, and once more)")
+    for s in ("-1:3", "0:70"):
+        with pytest.raises(PolycError, match="no whole number of 64 bits") as caught:
+            read_tc(f"def f(float(N) x) -> (y) {{ y(s) = x(pow(2, s)) where s in {s} }}")
+        assert len(caught.value.diagnostics) == 1
+
+
 def test_guarded_reads_bound_no_index() -> None:
     scan = """def scan(float(16) x) -> (y) {
       X(0, i) = x(i)

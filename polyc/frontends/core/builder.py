@@ -11,7 +11,7 @@ from polyc.frontends.core.integers import Integers, promote_integers, single_val
 from polyc.frontends.core.reports import Reporter
 from polyc.frontends.core.values import Fault, Value
 from polyc.ir.expr import Expr, Index, Read, identity_of, index_names, reads
-from polyc.ir.powers import unroll_powers
+from polyc.ir.powers import BadPower, unroll_powers
 from polyc.ir.program import Condition, Program, RangeClause, Reduction, Return, Role, Statement, Tensor, Where, element_names
 from polyc.ir.read_sites import keep_reads
 from polyc.ir.segments import fixed_indices, is_loaded
@@ -185,9 +185,17 @@ class ProgramBuilder:
 
     def add(self, *statements: Statement) -> None:
         self.written += statements
-        for s in (copy for given in statements for copy in unroll_powers(given, self.tensors)):
-            self.statements.append(s)
-            self.writers.setdefault(s.target, []).append(s)
+        for given in statements:
+            try:
+                copies = unroll_powers(given, self.tensors)
+            except BadPower as bad:
+                message = "a power in this statement is no whole number of 64 bits"
+                help = "give the index in it a range from 0 on, such as 0 to 61 for powers of 2"
+                self.reporter.error("type-literal", message, bad.statement.span, help)
+                continue
+            for s in copies:
+                self.statements.append(s)
+                self.writers.setdefault(s.target, []).append(s)
 
     # -- assignments
     def is_assigned(self, name: str) -> bool:

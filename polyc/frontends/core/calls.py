@@ -21,7 +21,7 @@ from polyc.frontends.core.extents import find_intervals, infer_intervals
 from polyc.frontends.core.integers import Integers, single_values
 from polyc.frontends.core.values import Fault, Reported, Value
 from polyc.ir.expr import Call, Cast, Const, Expr, Index, Read, Size, int_const, rewrite, substitute, walk
-from polyc.ir.program import Program, RangeClause, Statement, Tensor, map_expressions, statement_reads
+from polyc.ir.program import Program, RangeClause, Statement, Tensor, map_expressions, place_statement, statement_reads
 from polyc.ir.simplify import simplify
 from polyc.ir.types import DType
 from polyc.records import dataclass, replace
@@ -237,9 +237,6 @@ class _Names:
     context: str
     """Which call it is, for errors that its statements have in it."""
 
-    def place(self, span: Span | None) -> Span | None:
-        return span and replace(span, context=f"{span.context}, {self.context}" if span.context else self.context)
-
     def size(self, expr: Expr) -> Expr:
         """An expression over sizes of the callee, over those of the caller."""
         return simplify(substitute(expr, {}, self.sizes))
@@ -253,22 +250,20 @@ class _Names:
         def rule(node: Expr) -> Expr | None:
             match node:
                 case Read():
-                    return replace(node, tensor=self.versions[node.tensor], span=self.place(node.span))
+                    return replace(node, tensor=self.versions[node.tensor])
                 case Size():
                     return self.sizes[node.name]
-                case Index():
-                    return replace(node, name=indices.get(node.name, node.name), span=self.place(node.span))
-                case Call():
-                    return replace(node, span=self.place(node.span))
+                case Index() if node.name in indices:
+                    return replace(node, name=indices[node.name])
             return None
 
         def change(expr: Expr) -> Expr:
             return rewrite(expr, rule) if any(isinstance(n, (Read, Index, Size)) for n in walk(expr)) else expr
 
         def finish(s: Statement) -> Statement:
-            named = (replace(w, index=own.get(w.index, w.index)) if isinstance(w, RangeClause) else w for w in s.where)
-            where, span = tuple(replace(w, span=self.place(w.span)) for w in named), self.place(s.span)
+            where = (replace(w, index=own.get(w.index, w.index)) if isinstance(w, RangeClause) else w for w in s.where)
             renamed = tuple(own.get(i, i) for i in s.indices)
-            return replace(s, target=self.versions[s.target], indices=renamed, where=where, span=span)
+            named = replace(s, target=self.versions[s.target], indices=renamed, where=tuple(where))
+            return place_statement(named, self.context)
 
         return [finish(s) for s in map_expressions(callee, change).statements]

@@ -155,7 +155,7 @@ def _build_name(scope: Scope, syntax: Name, wide: bool) -> Value:
     if name in scope.lets:
         let = scope.lets[name]
         value = known(let.value)
-        return Value(_known_expr(let.subscript), I64) if wide and value.dtype.is_integer else value
+        return Value(_known_expr(let.subscript), I64) if wide and (value.dtype.is_integer or let.subscript) else value
     if name in scope.tensors:
         version = scope.tensors[name]
         if version.rank:

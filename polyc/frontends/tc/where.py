@@ -61,8 +61,10 @@ def define_lets(scope: Scope, clauses: tuple[ClauseSyntax, ...]) -> None:
 def _build_let(scope: Scope, syntax: SyntaxExpr) -> Let:
     """Both forms at once: a chain of lets must not become a chain of recursive calls later."""
     value, subscript = build_sized(scope, syntax), None
-    if value is not None and value.dtype.is_integer:
+    scope.is_bounding = True  # where it stands in a subscript, pow is one of whole numbers
+    if value is not None and (value.dtype.is_integer or is_index_expression(scope, syntax)):
         subscript = build_subscript(scope, syntax)
+    scope.is_bounding = False
     return Let(value, subscript, is_index_expression(scope, syntax), find_access(scope, syntax) is not None)
 
 
