@@ -423,6 +423,11 @@ def _check_declared(state: _State, s: Statement, d: int, written: Bounds, declar
     kind = "index" if isinstance(s.subscripts[d], Index) else "subscript"
     text = f"dimension {d} of {base} is declared as {extent}, but {kind} {index} runs from {lower} to before {upper}"
     help_text = "declare the extent that is computed, or give the index that range in a where clause"
+    _, _, callee = base.partition(" of ")
+    if callee:  # the copy of an argument, which no user has written
+        given = print_expr(sizes.extent_expr(written))
+        text = f"dimension {d} of {base} has extent {extent}, and what is given for it has {given} there"
+        help_text = f"a size that {callee} names twice is the same in all that it is given: give tensors that agree"
     if sizes.never(fits):
         state.errors.append(Diagnostic("range-declared-shape", text, s.span, help_text))
         return

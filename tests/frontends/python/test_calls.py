@@ -229,11 +229,11 @@ def unified(x: "f32[M, K]", w: "f32[N, L]", b: "f32[N]"):
 def test_sizes_that_a_call_unifies_are_checked() -> None:
     x, w, b = draw(3, 4), draw(5, 4), draw(5)
     np.testing.assert_allclose(unified(x, w, b), x @ w.T + b, rtol=1e-4, atol=1e-5)
-    with pytest.raises(PolycError, match="dimension 1 of W of linear is declared as 4, but index i1 runs from 0 to before 7"):
+    with pytest.raises(PolycError, match="dimension 1 of W of linear has extent 4, and what is given for it has 7 there"):
         unified(x, draw(5, 7), b)
     kernel = unified.specialize()  # for all sizes
     np.testing.assert_allclose(kernel(x, w, b), x @ w.T + b, rtol=1e-4, atol=1e-5)
-    with pytest.raises(PolycError, match="dimension 1 of W of linear is declared as K"):
+    with pytest.raises(PolycError, match="dimension 1 of W of linear has extent K"):
         kernel(x, draw(5, 7), b)
 
 

@@ -128,7 +128,7 @@ def test_sizes_that_a_call_unifies_are_checked() -> None:
     operator = polyc.compile(text, entry="f")
     x, v, b = draw(3, 4), draw(5, 4), draw(5)
     np.testing.assert_allclose(operator(x, v, b), x @ v.T + b, rtol=1e-4, atol=1e-5)
-    with pytest.raises(PolycError, match="dimension 1 of W of linear is declared as 4, but index i1 runs from 0 to before 7"):
+    with pytest.raises(PolycError, match="dimension 1 of W of linear has extent 4, and what is given for it has 7 there"):
         operator(x, draw(5, 7), b)
 
 
