@@ -153,7 +153,7 @@ def make_operator(workload: Workload, **options: Any) -> Any:
         return polyc.einsum_operator(workload.source, **options)
     if workload.notation == "python":
         return polyc.op(workload.source, **options)
-    return polyc.compile(workload.source, **options)
+    return polyc.compile(workload.source, workload.entry, **options)
 
 
 def _build_polyc(

@@ -72,6 +72,8 @@ class Workload:
     convolution: Convolution | None = None
     roof_bar: float = 0.9
     """Share of the measured roofline from which on the workload is as fast as this machine lets it be, whatever peers do."""
+    entry: str | None = None
+    """The definition of `source` that is measured, where there are several."""
     has_same_stores: bool = False
     """Whether the roofline writes as polyc's kernel does, past the caches or not, instead of the faster way."""
 

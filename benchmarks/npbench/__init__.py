@@ -6,15 +6,19 @@ results could not be compared otherwise.
 
 from __future__ import annotations
 
-from benchmarks.npbench import data, elements, grids, polybench, tensors
+from benchmarks.npbench import data, elements, fractals, grids, networks, physics, polybench, tensors, transforms
 from benchmarks.npbench.program import SIZES, Program
 from benchmarks.workload import Workload
 
 MODULES = (
     data,
     elements,
+    fractals,
     grids,
+    networks,
+    physics,
     tensors,
+    transforms,
     polybench,
 )
 

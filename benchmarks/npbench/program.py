@@ -24,7 +24,7 @@ class Program:
     as a constant; NumPy's and numba's functions take these `constants` behind the inputs.  `sizes` holds a value for each of
     `SIZES`.  ``make_inputs(rng, **sizes)`` makes inputs in the operator's order; ``numpy(**inputs, **constants)`` computes its
     results (an array, or a tuple) and leaves the inputs as they are.  `numba` is the path of the function in numba, which
-    `benchmarks.workload.call_loops` calls.  `tolerance` and `dtype` are those of a `Workload`.
+    `benchmarks.workload.call_loops` calls.  `tolerance`, `dtype` and `entry` are those of a `Workload`.
     """
 
     name: str
@@ -38,6 +38,7 @@ class Program:
     tolerance: float = 1e-11
     dtype: Literal["float32", "float64"] = "float64"
     notation: Literal["tc", "python"] = "tc"
+    entry: str | None = None
 
     def sizes_of(self, size: str) -> dict[str, Any]:
         """The program's sizes of one of `SIZES`."""
@@ -71,6 +72,7 @@ class Program:
             peers,
             tolerance=self.tolerance,
             dtype=self.dtype,
+            entry=self.entry,
         )
 
 

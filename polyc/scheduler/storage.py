@@ -3,15 +3,15 @@
 Before: ``T[i, j]`` of full size.  After: ``T[i mod 1, j mod 32]`` in a buffer of each thread, where all accesses sit under
 the same iteration of loop i and the same tile of j.  The proof by storage decides whether the folding stands.
 
-Of a tensor that steps of a sequential loop pass on (``H[t]`` from ``H[t - 1]``) only the last few steps may be alive:
-`fold_steps` finds how many by proving it, exactly.
+Of a tensor that steps of a sequential loop pass on (``H[t]`` from ``H[t - 1]``) only the last few steps may be alive, and so
+where the steps are statements in a row (``H[3]`` from ``H[2]``): `fold_steps` finds how many by proving it, exactly.
 """
 
 from __future__ import annotations
 
 from polyc.code_limits import MAX_CARRIED
 from polyc.diagnostics import Remark
-from polyc.ir.expr import Const, Index, index_names
+from polyc.ir.expr import Const, Expr, Index, index_names
 from polyc.poly.dependences import Dependences
 from polyc.poly.instances import Known
 from polyc.poly.isl import Schedule
@@ -58,7 +58,7 @@ def fold_steps(
     `storage` is proved: each trial changes one buffer, so that is the only one to be looked at again.  `known`: what the proofs
     of the tree keep for each other."""
     remarks: list[Remark] = []
-    for name, dimension in _step_dimensions(plan, scop):
+    for name, dimension in dict.fromkeys((*_step_dimensions(plan, scop), *_plane_dimensions(scop))):
         whole = storage[name]
         extent = scop.tensors[name].shape[dimension]
         if whole.moduli[dimension] is not None:
@@ -103,6 +103,24 @@ def _step_dimensions(plan: Plan, scop: Scop) -> list[tuple[str, int]]:
 
     visit(plan)
     return list(found)
+
+
+def _plane_dimensions(scop: Scop) -> list[tuple[str, int]]:
+    """Dimensions of temporaries along which statements at constants read each other: steps of a loop that is written out."""
+    places: dict[tuple[str, int], set[Expr]] = {}
+    passed_on: dict[tuple[str, int], None] = {}
+    for s in scop.statements:
+        reads = [a.read for a in (*s.accesses, *s.init_accesses)]
+        for tensor, subscripts in ((s.target, s.subscripts), *((r.tensor, r.subscripts) for r in reads)):
+            for d, subscript in enumerate(subscripts):
+                places.setdefault((tensor, d), set()).add(subscript)
+                if tensor == s.target and subscript != s.subscripts[d]:
+                    passed_on[tensor, d] = None
+    return [
+        (tensor, d)
+        for tensor, d in passed_on
+        if scop.tensors[tensor].role == "temporary" and all(isinstance(e, Const) for e in places[tensor, d])
+    ]
 
 
 def _returned_version(base: str, scop: Scop) -> str:
