@@ -194,7 +194,7 @@ def _choose_operand(expr: Select) -> Call | None:
 
 
 def _eval_select(state: State, ctx: Context, expr: Select) -> Val:
-    if ctx.lanes == 1 and (chosen := _choose_operand(expr)) is not None:
+    if ctx.lanes == 1 and reads(expr.condition) and (chosen := _choose_operand(expr)) is not None:
         return eval_expr(state, ctx, chosen)
     condition = eval_expr(state, ctx, expr.condition)
     opposite = Call("not", (expr.condition,))
