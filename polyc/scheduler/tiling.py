@@ -193,14 +193,21 @@ def choose_register_tile(s: ScopStatement, target: Machine, lanes: int, allow_re
 def _is_streamed_by_rows(
     s: ScopStatement, operands: list[AccessMotion], vector: str, rows: Mapping[str, int], lanes: int, target: Machine
 ) -> bool:
-    """Whether few rows of results pass over an operand that no near cache holds, of which register tiles would read strips."""
+    """Whether few rows of results pass over an operand, once, that no near cache holds, and of which register tiles would read
+    strips."""
+    trips, summed = index_trips(s), s.reduction_indices
     if len(rows) != 1 or any(n > STREAM_ROWS or not is_constant(s.extents[i]) for i, n in rows.items()):
         return False
-    if _product(index_trips(s)[i] for i in s.reduction_indices) < 4 * STREAM_ROWS:
+    size = target.vector_bits // 8 // lanes * _product(trips[i] for i in (vector, *summed))
+    if (
+        size <= target.l2
+        or _product(trips[i] for i in summed) < 4 * STREAM_ROWS
+        or access_motions(s)[0].motion(vector) != "unit"
+    ):
         return False
-    trips, itemsize = index_trips(s), target.vector_bits // 8 // lanes
-    moved = [{i for i in s.indices if m.motion(i) != "invariant"} for m in operands if m.motion(vector) == "unit"]
-    return any(i.isdisjoint(rows) and itemsize * _product(trips[j] for j in i) > target.l2 for i in moved)
+    others = [i for i in s.left if trips[i] > 1 and i != vector]
+    read_once = (m for m in operands if m.motion(vector) == "unit")
+    return any([i for i in others if m.motion(i) == "invariant"] == list(rows) for m in read_once)
 
 
 def _shared(operands: list[AccessMotion], index: str) -> set[int]:

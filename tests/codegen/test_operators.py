@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from polyc.ir.expr import Cast, Const
+from polyc.ir.expr import Cast, Const, Select
 from polyc.ir.loops import Loop, LoopNest, Store
 from polyc.ir.operators import OPERATORS
 from polyc.ir.types import BF16, BOOL, DTYPES, F16, F32, F64, I32, DType
@@ -154,3 +154,23 @@ def test_remainders_of_ordinary_numbers(dtype):
     for operator in ("floordiv", "mod", "fmod", "remainder"):
         code = nest(op(operator, rd("X", i("i")), rd("Z", i("i"))), dtype, dtype, "vector")
         check_with_interpreter(code, {"X": a, "Z": b, "Y": np.zeros_like(a)}, {"N": a.size}, rtol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["serial", "vector"])
+@pytest.mark.parametrize("name", ["i32", "u16", "i64"])
+def test_values_that_a_choice_changes_by_a_number(name, kind):
+    """``x & 1 ? x ^ 40 : x``, either way round: one by one it is a choice of the number, for which no chain waits."""
+    dtype = DTYPES[name]
+    x, number, one = rd("X", i("i")), Const(40, dtype), Const(1, dtype)
+    test = op("eq", op("bitand", x, one), one)
+    arms = [(op(name, x, number), x) for name in ("add", "sub", "bitor", "bitxor")]
+    chosen = [Select(test, *pair) for arm in arms for pair in (arm, arm[::-1])]
+    arrays = argument("X", dtype, (n("N"),), 0), argument("Y", dtype, (c(len(chosen)), n("N")), 1)
+    body = tuple(Store("Y", (c(k), i("i")), value) for k, value in enumerate(chosen))
+    loop = Loop("i", c(0), n("N"), 1, kind, body, lanes=8 if kind == "vector" else 1, interleave=1)
+    code = compiled(LoopNest("f", ("N", *strides_of(*arrays)), arrays, (loop,)))
+    if kind == "serial":
+        bits = f"i{dtype.bits}"
+        assert code.text.count(f"{bits} 40, {bits} 0") == code.text.count(f"{bits} 0, {bits} 40") == 1  # for all four
+    data = {"X": random_array(RNG, dtype, (21,)), "Y": np.zeros((len(chosen), 21), dtype.numpy)}
+    check_with_interpreter(code.nest, data, {"N": 21}, code=code)

@@ -171,6 +171,9 @@ def test_a_large_operand_is_read_once_in_the_order_of_memory_for_few_rows(target
     assert not any("packed" in b.name for b in lowered.nest.buffers)
     for sizes in ({"M": 64, "K": 30000, "N": 2000}, {"M": 8, "K": 100, "N": 2000}, {"M": 8, "K": 256, "N": 256}):
         assert not choose_register_tile(first(FEW_ROWS, **sizes), target, target.lanes(4), True).sharing
+    for other in (FEW_ROWS.replace("O(m,n)", "O(n,m)"), FEW_ROWS.replace("O(m,n) +=! X(m,k)", "O(b,m,n) +=! X(m,k) * c(b)")):
+        s = first(other.replace("float(M,K) X", "float(M,K) X, float(3) c"), M=8, K=30000, N=2000)
+        assert not choose_register_tile(s, target, target.lanes(4), True).sharing  # results across, or several passes
 
 
 @pytest.mark.parametrize("target", [X86_64_V3, X86_64_V4], ids=["v3", "v4"])

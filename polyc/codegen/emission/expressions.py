@@ -183,7 +183,19 @@ def _arm(state: State, ctx: Context, expr: Expr, condition: Val, source: Expr | 
     return value
 
 
+def _choose_operand(expr: Select) -> Call | None:
+    """Before ``test ? a ^ b : a``, after ``a ^ (test ? b : 0)``: a chain of such steps waits for the test, not for an arm."""
+    for n, (arm, other) in enumerate(((expr.then, expr.other), (expr.other, expr.then))):
+        match arm:
+            case Call("add" | "sub" | "bitor" | "bitxor" as op, (a, Const(_, dtype) as b)) if a == other and dtype.is_integer:
+                nothing = Const(0, dtype)
+                return Call(op, (a, Select(expr.condition, nothing, b) if n else Select(expr.condition, b, nothing)), expr.span)
+    return None
+
+
 def _eval_select(state: State, ctx: Context, expr: Select) -> Val:
+    if ctx.lanes == 1 and reads(expr.condition) and (chosen := _choose_operand(expr)) is not None:
+        return eval_expr(state, ctx, chosen)
     condition = eval_expr(state, ctx, expr.condition)
     opposite = Call("not", (expr.condition,))
     if isinstance(expr.then, Read):
