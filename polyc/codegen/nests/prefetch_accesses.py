@@ -3,8 +3,9 @@
     before  ``for l < 50 { vector d < 64: O[b, d] += T[I[b, l], d] }``
     after   ``for l < 50 { prefetch T[I[b, l + 32], 0], 256 bytes ; vector d < 64: … }``
 
-These are rows whose numbers are data, windows that are read under masks or in steps of several elements, and rows that the
-steps of a sum read far apart.  Each iteration requests what a later one is the first to read (docs/decisions/0820).
+These are rows whose numbers are data, windows that are read under masks or in steps of several elements, new rows of stencils
+over arrays in memory, and rows that the steps of a sum read far apart.  Each iteration requests what a later one is the first
+to read (docs/decisions/0820).
 """
 
 from __future__ import annotations
@@ -16,10 +17,10 @@ from itertools import product
 from polyc.code_limits import MAX_ITEMS, MAX_STRIDE
 from polyc.codegen.nests.prefetch import Ahead, Arrays, arrays_of, far_tests, new_reads, reads_of_stores, request, run_bytes
 from polyc.ir.access import stride_of, with_values
-from polyc.ir.expr import Const, Read, Select, ge, index_names, int_const, mentions, reads, walk
+from polyc.ir.expr import Const, Read, Select, ge, index_names, int_const, mentions, reads, substitute, walk
 from polyc.ir.linear import index_coefficients
-from polyc.ir.loops import Buffer, Loop, LoopNest, Node, Update, known_length
-from polyc.ir.simplify import constant_of, simplify
+from polyc.ir.loops import Buffer, Loop, LoopNest, Node, Store, Update, known_length
+from polyc.ir.simplify import constant_of, product_of, simplify
 from polyc.ir.walk import Scope, rewrite_nest, rewrite_nodes
 from polyc.machine import Level, Machine, Share
 from polyc.records import replace
@@ -27,14 +28,20 @@ from polyc.records import replace
 MOST_PIECES, STEP_LINES = 8, 32
 """Pieces of rows that are requested in one iteration, and cache lines of each where windows read in steps."""
 
+FEWEST_ROWS = 3
+"""Rows of an array that a stencil reads: of two one is new."""
+
 
 def prefetch_accesses(nest: LoopNest, target: Machine) -> LoopNest:
     """The nest with requests in front of the bodies of such loops, for arrays beyond the second-level cache."""
     arrays = arrays_of(nest, target)
 
     def rule(node: Node, scope: Scope) -> Node | None:
-        if not isinstance(node, Loop) or node.kind not in ("serial", "parallel"):
+        if not isinstance(node, Loop) or node.kind not in ("serial", "parallel", "vector"):
             return node if isinstance(node, Loop) else None
+        if node.kind == "vector":
+            rows = tuple(request(ahead, arrays) for ahead in _stencil_rows(node, scope, arrays))
+            return replace(node, body=(*rows, *node.body)) if rows else node
         inside = scope.inside(node)
         found = [*_indirect_rows(node, inside, arrays), *_windows(node, inside, arrays), *_far_steps(node, arrays)]
         if not found:
@@ -119,6 +126,40 @@ def _windows(loop: Loop, scope: Scope, arrays: Arrays) -> Iterator[Ahead]:
         new, size = new_reads((row for _, row in window), scope.loops), max((size for size, _ in window), default=0)
         if len(new) <= MOST_PIECES:
             yield from (Ahead(read, (), 0, size, beyond=skip) for read in new)
+
+
+# -- rows of stencils
+
+
+def _stencil_rows(vector: Loop, scope: Scope, arrays: Arrays) -> Iterator[Ahead]:
+    """What a vector loop reads of arrays for the first time, where it reads some rows of one of them and all arrays of the nest
+    lie in memory: loads of rows that are near, and the arithmetic, are more than a core looks ahead over meanwhile.
+
+    They come to the second-level cache: the first one holds the rows that are near."""
+    known = arrays.target.prefetchers
+    sizes = [constant_of(product_of(b.shape, b.dtype.itemsize)) for b in arrays.buffers.values()]
+    if None in sizes or arrays.target.fits(sum(n or 0 for n in sizes), Level.L3, Share.ALL):
+        return
+    found: dict[str, dict[Read, list[int]]] = {}
+    for read, node, inside in reads_of_stores(vector.body):
+        buffer = arrays.large.get(read.tensor)
+        if buffer is None or inside.path or not isinstance(node, Store):
+            continue
+        starts = [constant_of(simplify(substitute(s, dict.fromkeys(index_names(s), int_const(0))))) for s in read.subscripts]
+        if None not in starts and stride_of(read, buffer, vector.var) == buffer.dtype.itemsize:
+            *outer, column = read.subscripts
+            row = with_values(replace(read, subscripts=(*outer, column - (starts[-1] or 0))), {})
+            found.setdefault(read.tensor, {})[row] = [n or 0 for n in starts[:-2]]
+    if all(len(rows) < FEWEST_ROWS or len(new_reads(rows, scope.loops)) == len(rows) for rows in found.values()):
+        return
+    for name, rows in found.items():
+        buffer, itemsize = arrays.buffers[name], arrays.buffers[name].dtype.itemsize
+        if (constant_of(buffer.shape[-1]) or 0) * itemsize >= known.least_row:
+            # Loops over planes have read those of all planes but the last one.
+            new = new_reads(rows, scope.loops)
+            last = max(rows[row] for row in new)
+            ahead = known.distance // itemsize
+            yield from (Ahead(row, (), 0, itemsize, 2, beyond=ahead) for row in new if rows[row] == last)
 
 
 # -- rows that the steps of a sum read
