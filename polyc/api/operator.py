@@ -16,6 +16,7 @@ from polyc.api.call_signature import CallSignature, describe_formal
 from polyc.api.dynamic import DynamicSizes
 from polyc.api.kernels import Kernels, Wanted
 from polyc.api.layouts import Layout, array_layout, declared_layouts, describe_argument, has_value
+from polyc.api.replans import Replans
 from polyc.api.result_shapes import ResultShapes
 from polyc.api.sources import (
     ArrayType,
@@ -103,7 +104,8 @@ class Operator:
         self._dynamic = DynamicSizes(dynamic, constant)
         self._shapes = ResultShapes(name)
         owned = {n: without_weakness(a) for n, a in self._bound.items()}
-        self._kernels = Kernels(name, options, owned, self._dynamic, self._shapes, self._plans.forget)
+        self._replans = Replans(self._plans, self._plain)
+        self._kernels = Kernels(name, options, owned, self._dynamic, self._shapes, self._replans.forget)
         self.__name__ = name
         self.__doc__ = Operator.__doc__
         if function is not None:
@@ -339,6 +341,10 @@ class Operator:
             result = plans.call_converted(self._plain, call.inputs, out)
             if result is not None:
                 return result
+        is_plain = out is None and call_key(call) is None
+        result = self._replans.call(call.inputs) if is_plain else None
+        if result is not None:
+            return result
         given_inputs = convert_inputs(source.formals, call.inputs)
         arrays = tuple(without_weakness(a) for a in given_inputs)
         types = [check_element_type(a, f.name, f.dtype, f.span) for a, f in zip(arrays, source.formals, strict=True)]
@@ -367,6 +373,8 @@ class Operator:
                 places = number_places(formals, program)
                 plans = self._plans.keep_apart(places, [sizes[formals[p].name] for p in places], arrays)
                 plans.under(call_key(call)).remember(plan, given_inputs, checked)
+                if is_plain and not source.number_checks(program):
+                    self._replans.record(plan, [formals[p].name for p in places], given_inputs)
         return unpack(tuple(r if value is None else value for r, value in zip(results, given, strict=True)))
 
     def _check_numbers(

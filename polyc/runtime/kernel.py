@@ -104,6 +104,10 @@ class Kernel:
     def name(self) -> str:
         return self.signature.name
 
+    @property
+    def result_names(self) -> tuple[str, ...]:
+        return tuple(a.name for a in self._results)
+
     def __repr__(self) -> str:
         inputs = ", ".join(f"{a.name}: {a.dtype}" for a in self._inputs if a.name not in self._bound)
         results = ", ".join(a.name for a in self._results)

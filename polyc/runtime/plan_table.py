@@ -18,7 +18,7 @@ from polyc.runtime.scalar_tables import NumberRange
 class PlanTable:
     """Plans by the layout of a call's arrays: inputs, and all results or none."""
 
-    _MAX_PLANS = 4096
+    MAX_PLANS = 4096
     """Beyond it all are forgotten, which costs a planning each."""
     _MAX_TABLES = 1024
     """The same for `under`."""
@@ -120,7 +120,7 @@ class PlanTable:
         table = self._calls.get(len(outputs))
         if table is None:
             table = self._calls[len(outputs)] = CallTable(len(outputs), numbers=self._numbers)
-        if len(table) >= self._MAX_PLANS:
+        if len(table) >= self.MAX_PLANS:
             table.forget(lambda plan: True)
         table.add(plan, inputs, outputs)
         if len(outputs) < 2:
@@ -174,7 +174,7 @@ class PlanTable:
         if outputs:
             pattern = alias_pattern([data_address(a) for a in inputs], [data_address(a) for a in outputs])
             key = (len(inputs), layout, pattern)
-        if len(self._plans) >= self._MAX_PLANS:
+        if len(self._plans) >= self.MAX_PLANS:
             self._plans.clear()
             for table in self._calls.values():
                 table.forget(lambda plan: True)
