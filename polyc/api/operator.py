@@ -16,7 +16,6 @@ from polyc.api.call_signature import CallSignature, describe_formal
 from polyc.api.dynamic import DynamicSizes
 from polyc.api.kernels import Kernels, Wanted
 from polyc.api.layouts import Layout, array_layout, declared_layouts, describe_argument, has_value
-from polyc.api.replans import Replans
 from polyc.api.result_shapes import ResultShapes
 from polyc.api.sources import (
     ArrayType,
@@ -44,7 +43,7 @@ from polyc.runtime.arguments import (
 from polyc.runtime.arrays import argument_error, check_element_type, check_output
 from polyc.runtime.kernel import Kernel
 from polyc.runtime.plain import PlainArguments
-from polyc.runtime.plan_table import PlanTable, unpack
+from polyc.runtime.plan_table import PlanTable, Replans, unpack
 from polyc.runtime.sizes import Formal, missing_sizes, number_sizes, solve_sizes
 from polyc.runtime.weak import is_weak, without_weakness
 
