@@ -43,7 +43,7 @@ from polyc.runtime.arguments import (
 from polyc.runtime.arrays import argument_error, check_element_type, check_output
 from polyc.runtime.kernel import Kernel
 from polyc.runtime.plain import PlainArguments
-from polyc.runtime.plan_table import PlanTable, unpack
+from polyc.runtime.plan_table import PlanTable, Replans, unpack
 from polyc.runtime.sizes import Formal, missing_sizes, number_sizes, solve_sizes
 from polyc.runtime.weak import is_weak, without_weakness
 
@@ -103,7 +103,8 @@ class Operator:
         self._dynamic = DynamicSizes(dynamic, constant)
         self._shapes = ResultShapes(name)
         owned = {n: without_weakness(a) for n, a in self._bound.items()}
-        self._kernels = Kernels(name, options, owned, self._dynamic, self._shapes, self._plans.forget)
+        self._replans = Replans(self._plans, self._plain)
+        self._kernels = Kernels(name, options, owned, self._dynamic, self._shapes, self._replans.forget)
         self.__name__ = name
         self.__doc__ = Operator.__doc__
         if function is not None:
@@ -339,6 +340,10 @@ class Operator:
             result = plans.call_converted(self._plain, call.inputs, out)
             if result is not None:
                 return result
+        is_plain = out is None and call_key(call) is None
+        result = self._replans.call(call.inputs) if is_plain else None
+        if result is not None:
+            return result
         given_inputs = convert_inputs(source.formals, call.inputs)
         arrays = tuple(without_weakness(a) for a in given_inputs)
         types = [check_element_type(a, f.name, f.dtype, f.span) for a, f in zip(arrays, source.formals, strict=True)]
@@ -367,6 +372,8 @@ class Operator:
                 places = number_places(formals, program)
                 plans = self._plans.keep_apart(places, [sizes[formals[p].name] for p in places], arrays)
                 plans.under(call_key(call)).remember(plan, given_inputs, checked)
+                if is_plain and not source.number_checks(program):
+                    self._replans.record(plan, [formals[p].name for p in places], given_inputs)
         return unpack(tuple(r if value is None else value for r, value in zip(results, given, strict=True)))
 
     def _check_numbers(

@@ -94,7 +94,7 @@ class Kernel:
         self._input_names = [a.name for a in self._inputs if a.name not in self._bound]
         self.touched = (ctypes.c_uint8 * 1)()
         self._plain = PlainArguments(self._formals, [a.name for a in self._results])
-        places = [p for p, a in enumerate(self._inputs) if a.name in signature.sizes and not a.shape]
+        places = [p for p, a in enumerate(self._inputs) if a.name in signature.sizes and not a.shape and a.dtype.is_integer]
         self._plans = PlanTable(self._plain.numbers, [self._bound.get(a.name) for a in self._inputs], places)
         self._doors = self._plans.doors
         # ABI order is parameters, constants, returns; `run` relies on it to concatenate addresses.
@@ -103,6 +103,10 @@ class Kernel:
     @property
     def name(self) -> str:
         return self.signature.name
+
+    @property
+    def result_names(self) -> tuple[str, ...]:
+        return tuple(a.name for a in self._results)
 
     def __repr__(self) -> str:
         inputs = ", ".join(f"{a.name}: {a.dtype}" for a in self._inputs if a.name not in self._bound)

@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from polyc.diagnostics import PolycError
 from polyc.runtime import fastcalls
 from polyc.runtime.arrays import alias_pattern, data_address
 from polyc.runtime.fastcalls import CallTable, Doors
 from polyc.runtime.plain import PlainArguments
 from polyc.runtime.plan import Plan, layout_key
 from polyc.runtime.scalar_tables import NumberRange
+from polyc.runtime.sizes import check_size
+from polyc.runtime.weak import without_weakness
+
+if TYPE_CHECKING:
+    from polyc.runtime.kernel import Kernel
 
 
 class PlanTable:
     """Plans by the layout of a call's arrays: inputs, and all results or none."""
 
-    _MAX_PLANS = 4096
+    MAX_PLANS = 4096
     """Beyond it all are forgotten, which costs a planning each."""
     _MAX_TABLES = 1024
     """The same for `under`."""
@@ -120,7 +126,7 @@ class PlanTable:
         table = self._calls.get(len(outputs))
         if table is None:
             table = self._calls[len(outputs)] = CallTable(len(outputs), numbers=self._numbers)
-        if len(table) >= self._MAX_PLANS:
+        if len(table) >= self.MAX_PLANS:
             table.forget(lambda plan: True)
         table.add(plan, inputs, outputs)
         if len(outputs) < 2:
@@ -174,7 +180,7 @@ class PlanTable:
         if outputs:
             pattern = alias_pattern([data_address(a) for a in inputs], [data_address(a) for a in outputs])
             key = (len(inputs), layout, pattern)
-        if len(self._plans) >= self._MAX_PLANS:
+        if len(self._plans) >= self.MAX_PLANS:
             self._plans.clear()
             for table in self._calls.values():
                 table.forget(lambda plan: True)
@@ -185,3 +191,44 @@ class PlanTable:
 def unpack(results: tuple[Any, ...] | None) -> Any:
     """What a call returns: the only result, or all."""
     return results[0] if results is not None and len(results) == 1 else results
+
+
+class Replans:
+    """Kernels by the layout of calls that gave no results: they serve calls of the same layout with other numbers, without a
+    search for program, layouts and kernel."""
+
+    def __init__(self, plans: PlanTable, plain: PlainArguments) -> None:
+        self._plans, self._plain = plans, plain
+        self._kernels: dict[Any, tuple[Kernel, tuple[str, ...]]] = {}
+
+    def record(self, plan: Plan, names: Sequence[str], inputs: Sequence[Any]) -> None:
+        """Let calls like this one take its kernel, if that is for any value of its sizes `names`, which are all such inputs."""
+        kernel: Any = plan.keepalive
+        layout = layout_key(inputs)
+        if layout is None or len(names) < len(self._plans.sizes):
+            return
+        if names and kernel.fixed_sizes.keys().isdisjoint(names):
+            if len(self._kernels) >= PlanTable.MAX_PLANS:
+                self._kernels.clear()
+            self._kernels[layout] = kernel, tuple(names)
+
+    def call(self, inputs: Sequence[Any]) -> Any:
+        """The result of a call (of several a tuple); None where there is no such kernel, or where something may be wrong."""
+        arrays = self._plain.inputs(inputs) if self._kernels else None
+        kernel, names = (None, ()) if arrays is None else self._kernels.get(layout_key(arrays), (None, ()))
+        if arrays is None or kernel is None or len(names) < len(self._plans.sizes):
+            return None
+        try:
+            plain = [without_weakness(a) for a in arrays]
+            values = [check_size(n, int(plain[p])) for n, p in zip(names, self._plans.sizes, strict=True)]
+            plan, _ = kernel.plan(plain, (None,) * len(kernel.result_names), dict(zip(names, values, strict=True)))
+        except PolycError:  # whoever searches says why
+            return None
+        results = plan.run(plain)
+        self._plans.with_sizes(values).remember(plan, arrays)
+        return unpack(results)
+
+    def forget(self, kernel: Kernel) -> None:
+        """Drop the plans of a kernel, and the kernel."""
+        self._plans.forget(kernel)
+        self._kernels = {layout: found for layout, found in self._kernels.items() if found[0] is not kernel}
