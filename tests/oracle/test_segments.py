@@ -123,6 +123,12 @@ KINDS = {
     "recurrence": """def f(float(8) v, int32(4) ptr) -> (y) {
       s(i) +=! v(p) where p in ptr(i):ptr(i+1)
       y(0) = s(0)  y(i) = y(i-1) + s(i) where i in 1:3 }""",
+    "steps": """def f(float(8) v, int32(4) ptr, float(3) x) -> (y) {
+      X(0, p) = v(p)
+      m(t, i) +=! X(t-1, p) * x(i) where t in 1:4, p in ptr(i):ptr(i+1)
+      w(t, p) = X(t-1, p) * 0.5 + m(t, i) where t in 1:4, p in ptr(i):ptr(i+1)
+      X(t, p) = w(t, p) where t in 1:4
+      y(p) = X(3, p) }""",
     "blocks": """def f(float(8) v, int32(4) ptr) -> (y) {
       y(p, q) +=! v(p) * v(q) where p in ptr(i):ptr(i+1), q in ptr(i):ptr(i+1) }""",
     "positions_in_blocks": """def f(float(8) v, int32(4) ptr) -> (best, place) {
@@ -270,6 +276,7 @@ REFUSED = [
     ("t(i) = ptr(i) + 1  y(i) +=! v(p) where p in t(i):t(i+1)", "unsupported-computed-bound", "t"),
     ("y(p) = v(p) + v(i) where p in ptr(i):ptr(i+1), p > 2", "range-unwritten", "y(p)"),
     ("y(p, q) = v(p) + v(q) where p in ptr(i):ptr(i+1), q in ptr(i):ptr(i+1)", "range-unwritten", "y(p, q)"),
+    ("T(0) = v(0)  T(p) = v(p) where p in ptr(i):ptr(i+1)  y(p) = T(p)", "range-unwritten", "T(p)"),
     ("y(p) = v(p) + v(i) where p in ptr(i):ptr(i)+3", "semantic-missing-reduction", "i"),
 ]
 
