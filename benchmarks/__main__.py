@@ -11,20 +11,8 @@ import click
 from rich.console import Console
 
 from benchmarks import cold, coordinator, environments, report, sides, statistics
+from benchmarks.options import split_names, split_threads
 from benchmarks.workloads import GROUPS, WORKLOADS
-
-
-def split_names(_: click.Context, __: click.Parameter, value: str) -> list[str]:
-    return [item.strip() for item in value.split(",") if item.strip()]
-
-
-def split_threads(context: click.Context, parameter: click.Parameter, value: str | None) -> list[int]:
-    if value is None:
-        return []
-    items = split_names(context, parameter, value)
-    if not items or not all(item.isdigit() and int(item) > 0 for item in items):
-        raise click.BadParameter("a comma-separated list of positive numbers, such as 1,2")
-    return [int(item) for item in items]
 
 
 @click.command()
@@ -121,6 +109,7 @@ COMMANDS = {
     "dynamic": "benchmarks.dynamic",
     "einsum": "benchmarks.einsum",
     "models": "benchmarks.models.bench",
+    "npbench": "benchmarks.npbench.command",
     "process": "benchmarks.new_process",
 }
 """Measurements with options of their own, by the first word of the command line."""

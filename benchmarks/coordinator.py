@@ -183,13 +183,23 @@ def reference_file(workload: Workload) -> Iterator[Path]:
         yield path
 
 
-def measure(workload: Workload, side_names: list[str], threads: int, rounds: int, fresh: bool, exact: Path) -> Measurement:
-    """Start all sides, then let them take turns; the side that begins changes from round to round."""
+def measure(
+    workload: Workload,
+    side_names: list[str],
+    threads: int,
+    rounds: int,
+    fresh: bool,
+    exact: Path,
+    options: Mapping[str, Any] | None = None,
+) -> Measurement:
+    """Start all sides, then let them take turns; the side that begins changes from round to round.
+
+    `options` are those of polyc."""
     result = Measurement(workload, threads, fresh, {name: Side(name) for name in side_names})
     workers: dict[str, Worker] = {}
     try:
         for name, side in result.sides.items():
-            worker = Worker(workload, name, threads, fresh, exact)
+            worker = Worker(workload, name, threads, fresh, exact, options if name in sides.SUBJECTS else None)
             try:
                 ready = worker.receive()
             except WorkerFailed as failure:

@@ -109,9 +109,11 @@ def row(m: Measurement, summary: Summary, subject: str, peers: list[str]) -> lis
     side = m.sides[subject]
     cells.append(f"{summary.rate:.3g} {_UNIT[summary.bound]}" if summary.rate else "–")
     cells.append(f"{summary.ratio.median:.2f} ({summary.ratio.lower:.2f}) {summary.best_peer}" if summary.ratio else "–")
-    bound = "arithmetic" if summary.bound == "fma" else "memory {}:{}".format(*mix_of(m.workload))
-    if summary.roof and m.workload.has_same_stores:
-        bound += ", streamed" if is_streaming(m.workload) else ", plain stores"
+    bound = ""
+    if summary.roof:
+        bound = "arithmetic" if summary.bound == "fma" else "memory {}:{}".format(*mix_of(m.workload))
+        if m.workload.has_same_stores:
+            bound += ", streamed" if is_streaming(m.workload) else ", plain stores"
     cells.append(f"{summary.roof:.0%} {bound}" if summary.roof else "–")
     cells.append(size(side.memory) if side.planned is None else f"{size(side.memory)} ({size(side.planned)})")
     cells.append("–" if side.error is None else f"{side.error:.1e}" + (" WRONG" if is_wrong(m, subject) else ""))

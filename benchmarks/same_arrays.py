@@ -66,17 +66,18 @@ def compare(
     given, arrays, results = list(inputs.values()), {}, []
     for const, kind, name, _, mode in entries[0].arrays:
         if const:
-            arrays[name] = np.ascontiguousarray(inputs[name] if name in inputs else given[len(arrays)])
+            arrays[name] = np.asarray(inputs[name] if name in inputs else given[len(arrays)], order="C")
             continue
         if mode != "written":
             raise CannotCompare(f"{name} is {mode}")
         results.append((name, kind))
-    extents = {
-        e: n
-        for a in entries[0].arrays
-        if a[0]
-        for e, n in zip(re.findall(r"\[([^\]]+)\]", a[3]), arrays[a[2]].shape, strict=True)
-    }
+    extents: dict[str, int] = {}
+    for const, _, name, declared, _ in entries[0].arrays:
+        if const:
+            found = re.findall(r"\[([^\]]+)\]", declared)
+            if len(found) != arrays[name].ndim:
+                raise CannotCompare(f"{name} is {declared}")
+            extents |= zip(found, arrays[name].shape, strict=True)
     for name, kind in results:
         shape = re.findall(r"\[([^\]]+)\]", next(a[3] for a in entries[0].arrays if a[2] == name))
         if not all(e.isdigit() or e in extents for e in shape) or kind not in TYPES:

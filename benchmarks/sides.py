@@ -151,6 +151,8 @@ def make_operator(workload: Workload, **options: Any) -> Any:
 
     if workload.notation == "einsum":
         return polyc.einsum_operator(workload.source, **options)
+    if workload.notation == "python":
+        return polyc.op(workload.source, **options)
     return polyc.compile(workload.source, **options)
 
 

@@ -16,7 +16,7 @@ from typing import Any, TextIO
 
 import numpy as np
 
-from benchmarks import environments, sides
+from benchmarks import environments, npbench, sides
 from benchmarks.polybench import native
 from benchmarks.workload import Workload, as_results, as_tuple
 from benchmarks.workloads import WORKLOADS
@@ -32,12 +32,17 @@ def main() -> None:
     os.dup2(2, 1)
     job = json.loads(sys.argv[1])
     try:
-        run, ready = prepare(WORKLOADS[job["workload"]], job)
+        run, ready = prepare(find_workload(job["workload"]), job)
     except Exception as error:
         reply(replies, {"failed": f"{type(error).__name__}: {error}"})
         return
     reply(replies, ready)
     serve(run, ready["repetitions"], ready["seconds"], replies)
+
+
+def find_workload(name: str) -> Workload:
+    """A workload of the runner's table, or a program of NPBench in one of its sizes."""
+    return WORKLOADS[name] if name in WORKLOADS else npbench.find_workload(name)
 
 
 def reply(replies: TextIO, message: dict[str, Any]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -47,7 +48,8 @@ class Convolution:
 class Workload:
     """One computation.
 
-    `source` is ``.tc`` text or an einsum's subscripts.  `exact` computes the result (or a tuple of them) from float64 inputs.
+    `source` is ``.tc`` text, an einsum's subscripts, or a decorated function.  `exact` computes the result (or a tuple of them)
+    from float64 inputs.
     `flops` and the byte counts are those of the mathematics: every input read once, every output written once, temporaries
     never in memory.
     `tolerance` bounds ``|result - exact| / max(|exact|)`` over all elements.
@@ -55,7 +57,7 @@ class Workload:
 
     name: str
     what: str
-    notation: Literal["tc", "einsum"]
+    notation: Literal["tc", "einsum", "python"]
     source: str
     make_inputs: Callable[[np.random.Generator], Arrays]
     exact: Callable[..., Results]
@@ -132,6 +134,30 @@ def as_tuple(results: Any) -> tuple[Any, ...]:
 def as_results(arrays: Sequence[Any]) -> Any:
     """One array as itself, several as a tuple."""
     return arrays[0] if len(arrays) == 1 else tuple(arrays)
+
+
+def call_loops(
+    path: str, sizes: Mapping[str, Any], make_results: Callable[[Arrays], Sequence[np.ndarray]], *constants: Any
+) -> Peer:
+    """The function in numba at `path`, ``module.function``.
+
+    It takes the inputs (scalars as Python numbers), `constants`, the results, and the temporaries whose shapes the module's
+    `SCRATCH` gives for `sizes`: they are made at the first call, in the first result's type, and stay.  `make_results(inputs)`
+    makes results where none are given."""
+    module, _, name = path.rpartition(".")
+    made: list[np.ndarray] = []
+
+    def peer(numba: Any, out: Results | None, **inputs: Any) -> Results:
+        loops = importlib.import_module(module)  # needs numba
+        results = as_tuple(make_results(inputs) if out is None else out)
+        if not made and name in loops.SCRATCH:
+            made.extend(np.zeros(shape, results[0].dtype) for shape in loops.SCRATCH[name](**sizes))
+        given = [a.item() if a.ndim == 0 else a for a in inputs.values()]
+        getattr(loops, name)(*given, *constants, *results, *made)
+        returned: Results = as_results(results)
+        return returned
+
+    return peer
 
 
 def nbytes(*shapes: tuple[int, ...], itemsize: int = 4) -> float:

@@ -53,6 +53,9 @@ more, the next ones take the place of the first."""
 TILE_ROWS = 8
 """Rows that a register tile does at once, about: one load and one store of what streams past for so many."""
 
+STREAM_ROWS = 32
+"""Rows of results that rows of a large operand pass by together, at most: of more, register tiles use a strip often enough."""
+
 UNKNOWN_EXTENT = 512
 """Extent that estimates assume of what has no number."""
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import field
 from typing import Literal
 
-from polyc.records import dataclass
+from polyc.records import dataclass, replace
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +39,8 @@ class Span:
     source: Source
     start: int
     end: int
+    context: str = field(default="", compare=False)
+    """Where a text that is read several times belongs to: ``k = 3`` in an unrolled loop, ``f called in line 9``."""
 
     def line_column(self) -> tuple[int, int]:
         """Line (in the file's numbering) and column, both counted from 1."""
@@ -49,7 +51,7 @@ class Span:
         """The smallest span that covers both."""
         if other is None:
             return self
-        return Span(self.source, min(self.start, other.start), max(self.end, other.end))
+        return Span(self.source, min(self.start, other.start), max(self.end, other.end), self.context)
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +132,32 @@ def render_all(diagnostics: Sequence[Diagnostic]) -> str:
     return "\n".join(shown)
 
 
+def merge_contexts(diagnostics: Sequence[Diagnostic]) -> tuple[Diagnostic, ...]:
+    """What is found at one place of a text that is read several times (in rounds of a loop, in calls) is told once: that of
+    the first, its context, and how many there are more."""
+    contexts: dict[tuple[str, str, Span], dict[str, list[str]]] = {}
+    for d in diagnostics:
+        if d.span is not None and d.span.context:
+            contexts.setdefault((d.code, d.severity, d.span), {}).setdefault(d.span.context, []).append(d.message)
+    if not contexts:
+        return tuple(diagnostics)
+    merged: list[Diagnostic] = []
+    for d in diagnostics:
+        if d.span is None or not d.span.context:
+            merged.append(d)
+            continue
+        messages = contexts[d.code, d.severity, d.span]
+        first, n_more = next(iter(messages)), len(messages) - 1
+        if d.span.context != first:
+            continue
+        times = "once" if n_more == 1 else f"{n_more} times"
+        more = f", and {times} more" if n_more else ""
+        is_always = n_more > 0 and all(d.message in found for found in messages.values())
+        message = d.message if is_always else f"{d.message} (with {first}{more})"
+        merged.append(replace(d, message=message, span=replace(d.span, context="")))
+    return tuple(merged)
+
+
 def suggest_name(name: str, known: Iterable[str]) -> str | None:
     """``did you mean …?`` for a near miss (other case, swapped or missing letters), else None."""
     folded, by_fold = str(name)[:80].casefold(), {k.casefold(): k for k in known}
@@ -145,8 +173,8 @@ class PolycError(Exception):
     """Base of all errors that polyc raises for something a user did.  `str()` is the full rendering."""
 
     def __init__(self, *diagnostics: Diagnostic) -> None:
-        self.diagnostics = diagnostics
-        super().__init__(render_all(diagnostics))
+        self.diagnostics = merge_contexts(diagnostics)
+        super().__init__(render_all(self.diagnostics))
 
     def __reduce__(self) -> tuple[type[PolycError], tuple[Diagnostic, ...]]:
         return type(self), self.diagnostics  # `args` hold the rendering, which cannot make the error again in another process

@@ -89,7 +89,7 @@ def run_on_samples(operator: polyc.Operator) -> None:
         shape = [evaluate(e, sizes) for e in tensor.shape or ()]
         inputs[name] = draw_array(name, tensor.dtype, shape, 0, limits.get(name))
     sort_segments(program, sizes, inputs)
-    results = operator(**inputs, **sizes)
+    results = operator(**{**sizes, **inputs})
     expected = interpret(program, inputs, sizes)
     for result, array in zip(program.returns, results if isinstance(results, tuple) else [results], strict=True):
         np.testing.assert_allclose(array, expected[result.name], rtol=1e-4, atol=1e-5)

@@ -9,7 +9,7 @@ import numpy as np
 from benchmarks.engines import AUTOSCHEDULERS
 from benchmarks.polybench import KERNELS, Kernel, native
 from benchmarks.polybench.halide_sweeps import SWEEPS
-from benchmarks.workload import Peer, Workload, nbytes
+from benchmarks.workload import Peer, Workload, call_loops, nbytes
 
 MEASURED = ("MEDIUM", "LARGE")
 """Datasets that there are workloads for."""
@@ -40,25 +40,11 @@ def run_native(side: str, kernel: Kernel, dataset: str) -> Peer:
 
 
 def run_numba(kernel: Kernel, dataset: str) -> Peer:
-    """The loops in numba, with temporaries that are made at the first call and stay."""
+    """The loops in numba."""
     _, shapes = kernel.shapes(dataset)
-    sizes, dtype = kernel.sizes_of(dataset), np.int32 if kernel.itemsize == 4 else np.float64
-    made: list[np.ndarray] = []
-
-    def peer(numba: Any, out: Any, **inputs: Any) -> Any:
-        from benchmarks.polybench import numba_loops  # needs numba
-
-        name = native.function_name(kernel)
-        if not made and name in numba_loops.SCRATCH:
-            made.extend(np.zeros(shape, dtype) for shape in numba_loops.SCRATCH[name](**sizes))
-        if out is None:
-            out = tuple(np.empty(shape, dtype) for shape in shapes)
-        results = out if isinstance(out, tuple) else (out,)
-        given = [float(a) if a.ndim == 0 else a for a in inputs.values()]
-        getattr(numba_loops, name)(*given, *results, *made)
-        return results if len(results) > 1 else results[0]
-
-    return peer
+    dtype = np.int32 if kernel.itemsize == 4 else np.float64
+    path = f"benchmarks.polybench.numba_loops.{native.function_name(kernel)}"
+    return call_loops(path, kernel.sizes_of(dataset), lambda _: [np.empty(shape, dtype) for shape in shapes])
 
 
 def make_workload(kernel: Kernel, dataset: str) -> Workload:

@@ -5,6 +5,10 @@ from __future__ import annotations
 import inspect
 from typing import Any
 
+from polyc.ir.expr import Const, Size
+from polyc.records import replace
+from polyc.runtime.sizes import Formal
+
 
 class CallSignature:
     """A descriptor: the `inspect.Signature` of an operator's call, made when somebody asks; none for the class itself."""
@@ -36,3 +40,13 @@ def _named(own: Any, name: str, default: Any) -> inspect.Parameter:
     found = own.get(name)
     annotation = inspect.Parameter.empty if found is None else found.annotation
     return inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD, default=default, annotation=annotation)
+
+
+def describe_formal(formal: Formal) -> str:
+    """``X: f32[M, K]``, for the representation of an operator."""
+    if formal.default is not None:
+        return f"{describe_formal(replace(formal, default=None))} = {formal.default!r}"
+    if formal.dtype is None or formal.shape is None:
+        return formal.name
+    extents = [e.name if isinstance(e, Size) else str(e.value) if isinstance(e, Const) else "…" for e in formal.shape]
+    return f"{formal.name}: {formal.dtype}[{', '.join(extents)}]" if extents else f"{formal.name}: {formal.dtype}"

@@ -26,7 +26,7 @@ from polyc.ir.expr import Expr
 from polyc.ir.factors import program_factors
 from polyc.log import logger
 from polyc.records import dataclass
-from polyc.runtime.arguments import unknown_name
+from polyc.runtime.arguments import with_suggestion
 from polyc.runtime.arrays import argument_error
 from polyc.runtime.sizes import size_names
 
@@ -60,7 +60,8 @@ def check_dynamic(operator: str, dynamic: Any, sizes: Collection[str]) -> bool |
         )
     for name in names:
         if name not in sizes:
-            raise unknown_name(operator, name, list(sizes))
+            listing = with_suggestion(name, list(sizes), "its sizes are")
+            raise argument_error("argument-name", f"{operator} has no size named {name}", None, listing)
     return tuple(dict.fromkeys(names))
 
 

@@ -13,7 +13,14 @@ from typing import TYPE_CHECKING, Any, overload
 from polyc import driver, recall
 from polyc.api.dynamic import Dynamic, check_dynamic
 from polyc.api.operator import Operator
-from polyc.api.sources import EinsumSource, FixedSource, issue_warnings, make_function_source
+from polyc.api.sources import (
+    EinsumSource,
+    FixedSource,
+    FunctionSource,
+    issue_warnings,
+    make_function_source,
+    possible_sizes,
+)
 from polyc.config import SWITCHES, Options, default_options, default_options_key
 from polyc.crash import name_crashes
 from polyc.diagnostics import (
@@ -96,11 +103,25 @@ def _models() -> tuple[str, ...]:
 
 
 @overload
-def op(function: Callable[..., Any] | str, /, *, dynamic: Dynamic = "auto", **options: Any) -> Operator: ...
-@overload
-def op(*, dynamic: Dynamic = "auto", **options: Any) -> Callable[[Callable[..., Any] | str], Operator]: ...
 def op(
-    function: Callable[..., Any] | str | None = None, /, *, dynamic: Dynamic = "auto", **options: Any
+    function: Callable[..., Any] | str,
+    /,
+    *,
+    sizes: Mapping[str, int] | None = None,
+    dynamic: Dynamic = "auto",
+    **options: Any,
+) -> Operator: ...
+@overload
+def op(
+    *, sizes: Mapping[str, int] | None = None, dynamic: Dynamic = "auto", **options: Any
+) -> Callable[[Callable[..., Any] | str], Operator]: ...
+def op(
+    function: Callable[..., Any] | str | None = None,
+    /,
+    *,
+    sizes: Mapping[str, int] | None = None,
+    dynamic: Dynamic = "auto",
+    **options: Any,
 ) -> Operator | Callable[..., Operator]:
     """Make an `Operator` of an einsum-style function, read from its source; a decorator, with or without options.
 
@@ -115,18 +136,33 @@ def op(
         @polyc.op(reassociate=False)
         def total(X): ...
 
-    `dynamic` says which sizes one kernel serves any values of: ``"auto"`` those that keep changing (`polyc.api.dynamic` states
-    the rule), ``True`` all, ``False`` none, ``("B", "S")`` these.  `options` are the fields of `polyc.Options`.  A string with
-    the function's source is accepted too.
+    `sizes` fixes sizes for every call: ``sizes={"K": 64}``.  `dynamic` says which sizes one kernel serves any values of:
+    ``"auto"`` those that keep changing (`polyc.api.dynamic` states the rule), ``True`` all, ``False`` none, ``("B", "S")``
+    these.  `options` are the fields of `polyc.Options`.  A string with the function's source is accepted too.
     Raises `SyntaxErrorInSource` and `SemanticError` with all errors of the function at once.
     """
     if function is None:
-        return functools.partial(op, dynamic=dynamic, **options)
-    chosen = make_options(options)
-    source = make_function_source(function)
-    name = source.name
-    choice = check_dynamic(name, dynamic, source.sizes)
-    return Operator(source, name, chosen, function=None if isinstance(function, str) else function, dynamic=choice)
+        return functools.partial(op, sizes=sizes, dynamic=dynamic, **options)
+    chosen, fixed = make_options(options), _check_sizes(sizes)
+    return _make_operator(make_function_source(function), function, chosen, fixed, dynamic)
+
+
+def _make_operator(
+    source: FunctionSource,
+    function: Callable[..., Any] | str,
+    options: Options,
+    fixed: Mapping[str, int],
+    dynamic: Dynamic,
+) -> Operator:
+    choice = check_dynamic(source.name, dynamic, possible_sizes(source))
+    live = None if isinstance(function, str) else function
+    return Operator(source, source.name, options, fixed, function=live, dynamic=choice)
+
+
+def _check_sizes(sizes: Mapping[str, int] | None) -> dict[str, int]:
+    if sizes is not None and not isinstance(sizes, Mapping):
+        raise argument_error("argument-type-size", f"sizes is a {type(sizes).__name__}", None, "pass a dict: sizes={'N': 128}")
+    return {name: check_size(name, value) for name, value in (sizes or {}).items()}
 
 
 def compile(
@@ -147,16 +183,12 @@ def compile(
         mm = polyc.compile("def mm(float(M,K) A, float(K,N) B) -> (C) { C(m,n) +=! A(m,k) * B(k,n) }")
         c = mm(a, b)
     """
-    chosen = make_options(options)
-    if sizes is not None and not isinstance(sizes, Mapping):
-        raise argument_error("argument-type-size", f"sizes is a {type(sizes).__name__}", None, "pass a dict: sizes={'N': 128}")
-    fixed = {name: check_size(name, value) for name, value in (sizes or {}).items()}
+    chosen, fixed = make_options(options), _check_sizes(sizes)
     if callable(source):
         made = make_function_source(source)
         if entry is not None and entry != made.name:
             raise _no_entry(entry, [made.name])
-        choice = check_dynamic(made.name, dynamic, made.sizes)
-        return Operator(made, made.name, chosen, fixed, function=source, dynamic=choice)
+        return _make_operator(made, source, chosen, fixed, dynamic)
     return compile_text(*read_text(source), entry, chosen, fixed, dynamic)
 
 

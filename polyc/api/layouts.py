@@ -61,7 +61,7 @@ def describe_argument(value: Any, formal: Formal) -> Layout:
     """The layout of an array, of anything with ``dtype`` and ``shape``, or of a pair (dtype, shape): those are contiguous."""
     if isinstance(value, tuple) and len(value) == 2 and not isinstance(value[0], (int, float)):
         layout = _declared_layout(value[0], value[1], formal)
-    elif isinstance(value, (np.ndarray, np.generic)) or hasattr(value, "__dlpack__"):
+    elif has_value(value):
         layout = _array_layout(value, formal)
     elif hasattr(value, "dtype") and hasattr(value, "shape"):
         layout = _declared_layout(value.dtype, value.shape, formal)
@@ -70,6 +70,11 @@ def describe_argument(value: Any, formal: Formal) -> Layout:
     if formal.shape is not None and len(layout.shape) != len(formal.shape):
         raise rank_error(formal, layout.shape)
     return layout
+
+
+def has_value(value: Any) -> bool:
+    """Whether it is a number or an array, and not a description of one."""
+    return isinstance(value, (int, np.ndarray, np.generic)) or hasattr(value, "__dlpack__")
 
 
 def _array_layout(value: Any, formal: Formal) -> Layout:

@@ -88,7 +88,8 @@ def measure(operator: Operator, arrays: Sequence[Any], named: Mapping[str, Any],
     kept = results if out is None else out
     inputs = operator.sorted_inputs(arrays, named)
     free = [a for f, a in zip(operator.formals, inputs, strict=True) if f.name in operator.input_names]
-    rest = {n: v for n, v in named.items() if n in kernel.signature.sizes and n not in kernel.fixed_sizes}
+    open_sizes = set(kernel.signature.sizes) - set(kernel.fixed_sizes) - set(operator.input_names)
+    rest = {n: v for n, v in named.items() if n in open_sizes}
 
     def call() -> object:
         return kernel(*free, out=kept, **rest)
@@ -100,6 +101,7 @@ def measure(operator: Operator, arrays: Sequence[Any], named: Mapping[str, Any],
     n_threads = threads.get_num_threads()
     several = _fastest(call, time.perf_counter, lambda: None)
     shapes = {f.name: np.shape(a) for f, a in zip(operator.formals, inputs, strict=True)}
+    numbers = {f.name: int(a) for f, a in zip(operator.formals, inputs, strict=True) if f.name in kernel.signature.sizes}
     outputs = results if isinstance(results, tuple) else (results,)
     estimates = [choice.total for choice in lowered.choices.values()]
     return Measurement(
@@ -107,7 +109,7 @@ def measure(operator: Operator, arrays: Sequence[Any], named: Mapping[str, Any],
         all_threads=several,
         n_threads=n_threads,
         clock=CYCLES / min(chains),
-        operations=_count_operations(lowered, shapes),
+        operations=_count_operations(lowered, shapes, numbers),
         argument_bytes=sum(np.asarray(a).nbytes for a in (*inputs, *outputs)),
         estimated_cycles=sum(estimates) if estimates else None,
         missed_bytes=missed * lowered.target.cache_line if isinstance(missed, int) else None,
@@ -130,7 +132,7 @@ def _fastest(call: Callable[[], object], clock: Callable[[], float], between: Ca
     return best
 
 
-def _count_operations(lowered: Lowered, shapes: Mapping[str, tuple[int, ...]]) -> int:
+def _count_operations(lowered: Lowered, shapes: Mapping[str, tuple[int, ...]], numbers: Mapping[str, int]) -> int:
     """Operations of all statements that a call runs, at the sizes that `lowered` is for."""
     from polyc.runtime.arguments import signature_formals
     from polyc.runtime.sizes import solve_sizes
@@ -139,7 +141,7 @@ def _count_operations(lowered: Lowered, shapes: Mapping[str, tuple[int, ...]]) -
     known = {f.name: shapes[f.name] for f in formals if f.name in shapes}
     formals = [f for f in formals if f.name in known]
     sizes = dict(lowered.fixed_sizes)
-    sizes |= solve_sizes(formals, known, {}, lowered.fixed_sizes, lowered.signature.defined_sizes)
+    sizes |= solve_sizes(formals, known, numbers, lowered.fixed_sizes, lowered.signature.defined_sizes)
     total = 0
     for s in lowered.scop.statements:
         instances = math.prod(max(0, int(evaluate(s.extents[i], sizes))) for i in s.indices)

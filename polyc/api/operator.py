@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,12 +12,20 @@ from numpy.lib.stride_tricks import as_strided
 
 from polyc import driver, recall
 from polyc.api.bind import bound_error, describe_bound, own_inputs
-from polyc.api.call_signature import CallSignature
+from polyc.api.call_signature import CallSignature, describe_formal
 from polyc.api.dynamic import DynamicSizes
 from polyc.api.kernels import Kernels, Wanted
-from polyc.api.layouts import Layout, array_layout, declared_layouts, describe_argument
+from polyc.api.layouts import Layout, array_layout, declared_layouts, describe_argument, has_value
 from polyc.api.result_shapes import ResultShapes
-from polyc.api.sources import ArrayType, FixedSource, FunctionSource, constants_key, program_formals
+from polyc.api.sources import (
+    ArrayType,
+    FixedSource,
+    FunctionSource,
+    call_key,
+    number_places,
+    possible_sizes,
+    program_formals,
+)
 from polyc.config import Options
 from polyc.diagnostics import Remark
 from polyc.ir.expr import Size
@@ -36,7 +44,7 @@ from polyc.runtime.arrays import argument_error, check_element_type, check_outpu
 from polyc.runtime.kernel import Kernel
 from polyc.runtime.plain import PlainArguments
 from polyc.runtime.plan_table import PlanTable, unpack
-from polyc.runtime.sizes import Formal, missing_sizes, solve_sizes
+from polyc.runtime.sizes import Formal, missing_sizes, number_sizes, solve_sizes
 from polyc.runtime.weak import is_weak, without_weakness
 
 if TYPE_CHECKING:
@@ -82,13 +90,16 @@ class Operator:
         self._fixed_sizes = dict(sizes or {})
         self._plain = PlainArguments(source.formals, [r.name for r in source.fixed.returns] if source.fixed is not None else ())
         self._bound = dict(bound or {})
-        self._plans = PlanTable(self._plain.numbers, [self._bound.get(f.name) for f in source.formals])
+        places = number_places(source.formals, source.fixed)
+        self._plans = PlanTable(self._plain.numbers, [self._bound.get(f.name) for f in source.formals], places)
         self._doors = self._plans.doors
         self.remarks_source: Callable[[], tuple[Remark, ...]] | None = None
         self._input_names = tuple(f.name for f in source.formals if f.name not in self._bound)
-        self._defaults = {f.name: f.default for f in source.formals if f.default is not None and f.name not in self._bound}
+        defaults = {f.name: self._fixed_sizes.get(f.name, f.default) for f in source.formals if f.name not in self._bound}
+        self._defaults = {n: v for n, v in defaults.items() if v is not None}
         formals = [f for f in source.formals if f.name in self._bound]
-        constant = solve_sizes(formals, {n: a.shape for n, a in self._bound.items()}, {}, self._fixed_sizes)
+        numbers = number_sizes(source.sizes, formals, self._bound)
+        constant = solve_sizes(formals, {n: a.shape for n, a in self._bound.items()}, numbers, self._fixed_sizes)
         self._dynamic = DynamicSizes(dynamic, constant)
         self._shapes = ResultShapes(name)
         owned = {n: without_weakness(a) for n, a in self._bound.items()}
@@ -97,10 +108,11 @@ class Operator:
         self.__doc__ = Operator.__doc__
         if function is not None:
             functools.update_wrapper(self, function)
-        unknown = [n for n in self._fixed_sizes if n not in source.sizes]
+        known = possible_sizes(source)
+        unknown = [n for n in self._fixed_sizes if n not in known]
         if unknown:
-            known = ", ".join(source.sizes) or "none"
-            raise argument_error("argument-name", f"{name} has no size named {unknown[0]}", None, f"its sizes are: {known}")
+            listing = ", ".join(known) or "none"
+            raise argument_error("argument-name", f"{name} has no size named {unknown[0]}", None, f"its sizes are: {listing}")
 
     @property
     def name(self) -> str:
@@ -192,7 +204,7 @@ class Operator:
         return _restore_operator, (source, self.name, self._options, sizes, bound, self._dynamic.dynamic)
 
     def __repr__(self) -> str:
-        inputs = ", ".join(_describe_formal(f) for f in self._source.formals if f.name not in self._bound)
+        inputs = ", ".join(describe_formal(f) for f in self._source.formals if f.name not in self._bound)
         program = self._source.fixed
         results = "" if program is None else f" -> ({', '.join(r.name for r in program.returns)})"
         bound = f" with {describe_bound(self._bound)}" if self._bound else ""
@@ -211,14 +223,15 @@ class Operator:
         if arrays is not None and self._bound:
             arrays = self._plans.with_bound(arrays) if len(arrays) == len(self._input_names) else None
         if arrays is not None:
+            plans = self._plans.at(arrays)
             if out is None:
-                result = self._plans.call(*arrays)
+                result = plans.call(*arrays)
             elif type(out) is np.ndarray:
-                result = self._plans.call_into(*arrays, out)
+                result = plans.call_into(*arrays, out)
             else:
-                result = self._plans.call_into_all(arrays, out) if type(out) is tuple else None
+                result = plans.call_into_all(arrays, out) if type(out) is tuple else None
             if result is None:
-                result = self._plans.call_converted(self._plain, arrays, out)
+                result = plans.call_converted(self._plain, arrays, out)
             if result is not None:
                 return result
         return self._execute(inputs, out, named)
@@ -271,7 +284,7 @@ class Operator:
     def _describe(self, arrays: Sequence[Any], named: Mapping[str, Any]) -> Wanted:
         source = self._source
         is_open = not arrays and bool(self._input_names)
-        if is_open and not any(n in self._input_names for n in named):
+        if is_open and not any(n in self._input_names and n not in source.sizes for n in named):
             call = sort_arguments(self.name, (), source.sizes, source.constants, (), named)
             if any(f.dtype is None for f in source.formals):
                 self._sort((), {})  # raises: inputs are missing
@@ -279,7 +292,8 @@ class Operator:
             formals = program_formals(program)
             shapes = {n: a.shape for n, a in self._bound.items()}
             known = [f for f in formals if f.name in shapes]
-            sizes = solve_sizes(known, shapes, call.sizes, self._fixed_sizes, program.defined_sizes)
+            numbers = number_sizes(program.sizes, known, self._bound)
+            sizes = solve_sizes(known, shapes, {**call.sizes, **numbers}, self._fixed_sizes, program.defined_sizes)
             return self._want(program, sizes, declared_layouts(formals, sizes))
         call = self._sort(arrays, named)
         layouts = tuple(describe_argument(a, f) for a, f in zip(call.inputs, source.formals, strict=True))
@@ -288,7 +302,10 @@ class Operator:
         layouts = tuple(describe_argument(without_weakness(a), f) for a, f in zip(call.inputs, formals, strict=True))
         shapes = {f.name: a.shape for f, a in zip(formals, layouts, strict=True)}
         ordered = self._bound_first(formals)
-        sizes = solve_sizes(ordered, shapes, call.sizes, self._fixed_sizes, program.defined_sizes)
+        given = zip(formals, call.inputs, strict=True)
+        values = {f.name: np.asarray(a) for f, a in given if f.name in program.sizes and has_value(a)}
+        numbers = number_sizes(program.sizes, formals, values)
+        sizes = solve_sizes(ordered, shapes, {**call.sizes, **numbers}, self._fixed_sizes, program.defined_sizes)
         return self._want(program, sizes, layouts)
 
     def _want(self, program: Program, sizes: Mapping[str, int], inputs: tuple[Layout, ...] | None) -> Wanted:
@@ -317,7 +334,7 @@ class Operator:
     def _execute(self, inputs: Sequence[Any], out: Any, named: Mapping[str, Any]) -> Any:
         source = self._source
         call = self._sort(inputs, named)
-        plans = self._plans.under(call_key(call))
+        plans = self._plans.at(call.inputs).under(call_key(call))
         if named:  # again, now that names are sorted out
             result = plans.call_converted(self._plain, call.inputs, out)
             if result is not None:
@@ -347,7 +364,9 @@ class Operator:
         else:
             results = plan.run(arrays, checked)
             if len(checked) in (0, len(names)):
-                plans.remember(plan, given_inputs, checked)
+                places = number_places(formals, program)
+                plans = self._plans.keep_apart(places, [sizes[formals[p].name] for p in places], arrays)
+                plans.under(call_key(call)).remember(plan, given_inputs, checked)
         return unpack(tuple(r if value is None else value for r, value in zip(results, given, strict=True)))
 
     def _check_numbers(
@@ -380,14 +399,16 @@ class Operator:
         sizes: Mapping[str, int],
     ) -> dict[str, int]:
         """All sizes of a call; an output with a declared shape may determine one too."""
-        shapes = {f.name: a.shape for f, a in zip(formals, arrays, strict=True)}
+        given_arrays = {f.name: a for f, a in zip(formals, arrays, strict=True)}
+        shapes = {n: a.shape for n, a in given_arrays.items()}
         declared = self._bound_first(formals)
         for result, name, value in zip(program.returns, names, given, strict=True):
             tensor = program.tensor(result.version)
             if tensor.shape is not None and value is not None and len(getattr(value, "shape", ())) == len(tensor.shape):
                 declared.append(Formal(name, tensor.dtype, tensor.shape, tensor.span))
                 shapes[name] = tuple(value.shape)
-        values = solve_sizes(declared, shapes, sizes, self._fixed_sizes, program.defined_sizes)
+        known = {**sizes, **number_sizes(program.sizes, formals, given_arrays)}
+        values = solve_sizes(declared, shapes, known, self._fixed_sizes, program.defined_sizes)
         problem = missing_sizes(program.sizes, values)
         if problem is not None:
             raise problem
@@ -419,21 +440,3 @@ def _restore_operator(
     """What `Operator.__reduce__` says.  Bound inputs are owned again: what is unpickled may be writable."""
     owned = own_inputs(name, source.formals, {}, bound) if bound else None
     return Operator(source, name, options, sizes, bound=owned, dynamic=dynamic)
-
-
-def call_key(call: Call) -> Hashable:
-    """Sizes and constants given by keyword; None for none."""
-    if not call.sizes and not call.constants:
-        return None
-    return tuple(call.sizes.items()), constants_key(call.constants)
-
-
-def _describe_formal(formal: Formal) -> str:
-    if formal.default is not None:
-        return f"{_describe_formal(replace(formal, default=None))} = {formal.default!r}"
-    if formal.dtype is None or formal.shape is None:
-        return formal.name
-    from polyc.ir.expr import Const, Size
-
-    extents = [e.name if isinstance(e, Size) else str(e.value) if isinstance(e, Const) else "…" for e in formal.shape]
-    return f"{formal.name}: {formal.dtype}[{', '.join(extents)}]" if extents else f"{formal.name}: {formal.dtype}"

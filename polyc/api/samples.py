@@ -11,7 +11,7 @@ import numpy as np
 from polyc.ir.expr import Expr, Index, Read, evaluate, index_names, int_const, reads, rewrite, walk
 from polyc.ir.halves import narrow
 from polyc.ir.interpret_ranges import solve_ranges
-from polyc.ir.program import Exists, Program, Statement
+from polyc.ir.program import Exists, Program, Statement, integer_parameters
 from polyc.ir.segments import loaded_clauses, segment_reads
 from polyc.ir.types import DType
 
@@ -44,6 +44,7 @@ def draw_array(name: str, dtype: DType, shape: Sequence[int], seed: int, limits:
 
 def find_index_limits(program: Program, sizes: Mapping[str, int]) -> dict[str, Limits]:
     """The values that inputs may hold whose elements serve as subscripts, on either side, or as bounds: all stay inside.
+    Of inputs that are sizes as well, these.
 
     Exact where one such element, times a positive factor, is added to index expressions."""
     ranges = solve_ranges(program, sizes)
@@ -63,7 +64,7 @@ def find_index_limits(program: Program, sizes: Mapping[str, int]) -> dict[str, L
                     low, high = _fit(expr, start, stop, {**sizes}, box)
                     before = limits.get(inner.tensor, (low, high))
                     limits[inner.tensor] = max(low, before[0]), min(high, before[1])
-    return limits
+    return limits | {n: (sizes[n], sizes[n] + 1) for n in integer_parameters(program)}
 
 
 def sort_segments(program: Program, sizes: Mapping[str, int], drawn: Mapping[str, np.ndarray]) -> None:

@@ -11,10 +11,11 @@ from polyc import driver
 from polyc.crash import name_crashes
 from polyc.diagnostics import Diagnostic, PolycError, PolycWarning, SemanticError, user_stacklevel
 from polyc.ir.number_checks import NumberCheck, find_number_checks
-from polyc.ir.program import Program
+from polyc.ir.program import Program, integer_parameters
 from polyc.ir.types import DType
 from polyc.live import write_number
 from polyc.records import dataclass, replace
+from polyc.runtime.arguments import Call
 from polyc.runtime.sizes import Formal
 
 _MAX_PROGRAMS = 1024
@@ -70,9 +71,28 @@ def program_formals(program: Program) -> tuple[Formal, ...]:
     return tuple(Formal(t.base, t.dtype, t.shape, t.span) for t in tensors)
 
 
+def possible_sizes(source: ProgramSource) -> tuple[str, ...]:
+    """Names of sizes, and of inputs that may be sizes as well, where their types are not known yet."""
+    opened = [f.name for f in source.formals if f.dtype is None] if source.fixed is None else []
+    return tuple(dict.fromkeys((*source.sizes, *opened)))
+
+
+def number_places(formals: Sequence[Formal], program: Program | None) -> list[int]:
+    """Positions of inputs that are sizes as well."""
+    names = {program.tensor(n).base for n in integer_parameters(program)} if program is not None else ()
+    return [p for p, f in enumerate(formals) if f.name in names] if names else []
+
+
 def constants_key(constants: Mapping[str, Any]) -> Hashable:
     """Constants by type and text: 1, 1.0 and True are equal but give different programs, and a list has no hash."""
     return tuple(sorted((n, type(v).__name__, write_number(v)) for n, v in constants.items()))
+
+
+def call_key(call: Call) -> Hashable:
+    """Sizes and constants given by keyword; None for none."""
+    if not call.sizes and not call.constants:
+        return None
+    return tuple(call.sizes.items()), constants_key(call.constants)
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,6 +185,7 @@ def make_function_source(function: Callable[..., Any] | str) -> FunctionSource:
     source = FunctionSource(function, declared.name, formals, declared.sizes, tuple(name for name, _ in declared.constants))
     if declared.is_complete:
         source.fixed = source.program_for([], {})
+        source.sizes = tuple(dict.fromkeys((*source.sizes, *source.fixed.sizes)))  # integer parameters, too
     return source
 
 

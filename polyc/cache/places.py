@@ -14,10 +14,12 @@ from polyc.cache.values import FIELDS, Plain, Unreadable, Unstorable
 from polyc.diagnostics import Source, Span
 from polyc.digest import sha256
 from polyc.ir.program import Program
+from polyc.records import replace
 
 
 class SourcePlaces:
-    """Places by character range, with the texts they are in: ``[number of the source, start, end]``."""
+    """Places by character range, with the texts they are in: ``[number of the source, start, end]``, and
+    the context where there is one."""
 
     def __init__(self, sources: Plain = ()) -> None:
         """`sources`: as `plain_sources` gave them."""
@@ -40,11 +42,11 @@ class SourcePlaces:
         return self._sources[plain]
 
     def write_span(self, span: Span) -> Plain:
-        return [self.write_source(span.source), span.start, span.end]
+        return [self.write_source(span.source), span.start, span.end, *([span.context] if span.context else [])]
 
     def read_span(self, plain: Plain) -> Span:
-        number, start, end = plain
-        return Span(self._sources[number], start, end)
+        number, start, end, *context = plain
+        return Span(self._sources[number], start, end, *context)
 
 
 class ProgramPlaces:
@@ -56,7 +58,7 @@ class ProgramPlaces:
     def __init__(self, program: Program) -> None:
         self._spans: list[Span] = []
         self._sources: list[Source] = []
-        self._span_numbers: dict[tuple[int, int, int], int] = {}
+        self._span_numbers: dict[tuple[int, int, int, str], int] = {}
         self._source_numbers: dict[Source, int] = {}
         self._seen: dict[int, int] = {}
         pattern = [-1 if place is None else self._number(place) for place in _places(program)]
@@ -69,7 +71,7 @@ class ProgramPlaces:
     def _number(self, place: Span | Source) -> int:
         if isinstance(place, Source):
             return self._source_number(place)
-        key = (self._source_number(place.source), place.start, place.end)
+        key = (self._source_number(place.source), place.start, place.end, place.context)
         number = self._span_numbers.get(key)
         if number is None:
             number = self._span_numbers[key] = len(self._spans)
@@ -94,13 +96,16 @@ class ProgramPlaces:
         return self._sources[plain]
 
     def write_span(self, span: Span) -> Plain:
-        key = (self._source_numbers.get(span.source, -1), span.start, span.end)
-        if key not in self._span_numbers:
+        key = (self._source_numbers.get(span.source, -1), span.start, span.end, span.context)
+        if key in self._span_numbers:
+            return self._span_numbers[key]
+        number = next((n for known, n in self._span_numbers.items() if known[:3] == key[:3]), None)
+        if number is None or span.context:
             raise Unstorable("a span that is not the program's")
-        return self._span_numbers[key]
+        return ~number  # without the context that the program has there
 
     def read_span(self, plain: Plain) -> Span:
-        return self._spans[plain]
+        return self._spans[plain] if plain >= 0 else replace(self._spans[~plain], context="")
 
 
 def _places(value: Any) -> Iterator[Span | Source | None]:

@@ -62,7 +62,9 @@ def explain_command(
 
         arrays, values = make_inputs(operator.program, {}, known_sizes(sizes), 0)
         click.echo(f"measuring {operator.name} on random inputs", err=True)
-        measured = operator.measure(*arrays, out=make_accumulated(operator.program, arrays, values, 0) or None, **values)
+        out = make_accumulated(operator.program, arrays, values, 0) or None
+        named = {n: v for n, v in values.items() if n not in operator.input_names}
+        measured = operator.measure(*arrays, out=out, **named)
     click.echo(operator.lower(**known_sizes(sizes)).explain().rstrip("\n"))
     if measured is not None:
         click.echo(f"\n== measured ==\n{measured}")

@@ -81,12 +81,13 @@ def run_command(
     program = operator.program
     arrays, values = make_inputs(program, read_inputs(program, inputs), known_sizes(sizes), seed)
     start = time.perf_counter()
-    kernel = operator.specialize(*arrays, **values)
+    named = {n: v for n, v in values.items() if n not in operator.input_names}
+    kernel = operator.specialize(*arrays, **named)
     compilation = time.perf_counter() - start
     out = make_accumulated(program, arrays, values, seed)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", PolycWarning)
-        results = operator(*arrays, out=out or None, **values)
+        results = operator(*arrays, out=out or None, **named)
     for w in caught:
         warnings.showwarning(w.message, w.category, w.filename, w.lineno)
     is_undecided = any(isinstance(w.message, PolycWarning) and w.message.code == "argument-ill-conditioned" for w in caught)
@@ -134,7 +135,7 @@ def make_inputs(
     from polyc.ir.expr import evaluate
     from polyc.ir.magnitude import check_magnitudes
     from polyc.runtime.arguments import check_rank, unknown_name
-    from polyc.runtime.sizes import check_size, missing_sizes, solve_sizes
+    from polyc.runtime.sizes import check_size, missing_sizes, number_sizes, solve_sizes
 
     check_magnitudes(program)
     for name, value in sizes.items():
@@ -146,7 +147,8 @@ def make_inputs(
         if formal.name in given:
             check_rank(formal, given[formal.name])
     shapes = {n: a.shape for n, a in given.items()}
-    values = solve_sizes(formals, shapes, sizes, {}, program.defined_sizes)
+    numbers = number_sizes(program.sizes, formals, given)
+    values = solve_sizes(formals, shapes, {**sizes, **numbers}, {}, program.defined_sizes)
     problem = missing_sizes(program.sizes, values)
     if problem is not None:
         missing = [n for n in program.sizes if n not in values]

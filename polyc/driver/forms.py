@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from polyc import passes
 from polyc.config import Options
 from polyc.diagnostics import Remark
 from polyc.ir.expr import int_const
-from polyc.ir.program import Program, specialize_sizes
+from polyc.ir.program import Program, integer_parameters, specialize_sizes
 from polyc.ir.signature import Strides
 from polyc.ir.sizes import define_sizes
 from polyc.machine import Machine
@@ -41,6 +41,8 @@ class Source:
     as_written: bool
     shared: frozenset[str] = frozenset()
     """Inputs whose memory results share."""
+    generic: Callable[[], Program] | None = None
+    """Makes the program before sizes became numbers; None where it is this one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +147,8 @@ def make_forms(source: Source, version: Version, plain: Form) -> list[Form]:
 def _assume_known(source: Source, known: Mapping[str, int]) -> tuple[Program, Ranges]:
     """The program with numbers for sizes, and its ranges; windows of one element are gone."""
     program = define_sizes(specialize_sizes(source.program, {name: int_const(value) for name, value in known.items()}))
-    ranges = infer_ranges(program, lambda: source.program)
+    generic = source.generic if integer_parameters(program) else None
+    ranges = infer_ranges(program, generic or (lambda: source.program))
     return drop_unit_indices(program, assume_sizes(ranges, program.defined_sizes, source.ranges.typical))
 
 

@@ -9,7 +9,7 @@ from polyc import passes
 from polyc.codegen.nests.loops import translate_schedule
 from polyc.codegen.nests.pipeline import LOOPS, LoopContext
 from polyc.config import Options, debugging
-from polyc.diagnostics import CompileBudgetError, Diagnostic, InternalError, RangeError, Remark, UnsupportedError
+from polyc.diagnostics import CompileBudgetError, Diagnostic, InternalError, Remark, UnsupportedError
 from polyc.driver.lock import compiling
 from polyc.driver.lowered import Lowered
 from polyc.ir.expr import Read
@@ -19,7 +19,7 @@ from polyc.ir.read_sites import collect_reads, is_data_dependent
 from polyc.ir.signature import Signature
 from polyc.ir.walk import walk_nodes
 from polyc.machine import Machine
-from polyc.poly.circles import LONGEST, find_circle
+from polyc.poly.circles import LONGEST, find_circle, raise_circle
 from polyc.poly.dependences import Dependences, compute_dependences, keep_initial_values
 from polyc.poly.instances import Known
 from polyc.poly.legality import alias_is_safe, prove_storage, prove_values
@@ -151,7 +151,6 @@ def _refuse_circles(scop: Scop, dependences: Dependences, longest: int) -> None:
     found = find_circle(scop, dependences, longest)
     if found is not None:
         s, *others = found.statements
-        place = f", at {found.point}" if found.point else ""
         through = f" through {', '.join(dict.fromkeys(scop.tensors[o.target].base for o in others))}" if others else ""
         own = {scop.tensors[o.target].name for o in found.statements}
         by_data = any(
@@ -160,11 +159,11 @@ def _refuse_circles(scop: Scop, dependences: Dependences, longest: int) -> None:
             for site in collect_reads(o.origin)
         )
         needs = "may need its own value (data says which one it reads)" if by_data else "needs its own value"
-        message = f"an element of {scop.tensors[s.target].base} {needs}{through}{place}"
+        message = f"an element of {scop.tensors[s.target].base} {needs}{through}"
         help = "a recurrence reads elements that other statements, or earlier points, have computed; check the ranges"
         if by_data:
             help = "what a recurrence reads of itself must follow from indices and sizes: choose by c ? a : b, or by a sum"
-        raise RangeError(Diagnostic("range-circular", message, s.origin.span, help))
+        raise_circle(message, help, found, scop)
 
 
 def _is_placed_by_data(read: Read) -> bool:

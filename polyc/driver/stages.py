@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 from polyc.config import Options
 from polyc.diagnostics import InternalError, PolycError, RangeError, Remark, UnsupportedError
@@ -19,12 +20,16 @@ from polyc.ir.sizes import define_sizes
 from polyc.ir.storage_types import widen_arithmetic
 from polyc.ir.verify import verify_program
 from polyc.machine import Machine
+from polyc.poly.circles import CircularSizes
 from polyc.poly.infer import infer_ranges
 from polyc.poly.ranges import assume_sizes
 from polyc.poly.scop import Scop
 from polyc.scheduler.preparation import collect_preparations
 from polyc.scheduler.rewriting.fold_sizes import find_folds
 from polyc.scheduler.size_classes import Version, find_size_classes
+
+MAX_CIRCLES = 4
+"""Kinds of sizes at which elements of a program need themselves, found by its schedule."""
 
 
 def run_stages(
@@ -38,9 +43,10 @@ def run_stages(
     version: Version,
     is_chosen: bool = False,
     as_written: bool = False,
+    circular: tuple[CircularSizes, ...] = (),
 ) -> Lowered:
     """`version`: what estimates take symbolic sizes for; `is_chosen`: whether it is among those that were compared;
-    `as_written`: without rewritings that only speed asks for."""
+    `as_written`: without rewritings that only speed asks for; `circular`: sizes that calls refuse."""
     verify_program(program)
     target = target or select_target(options)
     asked = size_program(program, sizes)
@@ -50,8 +56,10 @@ def run_stages(
         strides = memory_strides(given, strides)
     generic = (lambda: widen_arithmetic(split_complex(define_sizes(program)))) if sizes else None
     inferred = asked.ranges if sized is given else infer_ranges(sized, generic)
+    for found in circular:
+        inferred = replace(inferred, context=inferred.context.intersect(found.context), checks=(*inferred.checks, found.check))
     ranges = assume_sizes(inferred, sized.defined_sizes, version.typical)
-    source = Source(sized, ranges, strides, options, target, constants, as_written, frozenset(i for _, i in aliases))
+    source = Source(sized, ranges, strides, options, target, constants, as_written, frozenset(i for _, i in aliases), generic)
     form = make_form(source, version)
     signature = make_signature(sized, given.types, ranges, form.scop, strides)
     classes = None
@@ -87,9 +95,13 @@ def run_stages(
         if as_written or reason.code not in ("range-circular", "unsupported-recurrence", "internal-schedule"):
             raise
         # A rewriting may have joined what a recurrence needs apart; if not, the error speaks of what the user wrote.
-        lowered = run_stages(
-            program, sizes, given_strides, aliases, options, target, constants, version, is_chosen, as_written=True
-        )
+        again = partial(run_stages, program, sizes, given_strides, aliases, options, target, constants, version, is_chosen)
+        try:
+            lowered = again(as_written=True, circular=circular)
+        except CircularSizes as found:
+            if len(circular) == MAX_CIRCLES:
+                raise RangeError(*found.diagnostics) from None
+            return again(circular=(*circular, found))
         lowered.remarks += (Remark("missed", "rewrite", "scheduled as written: rewritten, no order of loops was found"),)
         return lowered
     if not form.constants:

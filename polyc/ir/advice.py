@@ -12,7 +12,18 @@ def help_range(span: Span | None, index: str, low: str = "0") -> str:
 
 def help_twice(span: Span | None) -> str:
     """Statements write one element."""
+    if span is not None and " = " in span.context:  # rounds of a loop
+        name, _, rest = span.source.text[span.start : span.end].partition("[")
+        variable = span.context.rpartition(", ")[2].partition(" = ")[0]
+        part = f"{name}[{variable}, {rest.partition(']')[0]}]"
+        return f"parts that rounds of a loop assign are of one tensor: give each its own, {part} = ..., or restrict the indices"
     return f"statements that write parts of one tensor may not overlap: restrict the indices {_clause(span)}"
+
+
+def help_joined(span: Span | None) -> str:
+    """A reduction that reads its own tensor writes elements that another statement writes."""
+    whole = in_notation(span, "x(i) = b(i) - s(i), with s(i) +=! L(i, j) * x(j)", "x[i] = b[i] - sum(L[i, j] * x[j])")
+    return f"in a recurrence one statement gives an element: {whole}"
 
 
 def help_repeated(span: Span | None) -> str:
@@ -26,6 +37,12 @@ def help_unwritten(span: Span | None) -> str:
     whole = in_notation(span, "+=!", "T[i] += ...")
     select = in_notation(span, "c ? a : b", "a if c else b")
     return f"write it in a statement of its own, select with {select}, or start the tensor from a reduction such as {whole}"
+
+
+def help_continued(span: Span | None) -> str:
+    """A reduction that starts from the values before needs elements of them that are not there."""
+    starts = in_notation(span, "+=! starts from zero", "T[i] = sum(...) starts from zero")
+    return f"+= adds to the values before, and there are none: {starts}, in a recurrence, too"
 
 
 def help_outside(span: Span | None) -> str:

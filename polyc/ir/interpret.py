@@ -34,7 +34,7 @@ from polyc.ir.interpret_values import (
     split_box,
 )
 from polyc.ir.numeric import REDUCE, quiet
-from polyc.ir.program import Monoid, Program, Statement, tuple_components
+from polyc.ir.program import Monoid, Program, Statement, integer_parameters, tuple_components
 from polyc.ir.rounding import Noise
 from polyc.ir.types import DType
 
@@ -121,6 +121,12 @@ def bind_sizes(
             given.append((result.name, program.tensor(result.initial).shape or (), out[result.name]))
     values = dict(sizes)
     origin = {name: "the size given" for name in sizes}
+    for name in integer_parameters(program):
+        number = int(arrays[name])
+        if number < 0 or values.setdefault(name, number) != number:
+            wanted = f"{values[name]}, the size given" if number >= 0 else "0 or more"
+            raise ArgumentError(Diagnostic("argument-size", f"{name} is {number}, and must be {wanted}"))
+        origin.setdefault(name, "the number given")
     for name, shape, array in given:
         for dimension, (extent, actual) in enumerate(zip(shape, array.shape, strict=False)):
             if isinstance(extent, Size):

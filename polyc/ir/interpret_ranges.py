@@ -4,7 +4,8 @@ The rules are those of Tensor Comprehensions' range inference, applied to plain 
 first; every read gives ``lower <= subscript < upper``; rounds solve the indices that stand alone in an inequality once the
 solved ones are substituted *for all their values*; a whole round is solved before anything is substituted.  Reads in an arm
 of a selection whose condition is over indices and sizes, and subscripts of padded reads that are an index alone, bound
-an index only where no other read does.  The symbolic
+an index only where no other read does.  Subscripts with numbers that a call gives bound what nothing
+else does.  The symbolic
 inference of the compiler lives elsewhere and shares no code with this file: each is a check on the other.
 
 What conditions say of a read themselves (``n + l < N`` beside ``x(n + l)``) they keep inside: such a read bounds no index.
@@ -34,7 +35,7 @@ from polyc.ir.interpret_statement import (
     open_dimensions,
     solve_statement,
 )
-from polyc.ir.program import Program, Statement
+from polyc.ir.program import Program, Statement, find_numbers
 from polyc.records import dataclass
 
 
@@ -75,9 +76,10 @@ _MAX_ROUNDS = 4
 
 def _solve_worlds(program: Program, sizes: Mapping[str, int], before: list[_World]) -> list[_World]:
     """All statements, at `sizes` and where conditions count at two other choices.  `before`: what the round before found."""
-    worlds = [_World(sizes := complete_sizes(program, sizes))]
+    numbers = find_numbers(program)
+    worlds = [_World(sizes := complete_sizes(program, sizes), numbers)]
     if any(execution_conditions(s) for s in program.statements):
-        worlds += [_World(complete_sizes(program, other)) for other in _other_sizes(program, sizes)]
+        worlds += [_World(complete_sizes(program, other), numbers) for other in _other_sizes(program, sizes)]
     for world, known in zip(worlds, before, strict=False):
         world.whole = known.tensors
     for tensor in program.tensors:
@@ -156,6 +158,8 @@ class _World:
     """Ranges at one choice of sizes."""
 
     sizes: Mapping[str, int]
+    numbers: frozenset[str]
+    """Sizes whose values a call gives as numbers."""
     tensors: dict[str, tuple[Interval, ...]] = field(default_factory=dict)
     statements: dict[str, Box] = field(default_factory=dict)
     whole: Mapping[str, tuple[Interval, ...]] = field(default_factory=dict)
@@ -179,7 +183,7 @@ def _solve_in_world(
 ) -> None:
     tensors, target = world.tensors, s.target
     written = tensors.get(target, ()) if is_last else ()
-    box, is_provisional = solve_statement(s, world.sizes, _tensors_for(world, partial), partial, kept, written)
+    box, is_provisional = solve_statement(s, world.sizes, _tensors_for(world, partial), partial, kept, written, world.numbers)
     world.statements[s.name] = box
     if is_provisional:
         world.provisional.add(target)
@@ -201,7 +205,7 @@ def _find_kept(s: Statement, worlds: list[_World], partial: set[str]) -> frozens
     depend on sizes."""
     found: list[dict[int, dict[tuple[object, ...], int]]] = []
     for world in worlds:
-        asked = collect_inequalities(s, world.sizes, _tensors_for(world, partial), partial)
+        asked = collect_inequalities(s, world.sizes, _tensors_for(world, partial), partial, world.numbers)
         wanted = [q.form for q in asked]
         forms = [f for c, _ in clause_conditions(s) for f in condition_forms(c, world.sizes)]
         held = dict(list(enumerate(f for f in forms if is_linear_form(f)))[:_MAX_CONDITIONS])

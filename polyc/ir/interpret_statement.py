@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 
 from polyc.diagnostics import Diagnostic, RangeError
 from polyc.ir.advice import help_range
@@ -43,20 +43,22 @@ def solve_statement(
     partial: set[str],
     kept: frozenset[int] = frozenset(),
     written: tuple[Interval, ...] = (),
+    numbers: Set[str] = frozenset(),
 ) -> tuple[Box, bool]:
     """The range of each index, and whether tensors of which a part is known bound one.
 
     `partial`: tensors of which only a part is known; like padded reads, they bound an index that stands alone.
-    `kept`: positions of the reads' inequalities that conditions imply.  `written`: what others write of the tensor."""
+    `kept`: positions of the reads' inequalities that conditions imply.  `written`: what others write of the tensor.
+    `numbers`: sizes whose values a call gives as numbers, which bound what nothing else does."""
     box, inequalities = _given_ranges(s, sizes)
-    wanted = collect_inequalities(s, sizes, tensors, partial)
+    wanted = collect_inequalities(s, sizes, tensors, partial, numbers)
     inequalities += [q for position, q in enumerate(wanted) if position not in kept]
     for d in open_dimensions(s) if written else ():
         first, end = written[d]
         for form in (add_forms({1: -first}, {s.subscripts[d]: 1}), add_forms({1: end - 1}, {s.subscripts[d]: 1}, -1)):
             inequalities.append(_Inequality(form, indices_of_form(form), 3))
     # a read that a condition guards bounds an index only where no other read does
-    weakest, last = 0, 3 if written else 2
+    weakest, last = 0, max([2, *(q.weakness for q in inequalities)])
     is_provisional = False
     empty: Box = {}
     while unsolved := [i for i in s.indices if i not in box]:
@@ -159,20 +161,25 @@ def _given_ranges(s: Statement, sizes: Mapping[str, int]) -> tuple[Box, list[_In
 
 
 def collect_inequalities(
-    s: Statement, sizes: Mapping[str, int], tensors: Mapping[str, tuple[Interval, ...]], partial: set[str]
+    s: Statement,
+    sizes: Mapping[str, int],
+    tensors: Mapping[str, tuple[Interval, ...]],
+    partial: set[str],
+    numbers: Set[str] = frozenset(),
 ) -> list[_Inequality]:
     """What the reads ask for.  Data-dependent subscripts ask for nothing here."""
     result = []
     for root in _roots(s):
-        for read, is_guarded, is_padded in _constraining_reads(root, False):
+        for read, is_guarded, is_padded in _constraining_reads(root, False, numbers):
             for sub, (lower, upper) in zip(read.subscripts, tensors.get(read.tensor, ()), strict=False):
                 is_own = read.tensor in partial
                 if any(isinstance(node, Read) for node in walk(sub)) or ((is_padded or is_own) and not isinstance(sub, Index)):
                     continue
+                is_loose = any(isinstance(node, Size) and node.name in numbers for node in walk(sub))
                 form = form_of(sub, sizes)
                 for inequality in (add_forms(form, {1: -lower}), add_forms({1: upper - 1}, form, -1)):
-                    weakness = 2 if is_own else int(is_guarded)
-                    result.append(_Inequality(inequality, indices_of_form(inequality), weakness, is_guarded))
+                    weakness = 3 if is_loose else 2 if is_own else int(is_guarded)
+                    result.append(_Inequality(inequality, indices_of_form(inequality), weakness, is_guarded or is_loose))
     return result
 
 
@@ -196,33 +203,34 @@ def _bound_index(index: str, inequalities: list[_Inequality], unsolved: list[str
     return lower, upper
 
 
-def _constraining_reads(expr: Expr, is_guarded: bool) -> Iterator[tuple[Read, bool, bool]]:
+def _constraining_reads(expr: Expr, is_guarded: bool, numbers: Set[str]) -> Iterator[tuple[Read, bool, bool]]:
     """Reads that bound indices, whether something guards them (a condition on indices and sizes, or padding), and whether
     only their subscripts that are an index alone count (those of padded reads)."""
     match expr:
         case Pad():
             yield expr.read, True, True
             for child in (*expr.read.subscripts, expr.value):
-                yield from _constraining_reads(child, is_guarded)
+                yield from _constraining_reads(child, is_guarded, numbers)
         case Select():
-            yield from _constraining_reads(expr.condition, is_guarded)
+            yield from _constraining_reads(expr.condition, is_guarded, numbers)
             for arm, holds in ((expr.then, True), (expr.other, False)):
-                yield from _constraining_reads(arm, is_guarded or _guards(expr.condition, holds))
+                yield from _constraining_reads(arm, is_guarded or _guards(expr.condition, holds, numbers), numbers)
         case _:
             if isinstance(expr, Read):
                 yield expr, is_guarded, False
             for child in children(expr):
-                yield from _constraining_reads(child, is_guarded)
+                yield from _constraining_reads(child, is_guarded, numbers)
 
 
-def _guards(condition: Expr, holds: bool) -> bool:
+def _guards(condition: Expr, holds: bool, numbers: Set[str]) -> bool:
     """Whether it says something about indices and sizes that `condition` holds, or does not."""
     match condition:
         case Call("not", (a,)):
-            return _guards(a, not holds)
+            return _guards(a, not holds, numbers)
         case Call("and" | "or" as op, (a, b)) if (op == "and") == holds:
-            return _guards(a, holds) or _guards(b, holds)
-    return _is_affine_condition(condition)
+            return _guards(a, holds, numbers) or _guards(b, holds, numbers)
+    of_numbers = any(isinstance(node, Size) and node.name in numbers for node in walk(condition))
+    return not of_numbers and _is_affine_condition(condition)
 
 
 def _is_affine_condition(expr: Expr) -> bool:

@@ -55,6 +55,7 @@ def find_number_checks(program: Program, numbers: Collection[str]) -> tuple[Numb
         return ()
     whole = {n for n in numbers if program.tensor(n).dtype.is_integer or program.tensor(n).dtype == BOOL}
     known: dict[str, Expr] = {n: Size(program.tensor(n).base) for n in whole}
+    names = {program.tensor(n).base for n in whole}
     written = [s.target for s in program.statements]
     found: dict[tuple[Expr, DType], NumberCheck] = {}
     for statement in program.statements:
@@ -62,7 +63,7 @@ def find_number_checks(program: Program, numbers: Collection[str]) -> tuple[Numb
         for node in (n for root in roots for n in walk(root)):
             if isinstance(node, Cast) and node.dtype.is_integer:
                 value = _on_host(node.value, known)
-                if value is not None and any(isinstance(n, Size) and n.name not in program.sizes for n in walk(value)):
+                if value is not None and any(isinstance(n, Size) and n.name in names for n in walk(value)):
                     found.setdefault((value, node.dtype), NumberCheck(value, node.dtype, node.span))
         if not (statement.subscripts or statement.where or statement.reduction) and written.count(statement.target) == 1:
             value = _on_host(statement.value, known)

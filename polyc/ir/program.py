@@ -333,6 +333,21 @@ def statement_reads(s: Statement) -> list[Read]:
     return [r for e in statement_expressions(s) for r in reads(e)]
 
 
+def integer_parameters(program: Program) -> tuple[str, ...]:
+    """Parameters without dimensions that are sizes as well: their value is the number that a call gives."""
+    both = [n for n in program.parameters if n in program.sizes]
+    return tuple(n for n in both if program.tensor(n).rank == 0 and program.tensor(n).dtype.is_integer)
+
+
+def find_numbers(program: Program) -> frozenset[str]:
+    """Those sizes, and sizes that are computed from them."""
+    found = set(integer_parameters(program))
+    for name, expr in program.defined_sizes if found else ():
+        if any(isinstance(node, Size) and node.name in found for node in walk(expr)):
+            found.add(name)
+    return frozenset(found)
+
+
 def find_sizes(statements: Iterable[Statement], tensors: Iterable[Tensor]) -> set[str]:
     """The size symbols that statements and shapes are made of."""
     roots = [e for t in tensors for e in t.shape or ()] + [e for s in statements for e in statement_expressions(s)]

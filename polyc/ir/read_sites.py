@@ -6,10 +6,10 @@ the arm that a constant does not choose), the statement keeps its reads as `Exis
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence, Set
 from typing import Literal
 
-from polyc.ir.expr import Call, Const, Expr, Index, Pad, PadMode, Read, Select, children, reads, walk
+from polyc.ir.expr import Call, Const, Expr, Index, Pad, PadMode, Read, Select, Size, children, reads, walk
 from polyc.ir.program import Exists, RangeClause, Statement
 from polyc.ir.segments import loaded_conditions
 from polyc.ir.simplify import difference
@@ -50,6 +50,29 @@ def collect_reads(statement: Statement) -> list[ReadSite]:
         elif inside and isinstance(clause, RangeClause):
             sites += [*find_sites(clause.lower, "value"), *find_sites(clause.upper, "value")]
     return sites
+
+
+@dataclass(frozen=True, slots=True)
+class Bounding:
+    """How a read bounds indices: `is_guarded`: a condition on indices and sizes stands around it.  `loose`: dimensions whose
+    subscripts hold a number that a call gives; they bound nothing that something else bounds, as with any other data."""
+
+    is_guarded: bool
+    loose: frozenset[int] = frozenset()
+
+
+def find_bounding(sites: Sequence[ReadSite], numbers: Set[str] = frozenset()) -> list[Bounding]:
+    """For each site.  Conditions on `numbers` (sizes whose values a call gives as numbers) are those on data."""
+
+    def holds_number(expr: Expr) -> bool:
+        return bool(numbers) and any(isinstance(node, Size) and node.name in numbers for node in walk(expr))
+
+    def bounding(site: ReadSite) -> Bounding:
+        is_guarded = any(not is_data_dependent(c) and not holds_number(c) for c, _ in site.conditions)
+        loose = frozenset(d for d, sub in enumerate(site.read.subscripts) if holds_number(sub)) if numbers else frozenset[int]()
+        return Bounding(is_guarded, loose)
+
+    return [bounding(site) for site in sites]
 
 
 def find_sites(root: Expr, place: Place, under: tuple[tuple[Expr, bool], ...] = ()) -> list[ReadSite]:

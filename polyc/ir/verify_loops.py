@@ -53,9 +53,8 @@ def _check_buffers(nest: LoopNest, context: _Context) -> Iterator[str]:
     for name in nest.offsets:
         if not any(b.name == name and b.space == "argument" for b in nest.buffers):
             yield f"the offset of {name} is asked for, which is no argument"
-    for name, count in Counter([*nest.parameters, *(b.name for b in nest.buffers)]).items():
-        if count > 1:
-            yield f"{name} is declared twice"
+    for names in (nest.parameters, [b.name for b in nest.buffers]):  # a number that is a size is both
+        yield from (f"{name} is declared twice" for name, count in Counter(names).items() if count > 1)
     arguments = [b for b in nest.buffers if b.space == "argument"]
     if list(nest.buffers[: len(arguments)]) != arguments:
         yield "argument buffers do not come first"

@@ -13,8 +13,8 @@ from dataclasses import field
 import islpy
 
 from polyc.diagnostics import Diagnostic
-from polyc.ir.advice import help_outside, help_range, help_safe
-from polyc.ir.expr import Call, Const, Expr, Index, Read, Size, index_names, le, walk
+from polyc.ir.advice import help_continued, help_outside, help_range, help_safe
+from polyc.ir.expr import Call, Const, Expr, Index, Read, Size, index_names, le, reads, walk
 from polyc.ir.program import Program
 from polyc.ir.read_sites import ReadSite, is_data_dependent, join_conditions
 from polyc.ir.segments import loaded_conditions
@@ -298,7 +298,9 @@ def _report_violation(
     text += f" (with {ranges})" if ranges else ""
     span = site.read.subscripts[d].span or site.read.span or s.span
     if live.is_subset(violated) and not sizes.is_bounded(live):
-        help_text = _help_outside(site.read, d, names[site.read.tensor] == names[s.target])
+        is_own = names[site.read.tensor] == names[s.target]
+        continues = is_own and s.reduction is not None and bool(reads(s.reduction.init))
+        help_text = help_continued(s.span) if continues else _help_outside(site.read, d, is_own)
         report.diagnostics.append(Diagnostic("range-out-of-bounds", text, span, help_text))
         return
     condition = negate_condition(sizes.condition_expr(violated))

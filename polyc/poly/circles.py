@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import NoReturn
 
 import islpy
 
-from polyc.diagnostics import CompileBudgetError
+from polyc.diagnostics import CompileBudgetError, Diagnostic, RangeError
 from polyc.ir.expr import Const
+from polyc.ir.signature import HostCheck
+from polyc.poly.bounds import negate_condition, size_values
 from polyc.poly.dependences import Dependences, Flow
+from polyc.poly.describe import escape_format
+from polyc.poly.domains import has_divs
 from polyc.poly.isl import operation_quota
 from polyc.poly.scop import Scop, ScopStatement
+from polyc.poly.sizes import Sizes
 from polyc.records import dataclass
 
 LONGEST = 6
@@ -25,6 +31,32 @@ class Circle:
 
     statements: tuple[ScopStatement, ...]
     point: str
+    sizes: islpy.Set
+    """``[sizes] -> { : }`` at which there is one, where the first statement has instances."""
+
+
+class CircularSizes(RangeError):
+    """An element needs its own value at some sizes only: `check` refuses them, and `context` is without them."""
+
+    def __init__(self, diagnostic: Diagnostic, check: HostCheck, context: islpy.Set) -> None:
+        super().__init__(diagnostic)
+        self.check, self.context = check, context
+
+
+def raise_circle(what: str, help: str, circle: Circle, scop: Scop) -> NoReturn:
+    """Raise the error that says `what` is wrong; `CircularSizes` where that is so at some sizes, and bounds tell the others."""
+    place, span = f", at {circle.point}" if circle.point else "", circle.statements[0].origin.span
+    diagnostic = Diagnostic("range-circular", what + place, span, help)
+    sizes = Sizes(scop.parameters)
+    sizes.context = scop.context
+    at = circle.sizes.intersect(scop.context)
+    if scop.parameters and not (has_divs(at) or sizes.holds_widely(at)):
+        message = escape_format(f"{what} at these sizes") + size_values(scop.program, sizes.sizes_in(at))
+        check = HostCheck(negate_condition(sizes.condition_expr(at)), diagnostic.code, message, span)
+        sizes.assume(at.complement())
+        if not sizes.context.is_equal(scop.context):
+            raise CircularSizes(diagnostic, check, sizes.context)
+    raise RangeError(diagnostic)
 
 
 def find_circle(scop: Scop, dependences: Dependences, longest: int = LONGEST) -> Circle | None:
@@ -35,10 +67,17 @@ def find_circle(scop: Scop, dependences: Dependences, longest: int = LONGEST) ->
                 for path, relation in _walk(scop, dependences, length):
                     same = relation.intersect(islpy.Map.identity(relation.get_space())).domain()
                     if not same.is_empty():
-                        return Circle(tuple(map(scop.statement, path)), _describe_point(same, scop.statement(path[0]), scop))
+                        first = scop.statement(path[0])
+                        point, sizes = _describe_point(same, first, scop), _sizes_at_fault(same, first)
+                        return Circle(tuple(map(scop.statement, path)), point, sizes)
     except CompileBudgetError:
         pass
     return None
+
+
+def _sizes_at_fault(same: islpy.Set, first: ScopStatement) -> islpy.Set:
+    """The sizes of the instances `same`, without what says no more than that the statement has any."""
+    return same.params().gist_params(first.domain.params())
 
 
 def _walk(scop: Scop, dependences: Dependences, length: int) -> Iterator[tuple[tuple[str, ...], islpy.Map]]:

@@ -14,10 +14,11 @@ from functools import reduce
 import islpy
 
 from polyc.diagnostics import Diagnostic, Span, in_notation
-from polyc.ir.advice import help_range, help_repeated, help_twice, help_unwritten
+from polyc.ir.advice import help_joined, help_range, help_repeated, help_twice, help_unwritten
 from polyc.ir.expr import Index, index_names
 from polyc.ir.factors import number_help, statement_factors, with_definitions
 from polyc.ir.program import Condition, Program, Statement
+from polyc.ir.read_sites import own_distances
 from polyc.ir.segments import loaded_clauses
 from polyc.ir.signature import HostCheck
 from polyc.poly import isl
@@ -94,7 +95,7 @@ def _check_version(version: str, group: list[StatementSolution], bounds: tuple[B
                 twice,
                 "is written by this statement and by one above",
                 "range-written-twice",
-                help_twice(s.span),
+                help_joined(s.span) if s.reduction is not None and own_distances(s) else help_twice(s.span),
                 s.span,
                 report,
             )

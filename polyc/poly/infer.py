@@ -12,12 +12,12 @@ from dataclasses import dataclass, field
 
 import islpy
 
-from polyc.diagnostics import Diagnostic, RangeError, UnsupportedError, in_notation
+from polyc.diagnostics import Diagnostic, RangeError, UnsupportedError, in_notation, merge_contexts
 from polyc.ir.advice import help_start
 from polyc.ir.expr import Call, Const, Expr, Index, Size, evaluate, ge, int_const, walk
 from polyc.ir.magnitude import check_magnitudes
-from polyc.ir.program import Program, Statement, Tensor, find_sizes
-from polyc.ir.read_sites import collect_reads, is_data_dependent
+from polyc.ir.program import Program, Statement, Tensor, find_numbers, find_sizes, integer_parameters
+from polyc.ir.read_sites import Bounding, collect_reads, find_bounding, is_data_dependent
 from polyc.ir.signature import HostCheck
 from polyc.poly import isl
 from polyc.poly.bounds import prove_bounds, size_values, statement_domain
@@ -56,6 +56,8 @@ class _State:
     generic: Callable[[], Program] | None = None
     """Makes the program before sizes became numbers; None where it is this one."""
     generic_kept: dict[str, frozenset[Side]] | None = None
+    bounding: dict[str, list[Bounding]] = field(default_factory=dict)
+    """How reads bound indices, by statement, where that does not follow from the statement itself."""
     provisional: set[str] = field(default_factory=set)
     """Tensor versions of recurrences whose ranges follow from a part of others."""
     unknown: set[str] = field(default_factory=set)
@@ -104,7 +106,7 @@ def _solve_in_order(program: Program, generic: Callable[[], Program] | None, who
     """One round; `whole`: all that the round before found to be written of each tensor."""
     used = find_sizes(program.statements, program.tensors)  # those that are numbers now would only be in isl's way
     names = (*program.sizes, *(name for name, _ in program.defined_sizes))
-    state = _State(program, Sizes([n for n in names if n in used]), generic=generic)
+    state = _State(program, Sizes([n for n in names if n in used]), generic=generic, bounding=_find_bounding(program, generic))
     state.unfinished = Counter(s.target for s in program.statements)
     _assume_sizes(state)
     for tensor in program.tensors:
@@ -112,6 +114,15 @@ def _solve_in_order(program: Program, generic: Callable[[], Program] | None, who
             _declare_tensor(state, tensor, tensor.shape)
     _infer_statements(state, order_statements(program), whole)
     return state
+
+
+def _find_bounding(program: Program, generic: Callable[[], Program] | None) -> dict[str, list[Bounding]]:
+    """By statement, where numbers that a call gives are sizes: ranges do not depend on which of them are symbolic."""
+    if not integer_parameters(program):
+        return {}
+    said = program if generic is None else generic()
+    numbers = find_numbers(said)
+    return {s.name: find_bounding(collect_reads(s), numbers) for s in said.statements}
 
 
 def _infer_statements(state: _State, statements: list[Statement], whole: Mapping[str, tuple[Bounds, ...]]) -> None:
@@ -161,7 +172,7 @@ def _infer(program: Program, generic: Callable[[], Program] | None) -> Ranges:
             errors += find_doubts(program, solutions, state.sizes)
         raise (UnsupportedError if only_unsupported else RangeError)(*name_sizes(errors, generic() if generic else program))
     warnings = tuple(d for d in report.diagnostics if d.severity == "warning")
-    warnings += tuple(find_doubts(program, solutions, state.sizes))
+    warnings = merge_contexts((*warnings, *find_doubts(program, solutions, state.sizes)))
     sizes = state.sizes
     statements = {
         s.name: StatementRanges(
@@ -313,7 +324,8 @@ def _solve_among(
     tensors = {**state.tensors, **{t: bounds for t, bounds in whole.items() if t in partial}} if whole else state.tensors
 
     def solve(partial: Set[str]) -> StatementSolution:
-        return solve_statement(s, tensors, state.sizes, partial, lambda side: _may_keep(state, s.name, side), written)
+        bounding = state.bounding.get(s.name)
+        return solve_statement(s, tensors, state.sizes, partial, lambda side: _may_keep(state, s.name, side), written, bounding)
 
     weak = state.provisional & own
     solution = solve(partial | weak if weak else partial)

@@ -18,7 +18,7 @@ import islpy
 
 from polyc.ir.expr import Call, Expr, Index, Read, ge, index_names, lt, operands_of
 from polyc.ir.program import Condition, RangeClause, Statement
-from polyc.ir.read_sites import ReadSite, collect_reads, is_data_dependent
+from polyc.ir.read_sites import Bounding, ReadSite, collect_reads, find_bounding, is_data_dependent
 from polyc.ir.segments import is_loaded
 from polyc.poly import isl
 from polyc.poly.isl import Affine, NotAffine
@@ -71,7 +71,8 @@ class _Inequality:
     keys: list[tuple[Read, int]]
     weakness: int
     """0: bounds indices; 1: of a read that a condition on indices and sizes guards, or padded: where no other read does;
-    2: of a tensor of which a part is known: where conditions do not, either; 3: of what others write of the same tensor."""
+    2: of a tensor of which a part is known: where conditions do not, either; 3: of what others write of the same tensor, or
+    of a subscript with a number that a call gives."""
     is_exact: bool = True
 
 
@@ -96,12 +97,14 @@ def solve_statement(
     partial: Set[str] = frozenset(),
     may_keep: Callable[[Side], bool] = lambda side: True,
     written: Sequence[Bounds] = (),
+    bounding: Sequence[Bounding] | None = None,
 ) -> StatementSolution:
     """Ranges of the indices of `s` from those of the tensors it reads; raises `BadRange`.
 
     `partial`: tensors of which only a part is known yet; like padded reads they bound an index that stands alone, where
     nothing else does, conditions included.  `may_keep`: whether conditions may be what keeps a read inside on a side.
-    `written`: what others write of the same tensor; it bounds an index that is not read with and that nothing else bounds."""
+    `written`: what others write of the same tensor; it bounds an index that is not read with and that nothing else bounds.
+    `bounding`: how reads bound indices, in their order, where the program before sizes became numbers says it."""
     affine = Affine(isl.set_space(sizes.parameters, s.name, s.indices), {i: n for n, i in enumerate(s.indices)})
     sites = collect_reads(s)
     solved, given, conditions = _given_ranges(s, affine, sizes)
@@ -116,16 +119,17 @@ def solve_statement(
         return StatementSolution(
             s, {i: solved[i] for i in s.indices}, sites, affine, tuple(conditions), frozenset(), tuple(non_affine)
         )
+    bounding = find_bounding(sites) if bounding is None else bounding
     holding = _condition_forms(s, sizes)
     held, alone = _sums_of_conditions(holding), [f for f in holding if f.atom is None and len(f.coefficients) == 1]
-    alone += _forms_of_single_indices(sites, tensors, sizes, partial) if holding else []
-    pool, kept = _collect_inequalities(sites, tensors, sizes, partial, held, alone, may_keep)
+    alone += _forms_of_single_indices(sites, bounding, tensors, sizes, partial) if holding else []
+    pool, kept = _collect_inequalities(sites, bounding, tensors, sizes, partial, held, alone, may_keep)
     for d, sub in find_open_subscripts(s).items() if written else ():
         pool.append(_Inequality(subscript_inequalities(linear_form(sub, sizes), written[d]), [], 3))
     _substitute(pool, solved, sizes)
     used: set[int] = set()
     reached: set[tuple[str, int]] = set()
-    weakest = 0
+    weakest, last = 0, max((2, *(q.weakness for q in pool)))
     unsolved = [i for i in s.indices if i not in solved]
     while unsolved:
         found: dict[str, Bounds] = {}
@@ -144,7 +148,7 @@ def solve_statement(
         if not found and weakest >= 1:
             near = [q for q in pool if q.weakness <= weakest]
             found = _bound_by_conditions(holding, unsolved, given, near, solved, sizes, reached)
-        if not found and weakest == (3 if written else 2):
+        if not found and weakest == last:
             break
         if not found:
             weakest += 1
@@ -221,16 +225,22 @@ def _condition_forms(s: Statement, sizes: Sizes) -> list[Linear]:
 
 
 def _forms_of_single_indices(
-    sites: list[ReadSite], tensors: Mapping[str, tuple[Bounds, ...]], sizes: Sizes, partial: Set[str]
+    sites: list[ReadSite],
+    bounding: Sequence[Bounding],
+    tensors: Mapping[str, tuple[Bounds, ...]],
+    sizes: Sizes,
+    partial: Set[str],
 ) -> list[Linear]:
     """Linear forms that are >= 0 on the iteration space as plain reads with one index ask for it: ``k >= 0`` of ``x(k)``,
     which helps ``2 * k <= i`` to keep ``x(i - k)`` inside."""
     seen: set[tuple[Expr, int]] = set()
     found: list[Linear] = []
-    for site in sites:
-        is_guarded = site.is_padded or any(not is_data_dependent(c) for c, _ in site.conditions)
-        for sub, bounds in zip(site.read.subscripts, tensors.get(site.read.tensor, ()), strict=False):
-            if is_guarded or is_data_dependent(sub) or len(index_names(sub)) != 1 or (sub, id(bounds)) in seen:
+    for site, own in zip(sites, bounding, strict=True):
+        is_guarded = site.is_padded or own.is_guarded
+        for d, (sub, bounds) in enumerate(zip(site.read.subscripts, tensors.get(site.read.tensor, ()), strict=False)):
+            if is_guarded or d in own.loose or is_data_dependent(sub) or (sub, id(bounds)) in seen:
+                continue
+            if len(index_names(sub)) != 1:
                 continue
             if site.read.tensor in partial and not isinstance(sub, Index):
                 continue
@@ -307,6 +317,7 @@ def _given_ranges(s: Statement, affine: Affine, sizes: Sizes) -> tuple[dict[str,
 
 def _collect_inequalities(
     sites: list[ReadSite],
+    bounding: Sequence[Bounding],
     tensors: Mapping[str, tuple[Bounds, ...]],
     sizes: Sizes,
     partial: Set[str],
@@ -319,16 +330,16 @@ def _collect_inequalities(
     pool: list[_Inequality] = []
     kept: set[Side] = set()
     groups: dict[tuple[Expr, int], _Inequality] = {}
-    for number, site in enumerate(sites):
+    for number, (site, own) in enumerate(zip(sites, bounding, strict=True)):
         if site.read.tensor not in tensors:
             continue
         is_partial = site.read.tensor in partial
         is_weak = site.is_padded or is_partial
-        is_conditional = is_weak or any(not is_data_dependent(c) for c, _ in site.conditions)
-        weakness = 2 if is_partial else int(is_conditional)
+        of_read = 2 if is_partial else int(is_weak or own.is_guarded)
         for d, (sub, bounds) in enumerate(zip(site.read.subscripts, tensors[site.read.tensor], strict=True)):
             if is_weak and not isinstance(sub, Index):
                 continue  # bounds an index that stands alone only, where nothing else does
+            weakness = 3 if d in own.loose else of_read
             known = groups.get((sub, id(bounds)))
             if known is not None:
                 known.keys.append((site.read, d))

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from polyc.diagnostics import Diagnostic
+from polyc.diagnostics import Diagnostic, in_notation
 from polyc.ir.advice import help_range
 from polyc.ir.expr import Expr, Index, index_names, walk
 from polyc.ir.factors import find_factors, number_help, with_definitions
+from polyc.ir.powers import MAX_COPIES, find_power_indices
 from polyc.ir.program import Program, Statement
 from polyc.ir.read_sites import collect_reads, is_data_dependent
 from polyc.ir.segments import loaded_clauses
@@ -13,9 +14,16 @@ from polyc.poly.solve import StatementSolution
 
 
 def help_number(program: Program, *exprs: Expr) -> str | None:
-    """The way out where a symbolic size multiplies an index in `exprs`; None where none does."""
+    """The way out where a symbolic size multiplies an index in `exprs`, or a power holds one; None where none does."""
     factors = sorted(with_definitions(program, frozenset().union(*map(find_factors, exprs))))
-    return number_help(factors) if factors else None
+    if factors:
+        return number_help(factors)
+    powers = sorted(find_power_indices(*exprs))
+    if not powers:
+        return None
+    place = next((n.span for e in exprs for n in walk(e) if n.span is not None), None)
+    given = in_notation(place, f"where {powers[0]} in 0:10", f"with polyc.where(0 <= {powers[0]} < 10)")
+    return f"{powers[0]} stands in a power: give it a range of numbers, {given}, at most {MAX_COPIES}, to be taken one by one"
 
 
 def unstable_error(program: Program, solution: StatementSolution) -> Diagnostic:

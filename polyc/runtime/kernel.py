@@ -42,7 +42,7 @@ from polyc.runtime.arrays import (
 from polyc.runtime.plain import PlainArguments
 from polyc.runtime.plan import Plan, format_message
 from polyc.runtime.plan_table import PlanTable, unpack
-from polyc.runtime.sizes import missing_sizes, solve_sizes
+from polyc.runtime.sizes import missing_sizes, number_sizes, solve_sizes
 
 _ENTRY = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int32)
 _WORKSPACE = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_int32)
@@ -94,7 +94,8 @@ class Kernel:
         self._input_names = [a.name for a in self._inputs if a.name not in self._bound]
         self.touched = (ctypes.c_uint8 * 1)()
         self._plain = PlainArguments(self._formals, [a.name for a in self._results])
-        self._plans = PlanTable(self._plain.numbers, [self._bound.get(a.name) for a in self._inputs])
+        places = [p for p, a in enumerate(self._inputs) if a.name in signature.sizes and not a.shape]
+        self._plans = PlanTable(self._plain.numbers, [self._bound.get(a.name) for a in self._inputs], places)
         self._doors = self._plans.doors
         # ABI order is parameters, constants, returns; `run` relies on it to concatenate addresses.
         assert tuple(signature.arrays) == (*self._inputs, *constant_specs(signature), *self._results)
@@ -129,14 +130,15 @@ class Kernel:
                 arrays, named = tuple(call.inputs), dict(call.sizes)
             arrays = self._plans.with_bound(arrays)
         if not named:
+            plans = self._plans.at(arrays)
             if out is None:
-                result = self._plans.call(*arrays)
+                result = plans.call(*arrays)
             elif type(out) is np.ndarray:
-                result = self._plans.call_into(*arrays, out)
+                result = plans.call_into(*arrays, out)
             else:
-                result = self._plans.call_into_all(arrays, out) if type(out) is tuple else None
+                result = plans.call_into_all(arrays, out) if type(out) is tuple else None
             if result is None:
-                result = self._plans.call_converted(self._plain, arrays, out)
+                result = plans.call_converted(self._plain, arrays, out)
             if result is not None:
                 return result
         call = sort_arguments(self.name, [a.name for a in self._inputs], self.signature.sizes, (), arrays, named)
@@ -156,7 +158,8 @@ class Kernel:
         plan, outputs = self.plan(inputs, out, sizes, proved_aliases)
         results = plan.run(inputs, outputs)
         if not sizes and len(outputs) in (0, len(results)):
-            self._plans.remember(plan, inputs, outputs)
+            numbers = [plan.sizes[self._inputs[p].name] for p in self._plans.sizes]
+            self._plans.with_sizes(numbers).remember(plan, inputs, outputs)
         return tuple(r if given is None else given for r, given in zip(results, out, strict=True))
 
     def plan(
@@ -180,7 +183,9 @@ class Kernel:
     def _solve(self, inputs: Sequence[np.ndarray], sizes: Mapping[str, int]) -> dict[str, int]:
         """All sizes, or the error that names the one that does not fit."""
         shapes = {s.name: a.shape for s, a in zip(self._inputs, inputs, strict=True)}
-        values = solve_sizes(self._formals, shapes, sizes, self.fixed_sizes, self.signature.defined_sizes)
+        arrays = {s.name: a for s, a in zip(self._inputs, inputs, strict=True)} if self._plans.sizes else {}
+        given = {**number_sizes(self.signature.sizes, self._formals, arrays), **sizes}
+        values = solve_sizes(self._formals, shapes, given, self.fixed_sizes, self.signature.defined_sizes)
         problem = missing_sizes(self.signature.sizes, values)
         if problem is not None:
             raise problem

@@ -23,9 +23,16 @@ class PlanTable:
     _MAX_TABLES = 1024
     """The same for `under`."""
 
-    def __init__(self, numbers: Sequence[Mapping[type, NumberRange]] = (), bound: Sequence[np.ndarray | None] = ()) -> None:
+    def __init__(
+        self,
+        numbers: Sequence[Mapping[type, NumberRange]] = (),
+        bound: Sequence[np.ndarray | None] = (),
+        sizes: Sequence[int] = (),
+    ) -> None:
         """`numbers`: of each input, the Python numbers that compiled code takes for an array; `bound`: the array that no
-        call of the object gives, which the calls of this table nevertheless do, or None."""
+        call of the object gives, which the calls of this table nevertheless do, or None; `sizes`: positions of inputs that are
+        sizes as well, on whose values plans depend."""
+        self.sizes = tuple(sizes)
         self._numbers = numbers
         self._plans: dict[Any, Plan] = {}
         self._calls: dict[int, CallTable] = {}
@@ -39,6 +46,26 @@ class PlanTable:
         """All inputs in order, of those that an object's call gives: as many as are not bound."""
         rest = iter(inputs)
         return tuple([next(rest) if a is None else a for a in self._bound])
+
+    def at(self, inputs: Sequence[Any]) -> PlanTable:
+        """The plans of calls with these values of the inputs that are sizes; this table where there are none, or no numbers."""
+        if not self.sizes:
+            return self
+        try:
+            # What is no integer lands under one: the plans there are of other layouts.
+            return self.with_sizes([int(inputs[p]) for p in self.sizes])
+        except (TypeError, ValueError, OverflowError, IndexError):
+            return self
+
+    def with_sizes(self, values: Sequence[int]) -> PlanTable:
+        """The plans of calls with these values of the inputs that are sizes."""
+        return self.under(tuple(values)) if values else self
+
+    def keep_apart(self, places: Sequence[int], values: Sequence[int], inputs: Sequence[Any]) -> PlanTable:
+        """The plans of calls with these values at `places`: inputs that are sizes, as a call has told, from now on."""
+        if not set(places) <= set(self.sizes):
+            self.sizes = tuple(sorted({*self.sizes, *places}))
+        return self.with_sizes(values) if len(places) == len(self.sizes) else self.at(inputs)
 
     def under(self, named: Hashable) -> PlanTable:
         """The plans of calls that give these sizes and constants by keyword; this table itself for None."""

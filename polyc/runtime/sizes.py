@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from polyc.diagnostics import PolycError, Span
@@ -55,7 +55,8 @@ def solve_sizes(
         values[name], reasons[name] = value, f"{name}={value} was fixed when the operator was compiled"
     for name, value in given.items():
         if name in values and values[name] != value:
-            raise argument_error("argument-size", f"{name}={value} was given, but {reasons[name]}", None, "leave it out")
+            message = f"{name}={value} was given, but {reasons[name]}"
+            raise argument_error("argument-size", message, None, "give that value, or leave it out")
         values.setdefault(name, value)
         reasons.setdefault(name, f"{name}={value} was given")
 
@@ -123,8 +124,14 @@ def extent_error(formal: Formal, dimension: int, expr: Expr, actual: int, expect
     return argument_error("argument-size", f"{formal.name} has {what}, but {why}", formal.span, help)
 
 
-def check_size(name: str, value: Any) -> int:
-    """A size given by keyword: a non-negative integer."""
+def number_sizes(sizes: Collection[str], formals: Sequence[Formal], arrays: Mapping[str, Any]) -> dict[str, int]:
+    """Of inputs that are sizes as well (`ir.program.integer_parameters`), the numbers given for them."""
+    both = [f for f in formals if f.name in sizes and f.name in arrays and arrays[f.name].ndim == 0]
+    return {f.name: check_size(f.name, int(arrays[f.name]), f.span) for f in both}
+
+
+def check_size(name: str, value: Any, span: Span | None = None) -> int:
+    """A size given by keyword, or (`span`: where it is declared) as an input: a non-negative integer."""
     try:
         number = operator.index(value) if not isinstance(value, bool) else None
     except (TypeError, OverflowError):
@@ -135,7 +142,8 @@ def check_size(name: str, value: Any) -> int:
         )
     if not 0 <= number < 2**62:
         message = f"size {name} must not be negative or beyond 2**62, but is {number}"
-        raise argument_error("argument-size", message, None, "a size is a number of elements: 0, 1, 2, …")
+        help = "a size is a number of elements: 0, 1, 2, …" if span is None else f"{name} bounds ranges: it is 0, 1, 2, …"
+        raise argument_error("argument-size", message, span, help)
     return number
 
 

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import field
+from itertools import product
 from math import prod
 
-from polyc.code_limits import MAX_STRIDE, SHORT_SUM, TILE_ROWS
+from polyc.code_limits import MAX_STRIDE, SHORT_SUM, STREAM_ROWS, TILE_ROWS
 from polyc.ir.expr import Const, Expr
-from polyc.machine import Machine
+from polyc.machine import Level, Machine, Share
 from polyc.poly.scop import ScopStatement, ScopTensor
 from polyc.records import dataclass
 from polyc.scheduler.accesses import AccessMotion, access_motions, index_trips, is_constant, is_strided_window
@@ -39,13 +40,15 @@ class RegisterTile:
     with a size is cut into blocks, which are no part of the tile but of the loops around it.
 
     `streamed`: a reduction index to cut into few rows that run innermost, while the accumulators of a long vector stay in
-    the first-level cache: the way to read an operand without reuse in the order of memory.
+    the first-level cache: the way to read an operand without reuse in the order of memory.  `sharing`: left indices whose
+    values pass over such rows one after the other, before the next rows come, and how many of them at once.
     """
 
     vector: str | None
     lanes: int
     sizes: dict[str, int]
     streamed: dict[str, int] = field(default_factory=dict)
+    sharing: dict[str, int] = field(default_factory=dict)
     order: tuple[str, ...] = ()
     """Reduction indices, outermost first, where their order was chosen."""
 
@@ -164,12 +167,11 @@ def choose_register_tile(s: ScopStatement, target: Machine, lanes: int, allow_re
         # Rows share the loads of operands that move with the vector index.
         rows = [i for i in reusing if any(m.motion(i) == "invariant" and m.motion(vector) == "unit" for m in operands)]
         columns = -(-trips[vector] // lanes)
-        if not any(trips[i] > 1 for i in rows):
+        sharing = {i: trips[i] for i in rows if trips[i] > 1}
+        if not sharing or _is_streamed_by_rows(s, operands, vector, sharing, lanes, target):
             streamed = _streamed_index(s, operands, vector, trips, 4 * lanes)
             if streamed is not None:
-                others = _product(trips[i] for i in s.separate_left if i != vector)
-                chunk = _streamed_columns(trips[vector], lanes, max(1, target.cores // others))
-                return RegisterTile(vector, lanes, {vector: chunk}, {streamed: TILE_ROWS})
+                return _stream_rows(s, vector, streamed, sharing, lanes, target)
         is_narrow = is_strided_window(s) and target.vector_bits > target.streaming_bits
         is_bound = is_narrow or any(c is None for m in operands for c in m.coefficients)
         mr, n = _tile_shape(target.n_registers, trips[rows[0]] if rows else 1, columns, is_bound)
@@ -185,6 +187,19 @@ def choose_register_tile(s: ScopStatement, target: Machine, lanes: int, allow_re
         side = 4 if target.n_registers >= 32 else 3
         return RegisterTile(vector, lanes, {i: min(side, trips[i]) for i in (reusing[0], second[0]) if trips[i] > 1})
     return RegisterTile(vector, lanes, {i: min(4, trips[i]) for i in reusing[:1] if trips[i] > 1})
+
+
+def _is_streamed_by_rows(
+    s: ScopStatement, operands: list[AccessMotion], vector: str, rows: Mapping[str, int], lanes: int, target: Machine
+) -> bool:
+    """Whether few rows of results pass over an operand that no near cache holds, of which register tiles would read strips."""
+    if len(rows) != 1 or any(n > STREAM_ROWS or not is_constant(s.extents[i]) for i, n in rows.items()):
+        return False
+    if _product(index_trips(s)[i] for i in s.reduction_indices) < 4 * STREAM_ROWS:
+        return False
+    trips, itemsize = index_trips(s), target.vector_bits // 8 // lanes
+    moved = [{i for i in s.indices if m.motion(i) != "invariant"} for m in operands if m.motion(vector) == "unit"]
+    return any(i.isdisjoint(rows) and itemsize * _product(trips[j] for j in i) > target.l2 for i in moved)
 
 
 def _shared(operands: list[AccessMotion], index: str) -> set[int]:
@@ -214,11 +229,30 @@ def _streamed_index(
     return None
 
 
-def _streamed_columns(trip: int, lanes: int, cores: int) -> int:
-    """Columns of one chunk: as many chunks for each of the cores that share them, two where that leaves them wide enough."""
+def _stream_rows(
+    s: ScopStatement, vector: str, streamed: str, sharing: dict[str, int], lanes: int, target: Machine
+) -> RegisterTile:
+    """Rows of an operand that pass by those of results, of which none or some share them.
+
+    At once as many of both as have the fewest loads and stores for each multiply-add in registers, which hold what is
+    broadcast, results, and an element of a passing row."""
+    all_rows, free = _product(sharing.values()), target.n_registers - target.spare_registers
+    tried = product((n for n in range(1, all_rows + 1) if all_rows % n == 0), (TILE_ROWS, TILE_ROWS // 2, TILE_ROWS // 4))
+    fitting = (t for t in tried if t[0] * (t[1] + 1) < free or t == (1, TILE_ROWS))
+    rows, steps = min(fitting, key=lambda t: 1 / t[0] + 2 / t[1])
+    most = target.room(Level.L2, Share.QUARTER) * 8 // target.vector_bits // (all_rows + steps) if sharing else STREAM_VECTORS
+    others = _product(index_trips(s)[i] for i in s.separate_left if i != vector and i not in sharing)
+    chunk = _streamed_columns(index_trips(s)[vector], lanes, max(1, target.cores // others), most)
+    at_once = dict.fromkeys(sharing, rows)
+    return RegisterTile(vector, lanes, {vector: chunk, **sharing}, {streamed: steps}, sharing=at_once)
+
+
+def _streamed_columns(trip: int, lanes: int, cores: int, most: int) -> int:
+    """Columns of one chunk, of `most` vectors at most: as many chunks for each of the cores that share them, two where that
+    leaves them wide enough."""
     vectors = -(-trip // lanes)
     share = cores if cores == 1 or vectors < 2 * cores * WIDE_STREAM else 2 * cores
-    chunks = share * -(-vectors // (share * STREAM_VECTORS))
+    chunks = share * -(-vectors // (share * most))
     return lanes * max(WIDE_STREAM // 4, -(-vectors // chunks))
 
 

@@ -259,6 +259,18 @@ def test_what_binding_gains_nothing_for_is_computed_as_without_it():
     assert operator.bind(W=w).lower(x).as_text("loops") == operator.lower(x, w).as_text("loops")
 
 
+@pytest.mark.machine("zen4")
+def test_panels_take_the_place_of_strided_rows_in_the_tile_of_unbound_calls():
+    operator = polyc.compile("def f(float(M,K) X, float(K,N) W) -> (Y) { Y(m,n) +=! X(m,k) * W(k,n) }", target="x86-64-v4")
+    x, w = np.ones((64, 192), np.float32), np.ones((192, 768), np.float32)
+    unbound, bound = operator.lower(x, w), operator.bind(W=w).lower(x)
+    ((name, panel),) = bound.panels.items()
+    in_panels = f"{name}[(c1 + c2) // {panel.size}, c3, c5]"
+    assert in_panels in bound.as_text("loops") and "pack" not in unbound.as_text("loops")
+    body = [text.partition("{\n")[2] for text in (bound.as_text("loops"), unbound.as_text("loops"))]
+    assert body[0].replace(in_panels, "W[c3, c1 + c2 + c5]") == body[1]
+
+
 @pytest.mark.machine("zen3")
 def test_estimates_about_equal_leave_the_tile_of_unbound_calls():
     layer = """def layer(float(M,K) X, float(N,K) W, float(N) b) -> (Y) {

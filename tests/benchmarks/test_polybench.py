@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import os
 import subprocess
-import sys
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -94,22 +90,8 @@ def test_tiles_cover_every_step_at_every_size(name: str, n: int) -> None:
     assert_equal_up_to_rounding(found, expected)
 
 
-@pytest.fixture(params=[1, 3])
-def loops(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
-    """The loops meant for numba, in Python itself, on one thread and dealt out to three."""
-
-    def njit(function: Any = None, **_: Any) -> Any:
-        return function or njit
-
-    fake = SimpleNamespace(config=SimpleNamespace(NUMBA_NUM_THREADS=request.param), njit=njit, prange=range)
-    monkeypatch.setitem(sys.modules, "numba", fake)  # type: ignore[arg-type]
-    monkeypatch.delitem(sys.modules, "benchmarks.polybench.numba_loops", raising=False)
-    yield importlib.import_module("benchmarks.polybench.numba_loops")
-    del sys.modules["benchmarks.polybench.numba_loops"]
-
-
 @pytest.mark.parametrize("name", KERNELS)
-def test_loops_for_numba_compute_what_numpy_does(name: str, loops: ModuleType) -> None:
+def test_loops_for_numba_compute_what_numpy_does(name: str, loops: None) -> None:
     kernel = KERNELS[name]
     inputs = kernel.inputs("MINI")
     peer = run_numba(kernel, "MINI")

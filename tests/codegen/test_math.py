@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from polyc.codegen.functions.polynomials import INLINE
-from polyc.ir.expr import Const
+from polyc.ir.expr import Const, Select
 from polyc.ir.loops import Loop, LoopNest, Store
 from polyc.ir.operators import OPERATORS
 from polyc.ir.types import F32, F64, I8, I16, I32, I64, U8, U16, U32, U64
@@ -275,6 +275,46 @@ def test_functions_of_two_arguments(name, dtype, level):
     error = ulp_error(got, want)
     worst = np.argmax(error)
     assert error[worst] <= 4, (a[worst], b[worst], error[worst])
+
+
+COMPARISONS = {"lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal}
+
+
+def comparisons_nest(dtype):
+    """A bit of ``Y[i]`` for each comparison of ``hypot(X[i], Z[i])`` with ``H[i]``, and for those with sides exchanged."""
+    arguments = [argument(a, dtype, (n("N"),), k) for k, a in enumerate(("X", "Z", "H", "Y"))]
+    root, bound = op("hypot", rd("X", i("i")), rd("Z", i("i"))), rd("H", i("i"))
+    tests = [op(name, *sides) for sides in ((root, bound), (bound, root)) for name in COMPARISONS]
+    value = Const(0.0, dtype)
+    for k, test in enumerate(tests):
+        value = value + Select(test, Const(2.0**k, dtype), Const(0.0, dtype))
+    loop = Loop("i", c(0), n("N"), 1, "vector", (Store("Y", (i("i"),), value),), lanes=16, interleave=1)
+    return LoopNest("f", ("N", *strides_of(*arguments)), tuple(arguments), (loop,))
+
+
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("dtype", [F32, F64])
+def test_comparisons_with_hypot_are_those_of_the_exact_root(dtype, level):
+    """Of all exponents and special values, but where the root is within two units of the bound; no root is computed."""
+    special = [0.0, -0.0, np.inf, -np.inf, np.nan, 1.0, -3.0, 4.0, 5.0, 1e-45, -1e-40, 3e38, 1e-20, 1e20, -1.0]
+    special += [5e-324, -1e-310, 1.7e308, 1e-160, 1e155] if dtype == F64 else []
+    values = np.array(special).astype(dtype.numpy)
+    a, b, bound = (v.ravel() for v in np.meshgrid(values, values, values))
+    rng = np.random.default_rng(4)
+    exponents = rng.uniform(*((-40, 37) if dtype == F32 else (-320, 306)), 4000)
+    x, y = (rng.standard_normal((2, 4000)) * 10.0**exponents).astype(dtype.numpy)
+    near = np.hypot(x, y) * rng.choice(np.array([0.5, 1 - 1e-6, 1 + 1e-6, 3.0], dtype.numpy), 4000)
+    a, b, bound = (np.concatenate(v) for v in ((a, x), (b, y), (bound, near)))
+    with np.errstate(all="ignore"):
+        root, limit = np.hypot(a.astype(np.longdouble), b.astype(np.longdouble)), bound.astype(np.longdouble)
+        is_near = np.abs(root - limit) <= 2 * last_places(np.abs(limit), dtype.numpy)
+        is_exact = ~is_near | ((root == limit) & np.isin(limit, [0, 1, 4, 5]))
+        code, found = compiled(comparisons_nest(dtype), level), np.empty_like(a)
+        assert "sqrt" not in code.text
+        code.run({"X": a, "Z": b, "H": bound, "Y": found}, {"N": a.size})
+        wanted = [compare(*sides) for sides in ((root, limit), (limit, root)) for compare in COMPARISONS.values()]
+    for k, holds in enumerate(wanted):
+        np.testing.assert_array_equal((found.astype(int) >> k & 1)[is_exact], holds[is_exact])
 
 
 @pytest.mark.parametrize("level", LEVELS)

@@ -205,6 +205,28 @@ def test_refused_at_compile_time(name: str) -> None:
     assert code in [d.code for d in caught.value.diagnostics]
 
 
+FAR = """def f(double(N) x, double(T) steps) -> (y) {
+  u(0, i) = x(i)
+  u(t, i) = u(t-1, i) * 0.5 + u(t-1, i-1) * 0.25 where t in 1:T+1, i in 1:N-1
+  a(t) = u(t, N - 2) where t in 1:T+1
+  b(t) = a(t) * u(t, 1) where t in 1:T+1
+  c(t) = b(t) + u(t-1, 0) where t in 1:T+1
+  u(t, 0) = c(t) where t in 1:T+1
+  u(t, N - 1) = x(N - 1) where t in 1:T+1
+  y(i) = u(T, i)
+}"""
+
+
+def test_a_circle_of_many_statements_at_one_size_is_refused_at_the_call_alone() -> None:
+    operator = polyc.compile(FAR, dynamic=True)
+    for n in (3, 6):
+        x, steps = draw(n).astype(np.float64), np.zeros(2)
+        np.testing.assert_allclose(operator(x, steps), interpret(operator.program, {"x": x, "steps": steps})["y"])
+    with pytest.raises(PolycError) as caught:
+        operator(np.ones(2), np.zeros(2))
+    assert caught.value.code == "range-circular" and "b, c, u at these sizes (N = 2)" in str(caught.value)
+
+
 def test_the_interpreter_names_the_point_of_a_circle() -> None:
     program = polyc.compile("def f(float(N) x) -> (S) { S(0) = x(0)  S(i) = S(N - i) + x(i) where i in 1:N }").program
     with pytest.raises(PolycError, match="range-circular"):

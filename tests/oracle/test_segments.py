@@ -303,6 +303,27 @@ def attend(v: "f32[Z]", ptr: "i64[P]"):
     return w, y
 
 
+@polyc.op
+def rows(v: "f32[Z]", c: "i32[Z]", ptr: "i32[P]", x: "f32[N]"):
+    y[i] = sum(v[p] * x[c[p]] for p in range(ptr[i], ptr[i + 1]))
+    z[i] = max(v[p] for p in range(ptr[i], ptr[i + 1])) + sum(1 for k in range(ptr[i]) if k < 3)
+    return y, z
+
+
+def test_generator_expressions_over_segments() -> None:
+    v, c, ptr, x = (
+        draw(np.float32, 30),
+        np.arange(30, dtype=np.int32) % 7,
+        np.array([0, 10, 11, 30], np.int32),
+        draw(np.float32, 7),
+    )
+    y, z = rows(v, c, ptr, x)
+    np.testing.assert_allclose(y, [(v[s] * x[c[s]]).sum() for s in segments(ptr)])
+    np.testing.assert_allclose(z, [v[s].max() + min(s.start, 3) for s in segments(ptr)])
+    with pytest.raises(ArgumentError, match="argument-segments"):
+        rows(v, c, ptr[::-1].copy(), x)
+
+
 def test_the_python_notation_says_the_same() -> None:
     v, ptr = draw(np.float32, 30), np.array([0, 10, 10, 30], np.int64)
     w, y = attend(v, ptr)

@@ -148,3 +148,48 @@ def test_sums_over_the_same_windows_share_their_loads_and_stay_in_registers(leve
     windows = np.lib.stride_tricks.sliding_window_view(x, (3, 3))
     wanted = (windows**2).sum((2, 3)) - windows.sum((2, 3)) * windows.max((2, 3))
     np.testing.assert_allclose(polyc.compile(WINDOWS, target=level)(x), wanted, rtol=1e-4, atol=1e-4)
+
+
+BINS = {
+    "bounds in arrays": """def f(double(N) x, double(N) w, double(B) lo, double(B) hi) -> (total, n) {
+      total(b) +=! lo(b) <= x(i) && x(i) < hi(b) ? w(i) : 0.0
+      n(b) +=! lo(b) <= x(i) && x(i) < hi(b) ? 1 : 0
+    }""",
+    "bounds of numbers": """def f(double(N) x, double(N) w, double(B) lo, double(B) hi) -> (total, n) {
+      total(b) +=! lo(0) + 0.5 * b <= x(i) && x(i) < lo(0) + 0.5 * (b + 1) ? w(i) : 0.0 where b in 0:B
+      n(b) +=! lo(0) + 0.5 * b <= x(i) && x(i) < lo(0) + 0.5 * (b + 1) ? 1 : 0 where b in 0:B
+    }""",
+}
+
+
+@pytest.mark.parametrize("name", BINS)
+@pytest.mark.parametrize("level", ["x86-64-v3", "host"])
+def test_sums_under_one_condition_share_a_pass(name: str, level: str) -> None:
+    rng = np.random.default_rng(0)
+    for n_points, n_bins in ((1000, 18), (37, 3)):
+        x, w, lo = rng.uniform(0, 8, n_points), rng.standard_normal(n_points), 0.5 * np.arange(n_bins)
+        inside = (lo[:, None] <= x) & (x < lo[:, None] + 0.5)
+        operator = polyc.compile(BINS[name], target=level)
+        lowered = operator.lower(x, w, lo, lo + 0.5)
+        assert any("S0, S1 share a pass over" in r.message for r in lowered.remarks)
+        if n_bins > 16:
+            assert re.search(r"\n\s+total\[.*\n\s+n\[", lowered.as_text("loops"))
+        total, n = operator(x, w, lo, lo + 0.5)
+        np.testing.assert_allclose(total, inside @ w, rtol=1e-10, atol=1e-10)
+        np.testing.assert_array_equal(n, inside.sum(1))
+
+
+APART = [
+    """def f(float(M, K) X, float(N, K) A, float(N, K) B) -> (Q, R) {
+      Q(m, n) +=! X(m, k) * A(n, k)
+      R(m, n) +=! X(m, k) * B(n, k)
+    }""",
+    "def f(float(M, K) X, float(M, K) Y, float(K) a) -> (U, V) { U(m) +=! X(m, k) * a(k)  V(m) +=! Y(m, k) * a(k) }",
+]
+
+
+@pytest.mark.parametrize("text", APART)
+def test_sums_with_operands_of_their_own_stay_apart(text: str) -> None:
+    x, a = matrix(64, 64), matrix(64, 64)
+    arrays = (x, a, a) if "Q(" in text else (x, a, a[0].copy())
+    assert not any("share a pass" in r.message for r in polyc.compile(text).lower(*arrays).remarks)

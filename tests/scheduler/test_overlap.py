@@ -9,6 +9,7 @@ import pytest
 from polyc.diagnostics import Remark
 from polyc.machine import X86_64_V2, X86_64_V3, X86_64_V4, Machine
 from polyc.poly.rows import format_rows
+from polyc.scheduler.rewriting.overlap.costs import Model
 from polyc.scheduler.rewriting.overlap.overlap import overlap_tiles
 from tests.property.pipeline import small_thresholds
 from tests.scheduler.support import check_nest, infer, lower, read, statements
@@ -40,6 +41,13 @@ def test_before_and_after() -> None:
         "S0(i.tile, i.in): A.tile[i.tile, i.in] = exp(X[i.in + 5 * i.tile] + X[i.in + 5 * i.tile + 1])",
         "S1(i.tile, i.in): O[i.in + 5 * i.tile] = A.tile[i.tile, i.in] - A.tile[i.tile, i.in + 2]",
     ]
+
+
+def test_boxes_are_found_from_few_subscripts_however_many_reads_a_window_has() -> None:
+    window = " + ".join(f"R(y+{r},x+{s})" for r in (1, 2, 3) for s in (1, 2, 3))
+    padded = " + ".join(f"pad(R(y-{r},x), clamp)" for r in (1, 2))
+    model = Model(*infer(read(BLUR.replace("O(y,x) =", f"O(y,x) = {window} + {padded} +"))), X86_64_V4)
+    assert [len(along) for along in model.accesses["S1"]["R"]] == [4 + 2, 4 + 1]
 
 
 def test_what_fits_a_cache_is_stored_whole() -> None:

@@ -45,6 +45,22 @@ WRITTEN_OUT = {
     "places that data chooses": """def f(float(N,3) A, int32(N) key) -> (Y) {
         C(n,k) = A(n,(k+1)%3) where k in 0:3
         Y(n) = C(n,min(key(n),2)) + C(n,1) }""",
+    "a recurrence of two states": """def f(double(N) u, double(2,2) A) -> (x) {
+        x(0,i) = u(i) where i in 0:2
+        s(t,i) +=! A(i,k) * x(t-1,k) where t in 1:N, i in 0:2
+        x(t,i) = s(t,i) + u(t) where t in 1:N, i in 0:2 }""",
+    "states in turn": "def f(float(N,3) X) -> (Y) { Y(0,k) = X(0,k)  Y(n,k) = Y(n-1,(k+1)%3) where n in 1:N, k in 0:3 }",
+    "two fields that need each other": """def f(double(N,2) u, double(2,2) A, double(2,2) B) -> (y) {
+        x(0,i) = u(0,i)
+        y(t,i) +=! A(i,k) * x(t,k) where t in 0:N, i in 0:2
+        x(t,i) +=! B(i,k) * y(t-1,k) + u(t,i) where t in 1:N, i in 0:2 }""",
+    "the best of three states before": """def f(float(N,3) u, float(3,3) A) -> (v) {
+        v(0,i) = u(0,i)
+        v(t,i) max=! A(i,k) + v(t-1,k) + u(t,i) where t in 1:N, i in 0:3 }""",
+    "a window of steps": """def f(float(N) u, float(3) w) -> (y) {
+        A(0,i) = u(i)
+        A(t,i) +=! pad(A(t-1,i+k-1), 0.0) * w(k) where t in 1:9, i in 0:N
+        y(i) = A(8,i) }""",
     "read whole": """def f(float(N,3) X) -> (Y, Z) {
         Y(n,k) = X(n,(k+1)%3) where k in 0:3
         Z(n,k) = Y(n,k) + Y(n,2-k) where k in 0:3 }""",
@@ -57,9 +73,12 @@ STAY = {
     "few points": "def f(float(8,3) X) -> (Y) { q(n) +=! X(n,k) * X(n,k)  Y(n,k) = X(n,k) / q(n) }",
     "long rows": "def f(float(N,5) X) -> (Y) { Y(n) +=! X(n,k) * X(n,k) }",
     "many terms": "def f(float(N,3,3,3) X) -> (Y) { Y(n) +=! X(n,a,b,c) }",
+    "states of their own": "def f(float(N,3) X) -> (Y) { Y(0,k) = X(0,k)  Y(n,k) = 2 * Y(n-1,k) where n in 1:N, k in 0:3 }",
     "a triangle": "def f(float(N,3,3) X) -> (Y) { Y(n) +=! X(n,i,j) where j in 0:3, j <= i }",
     "rows of vectors": "def f(double(N,4) X, double(N,4) Z) -> (Y) { Y(n) +=! X(n,k) * Z(n,k) }",
-    "a recurrence": "def f(float(N,3) X) -> (Y) { Y(0,k) = X(0,k)  Y(n,k) = Y(n-1,(k+1)%3) + X(n,k) where n in 1:N, k in 0:3 }",
+    "a long sum of states": """def f(float(N) u, float(5,5) A) -> (x) {
+        x(0,i) = u(i) where i in 0:5
+        x(t,i) +=! A(i,k) * x(t-1,k) where t in 1:N, i in 0:5 }""",
     "sums that meet": "def f(float(N,3) X) -> (Y) { Y(n+k) +=! X(n,(k+1)%3) where k in 0:3 }",
     "sums at half the places": "def f(float(N,4) X) -> (Y) { Y(n/2) +=! X(n,(k+1)%3) where k in 0:3 }",
     "padding": "def f(float(N,3) X) -> (Y) { Y(n,k) = pad(X(n,k-1), 0.0) + X(n,(k+1)%3) where n in 0:N, k in 0:3 }",
@@ -75,6 +94,13 @@ def test_before_and_after():
     ]
     assert set(new_ranges.statements) == {s.name for s in new.statements}
     assert [r.pass_name for r in remarks] == ["short-indices", "short-indices"]
+
+
+def test_terms_of_a_sum_inside_of_a_recurrence_are_one_expression():
+    program, ranges = infer(read(WRITTEN_OUT["a recurrence of two states"]), N=40)
+    new, new_ranges, _ = write_out_short_indices(program, ranges, X86_64_V3, True)
+    assert "S1.at1(t): s.at1[t] = fma(A[1, 1], x[t - 1, 1], fma(A[1, 0], x[t - 1, 0], 0.0:f64))" in statements(new)
+    assert set(new_ranges.statements) == {s.name for s in new.statements}
 
 
 def test_sums_without_fused_products_where_the_target_has_none():

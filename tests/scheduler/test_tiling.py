@@ -158,6 +158,29 @@ def test_rows_that_stream_are_added_in_memory_order():
         check(text, sizes)
 
 
+FEW_ROWS = "def f(float(M,K) X, float(K,N) W) -> (O) { O(m,n) +=! X(m,k) * W(k,n) }"
+
+
+@pytest.mark.parametrize("target, rows, steps", [(X86_64_V3, 2, 4), (X86_64_V4, 2, 8)], ids=["v3", "v4"])
+def test_a_large_operand_is_read_once_in_the_order_of_memory_for_few_rows(target, rows, steps):
+    tile = choose_register_tile(first(FEW_ROWS, M=8, K=30000, N=2000), target, target.lanes(4), True)
+    assert (tile.vector, tile.streamed, tile.sharing, tile.sizes["m"]) == ("n", {"k": steps}, {"m": rows}, 8)
+    lowered = lower(FEW_ROWS, {"M": 8, "K": 30000, "N": 2000}, target=target)
+    found = [(x.part, x.size) for x in loops(lowered.plan) if "S0_part" in x.rows][-5:]
+    assert found == [("tile", steps), ("tile", rows), ("point", 2000), ("point", rows), ("point", steps)]
+    assert not any("packed" in b.name for b in lowered.nest.buffers)
+    for sizes in ({"M": 64, "K": 30000, "N": 2000}, {"M": 8, "K": 100, "N": 2000}, {"M": 8, "K": 256, "N": 256}):
+        assert not choose_register_tile(first(FEW_ROWS, **sizes), target, target.lanes(4), True).sharing
+
+
+@pytest.mark.parametrize("target", [X86_64_V3, X86_64_V4], ids=["v3", "v4"])
+def test_results_of_few_rows_beside_a_large_operand(target):
+    small = replace(target, l1=1 << 10, l2=1 << 12, l3=1 << 14)
+    for m in (3, 5, 8):
+        lowered = check(FEW_ROWS, {"M": m, "K": 131, "N": 270}, target=small)
+        assert not any("packed" in b.name for b in lowered.nest.buffers)
+
+
 @pytest.mark.parametrize("cores", [1, 2, 3, 8])
 @pytest.mark.parametrize("n", [768, 3072, 4000, 5000, 50257])
 def test_chunks_of_streamed_columns_feed_every_core_alike(cores, n):

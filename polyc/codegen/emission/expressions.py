@@ -21,6 +21,8 @@ from polyc.codegen.emission.linear import as_linear
 from polyc.codegen.emission.lines import share_lines
 from polyc.codegen.emission.predicates import eval_predicates
 from polyc.codegen.emission.quotients import emit_quotient, multiply_parts
+from polyc.codegen.functions.floats import F32, F64, Math
+from polyc.codegen.functions.roots import compare_hypot
 from polyc.codegen.writer.builder import Val, float_val, int_val, llvm_type
 from polyc.ir.expr import (
     Call,
@@ -43,7 +45,8 @@ from polyc.ir.halves import narrow_bits
 from polyc.ir.loops import Buffer
 from polyc.records import replace
 
-_ORDER = frozenset(("lt", "le", "gt", "ge"))
+_ORDER = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le"}
+"""Comparisons by order, each with the one that says the same of operands that change places."""
 _NOTHING: frozenset[Read] = frozenset()
 
 
@@ -70,6 +73,11 @@ def eval_expr(state: State, ctx: Context, expr: Expr) -> Val:
                 return eval_linear(state, ctx, as_linear(expr, ctx.env, ctx.lane))
             if op in _ORDER and all(is_index_bound(a) for a in args):
                 return compare_indices(state, ctx, op, args[0], args[1])
+            match op, args:
+                case "lt" | "le" | "gt" | "ge", (Call("hypot", parts), bound):
+                    return _compare_hypot(state, ctx, op, parts, bound)
+                case "lt" | "le" | "gt" | "ge", (bound, Call("hypot", parts)):
+                    return _compare_hypot(state, ctx, _ORDER[op], parts, bound)
             dtype = type_of(args[0], state.types)
             if op in ("max", "min") and dtype.is_float and (found := find_operands(expr)) is not None:
                 values = {a: eval_expr(state, ctx, a) for a in found}
@@ -85,6 +93,12 @@ def eval_expr(state: State, ctx: Context, expr: Expr) -> Val:
             return emit_operator(state.fn, state.target, op, operands, dtype)
         case _:
             assert_never(expr)
+
+
+def _compare_hypot(state: State, ctx: Context, op: str, parts: tuple[Expr, ...], bound: Expr) -> Val:
+    """``hypot(x, y)`` on the left side of a comparison."""
+    x, y, limit = (eval_expr(state, ctx, e) for e in (*parts, bound))
+    return compare_hypot(Math(state.fn, state.target, F32 if x.type == "float" else F64), op, x, y, limit)
 
 
 # -- reads

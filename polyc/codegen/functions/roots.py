@@ -1,4 +1,4 @@
-"""cbrt, hypot and rhypot."""
+"""cbrt, hypot and rhypot, and what is compared with hypot."""
 
 from __future__ import annotations
 
@@ -57,3 +57,20 @@ def emit_hypot(m: Math, op: str, x: Val, y: Val) -> Val:
         root = wide.div(1.0, root)
     root = fn.select(infinite, wide.val(float("inf") if op == "hypot" else 0.0), root)
     return fn.convert("fptrunc", root, m.format.type)
+
+
+def compare_hypot(m: Math, op: str, x: Val, y: Val, bound: Val) -> Val:
+    """sqrt(x^2 + y^2) compared with a number (`op`: lt, le, gt, ge) by squares, without a root and its rounding.
+
+    All is first multiplied by a power of two where the square of the bound might not be a normal number: what overflows then is
+    greater than it, and what vanishes is less."""
+    fn, f, infinity = m.fn, m.format, float("inf")
+    size, near, one = m.abs(bound), f.bias // 2 - 12, int_val(1, f.int_type)
+    is_far = fn.binary("or", m.is_less(size, 2.0**-near), m.is_less(2.0**near, size))
+    opposite = fn.binary("sub", int_val(2 * f.bias, f.int_type), m.int_op("lshr", m.ints(size), f.mantissa))
+    opposite = fn.select(fn.compare("icmp slt", opposite, one), one, opposite)
+    factor = m.where(is_far, m.floats(m.int_op("shl", opposite, f.mantissa)), 1.0)
+    a, b, limit = (m.mul(v, factor) for v in (x, y, bound))
+    infinite = fn.binary("or", m.is_equal(m.abs(x), infinity), m.is_equal(m.abs(y), infinity))  # even beside NaN
+    square = m.where(infinite, infinity, m.fma(a, a, m.mul(b, b)))
+    return fn.compare(f"fcmp o{op}", square, m.where(m.is_less(limit, 0.0), -1.0, m.mul(limit, limit)))

@@ -47,8 +47,11 @@ def c_header(signature: Signature, nest_parameters: Sequence[str]) -> str:
         lines.append(f" *   [{n}] {_describe_array(array)}")
     lines += [" *", " * sizes_and_strides: sizes, then one stride in bytes per dimension of each array"]
     defined = dict(signature.defined_sizes)
+    numbers = {a.name: n for n, a in enumerate(signature.arrays) if a.role == "input" and not a.shape}
     for n, parameter in enumerate(nest_parameters):
         note = f" = {c_expression(defined[parameter])}" if parameter in defined else ""
+        if parameter in numbers:
+            note = f": the number that data[{numbers[parameter]}] holds, 0 or more"
         lines.append(f" *   [{n}] {parameter}{note}")
     lines += _describe_strides(signature)
     for check in signature.host_checks:

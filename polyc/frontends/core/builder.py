@@ -7,9 +7,11 @@ from dataclasses import field
 from typing import NamedTuple
 
 from polyc.diagnostics import Source, Span
+from polyc.frontends.core.integers import Integers, promote_integers, single_values
 from polyc.frontends.core.reports import Reporter
 from polyc.frontends.core.values import Fault, Value
 from polyc.ir.expr import Expr, Index, Read, identity_of, index_names, reads
+from polyc.ir.powers import unroll_powers
 from polyc.ir.program import Condition, Program, RangeClause, Reduction, Return, Role, Statement, Tensor, Where, element_names
 from polyc.ir.read_sites import keep_reads
 from polyc.ir.segments import fixed_indices, is_loaded
@@ -118,6 +120,8 @@ class ProgramBuilder:
     tensors: dict[str, Tensor] = field(default_factory=dict)
     """All versions by their own names."""
     statements: list[Statement] = field(default_factory=list)
+    written: list[Statement] = field(default_factory=list)
+    """The statements as they stand in the definition, before powers of indices were unrolled."""
     writers: dict[str, list[Statement]] = field(default_factory=dict)
     """Statements by the version that they write."""
     n_versions: dict[str, int] = field(default_factory=dict)
@@ -130,6 +134,17 @@ class ProgramBuilder:
     """Callee by version that a call has made."""
     results: dict[str, CallResult] = field(default_factory=dict)
     """By version, the results of calls that have a name."""
+
+    # -- integer parameters
+    @property
+    def integers(self) -> tuple[str, ...]:
+        """Scalar integer parameters, in order: those that may become sizes."""
+        found = (v for v in self.current.values() if v.is_parameter and v.rank == 0)
+        return tuple(v.name for v in found if v.dtype is not None and v.dtype.is_integer)
+
+    def as_size(self, expr: Expr) -> Expr:
+        """An i64 expression where sizes stand (a bound, a left subscript), with sizes for integer parameters."""
+        return Integers(self.integers, single_values(self.statements)).as_size(expr) if reads(expr) else expr
 
     # -- versions and statements
     def next_version(self, name: str) -> str:
@@ -169,7 +184,8 @@ class ProgramBuilder:
         self.current[name] = version
 
     def add(self, *statements: Statement) -> None:
-        for s in statements:
+        self.written += statements
+        for s in (copy for given in statements for copy in unroll_powers(given, self.tensors)):
             self.statements.append(s)
             self.writers.setdefault(s.target, []).append(s)
 
@@ -199,9 +215,20 @@ class ProgramBuilder:
             if is_made:
                 message = f"{target.name} is the result of a call, which has assigned all of it"
                 raise Fault("semantic-call-part", message, self.notation.say("part-of-result", name=target.name), target.span)
-            message = f"{target.name} is given to a call above, and this assigns another part of it"
-            raise Fault("semantic-call-part", message, f"assign all parts of {target.name} above the call", target.span)
+            message = (
+                f"{target.name} is given to a call above, or its extents are used there, and this assigns another part of it"
+            )
+            raise Fault("semantic-call-part", message, f"assign all parts of {target.name} above that", target.span)
         return True
+
+    def continues_recurrence(self, target: Target, draft: Statement) -> bool:
+        """Whether a reduction into a part of a tensor reads other elements of it, of which only parts are assigned: those that
+        it writes have no values yet to start from."""
+        previous = self.current.get(target.name)
+        writers = self.writers.get(previous.name, ()) if previous is not None and previous.name not in self.made else ()
+        if previous is None or not writers or not draft.writes_part or not all(w.writes_part for w in writers):
+            return False
+        return _reads_others(previous.name, draft) and not any(is_same_part(w, draft) for w in writers)
 
     def read_previous(self, target: Target, previous: Version) -> Value:
         """The element of the version before that a reduction into `target` starts from."""
@@ -236,7 +263,7 @@ class ProgramBuilder:
     def build(self, name: str, parameters: Collection[str], returns: tuple[Return, ...], source: Source | None) -> Program:
         """All of it, with the versions that are returned as outputs."""
         last = {r.version for r in returns}
-        return Program(
+        program = Program(
             name=name,
             sizes=tuple(self.sizes),
             tensors=tuple(replace(t, role="output") if t.name in last else t for t in self.tensors.values()),
@@ -245,6 +272,7 @@ class ProgramBuilder:
             statements=tuple(replace(s, name=f"S{n}") for n, s in enumerate(self.statements)),
             source=source,
         )
+        return promote_integers(program, self.integers)
 
 
 def reduced_indices(values: Iterable[Value], left: Collection[str]) -> tuple[str, ...]:

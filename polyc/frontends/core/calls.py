@@ -13,15 +13,16 @@ declared shape: range inference then checks the extents as it does for every dec
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from polyc.diagnostics import PolycError, Span
 from polyc.frontends.core.builder import Interval, ProgramBuilder, count_dimensions
+from polyc.frontends.core.extents import find_intervals, infer_intervals
+from polyc.frontends.core.integers import Integers, single_values
 from polyc.frontends.core.values import Fault, Reported, Value
-from polyc.ir.expr import Call, Cast, Const, Expr, Index, Read, Size, int_const, reads, rewrite, substitute, walk
-from polyc.ir.program import Program, RangeClause, Return, Statement, Tensor, map_expressions, statement_expressions
+from polyc.ir.expr import Call, Cast, Const, Expr, Index, Read, Size, int_const, rewrite, substitute, walk
+from polyc.ir.program import Program, RangeClause, Statement, Tensor, map_expressions, statement_reads
 from polyc.ir.simplify import simplify
-from polyc.ir.sizes import define_sizes
 from polyc.ir.types import DType
 from polyc.records import dataclass, replace
 
@@ -80,7 +81,7 @@ def _inline(b: ProgramBuilder, callee: Program, arguments: Mapping[str, Argument
         raise Fault("semantic-call", message, f"let {callee.name} set the starting value of {accumulated.name} itself")
     for p in callee.parameters:
         _check_argument(b, callee, callee.tensor(p), arguments[p])
-    extents = {p: _find_intervals(b, arguments[p].version) for p in callee.parameters}
+    extents = {p: find_intervals(b, arguments[p].version, arguments[p].span) for p in callee.parameters}
     before, taken = set(b.tensors), {*b.sizes, *(t.base for t in b.tensors.values())}
     prefix = f"{callee.name}.{b.n_calls}"
     own = [t for t in callee.tensors if t.role not in ("input", "accumulated")]
@@ -133,7 +134,7 @@ def drop_unused_calls(b: ProgramBuilder, program: Program) -> Program:
     """The program without statements of calls that nothing needs; results that are not used are warned of."""
     reading: dict[str, set[str]] = {}
     for s in program.statements:
-        reading.setdefault(s.target, set()).update(r.tensor for r in _all_reads(s))
+        reading.setdefault(s.target, set()).update(r.tensor for r in statement_reads(s))
     live = {r.version for r in program.returns} | {t for t in reading if t not in b.made}
     stack = list(live)
     while stack:
@@ -155,28 +156,6 @@ def drop_unused_calls(b: ProgramBuilder, program: Program) -> Program:
     )
 
 
-def infer_intervals(program: Program) -> dict[str, tuple[Interval, ...]]:
-    """Lower bounds and extents of all tensor versions, over the program's own sizes.  Raises what `infer_ranges` raises."""
-    from polyc.poly.infer import infer_ranges  # brings isl, which texts without calls do without
-
-    sized = define_sizes(program)
-    ranges = infer_ranges(sized)
-    defined: dict[str, Expr] = {}
-    for name, expr in sized.defined_sizes:
-        defined[name] = substitute(expr, {}, defined)
-
-    def spell(expr: Expr) -> Expr:
-        return simplify(substitute(expr, {}, defined))
-
-    return {
-        name: tuple(Interval(spell(i.lower), spell(i.extent)) for i in intervals) for name, intervals in ranges.tensors.items()
-    }
-
-
-def _all_reads(s: Statement) -> Iterable[Read]:
-    return (r for e in statement_expressions(s) for r in reads(e))
-
-
 def _check_argument(b: ProgramBuilder, callee: Program, parameter: Tensor, argument: Argument) -> None:
     given = b.tensors[argument.version]
     if given.rank != parameter.rank:
@@ -190,52 +169,11 @@ def _check_argument(b: ProgramBuilder, callee: Program, parameter: Tensor, argum
         raise Fault("type-call", message, f"cast it first, in a tensor of its own: {wanted}(…)", argument.span)
 
 
-def _find_intervals(b: ProgramBuilder, version: str) -> tuple[Interval, ...]:
-    """Where a version of the caller starts and how far it extends: declared, known from an earlier call, or inferred now."""
-    tensor = b.tensors[version]
-    if tensor.shape is not None:
-        return tuple(Interval(int_const(0), e) for e in tensor.shape)
-    if version not in b.intervals:
-        b.intervals |= infer_intervals(_slice_program(b, version))
-    return b.intervals[version]
-
-
-def _slice_program(b: ProgramBuilder, version: str) -> Program:
-    """The statements that `version` needs, from tensors whose shapes are known on."""
-    inputs: dict[str, Tensor] = {}
-    inside: dict[str, Tensor] = {}
-    stack = [version]
-    while stack:
-        name = stack.pop()
-        if name in inputs or name in inside:
-            continue
-        tensor = b.tensors[name]
-        known = b.intervals.get(name)
-        is_based = known is not None and all(i.lower == int_const(0) for i in known)
-        if name not in b.writers and tensor.role not in ("input", "accumulated"):
-            raise Reported
-        if tensor.role in ("input", "accumulated") or (is_based and name != version):
-            shape = tensor.shape if known is None else tuple(i.extent for i in known)
-            inputs[name] = replace(tensor, role="input", shape=shape)
-            continue
-        inside[name] = replace(tensor, role="output" if name == version else "temporary")
-        stack += [r.tensor for s in b.writers[name] for r in _all_reads(s)]
-    chosen = [s for s in b.statements if s.target in inside]
-    return Program(
-        name="call",
-        sizes=tuple(b.sizes),
-        tensors=(*inputs.values(), *inside.values()),
-        parameters=tuple(inputs),
-        returns=(Return(version, version),),
-        statements=tuple(replace(s, name=f"S{n}") for n, s in enumerate(chosen)),
-    )
-
-
 def _bind_sizes(
     b: ProgramBuilder, callee: Program, arguments: Mapping[str, Argument], extents: Mapping[str, tuple[Interval, ...]]
 ) -> dict[str, Expr]:
     """The extent that each size symbol of the callee stands for; declared ones before inferred ones."""
-    sizes: dict[str, Expr] = {}
+    sizes = {p: _number(b, callee, arguments[p]) for p in callee.parameters if p in callee.sizes}
     is_declared = {p: b.tensors[arguments[p].version].shape is not None for p in callee.parameters}
     for p in sorted(callee.parameters, key=lambda p: not is_declared[p]):
         for extent, interval in zip(callee.tensor(p).shape or (), extents[p], strict=True):
@@ -249,6 +187,16 @@ def _bind_sizes(
                 message = f"{shown} has extent {interval.extent.value}, and {p} of {callee.name} has {wanted.value} there"
                 raise Fault("semantic-call", message, "give a tensor of that extent", arguments[p].span)
     return sizes
+
+
+def _number(b: ProgramBuilder, callee: Program, argument: Argument) -> Expr:
+    """What is given for a parameter that is a size of the callee, over sizes of the caller."""
+    number = Integers(b.integers, single_values(b.statements)).index_form(Read(argument.version, ()))
+    if number is None:
+        message = f"{callee.name} bounds ranges by {argument.shown}, which depends on data"
+        help = "give it a number, a size, or an integer parameter"
+        raise Fault("semantic-call", message, help, argument.span)
+    return number
 
 
 def _fit_argument(

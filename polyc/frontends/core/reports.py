@@ -13,6 +13,7 @@ from polyc.diagnostics import (
     Span,
     SyntaxErrorInSource,
     UnsupportedError,
+    merge_contexts,
 )
 from polyc.frontends.core.values import Fault
 from polyc.records import dataclass
@@ -22,11 +23,11 @@ from polyc.records import dataclass
 class Reporter:
     """Findings in the order in which they were made; the same one at the same place counts once."""
 
-    found: dict[tuple[str, str, int, int], Diagnostic] = field(default_factory=dict)
+    found: dict[tuple[str, str, int, int, str], Diagnostic] = field(default_factory=dict)
 
     def add(self, *diagnostics: Diagnostic) -> None:
         for d in diagnostics:
-            place = (d.span.start, d.span.end) if d.span else (-1, -1)
+            place = (d.span.start, d.span.end, d.span.context) if d.span else (-1, -1, "")
             self.found.setdefault((d.code, d.message, *place), d)
 
     def error(self, code: str, message: str, span: Span | None, help: str) -> None:
@@ -49,7 +50,7 @@ class Reporter:
 
     @property
     def warnings(self) -> list[Diagnostic]:
-        return [d for d in self.found.values() if d.severity == "warning"]
+        return list(merge_contexts([d for d in self.found.values() if d.severity == "warning"]))
 
     @property
     def n_errors(self) -> int:

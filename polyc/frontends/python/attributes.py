@@ -8,6 +8,7 @@ from functools import reduce
 
 from polyc.diagnostics import Span
 from polyc.frontends.core.builder import Version, count_dimensions
+from polyc.frontends.core.extents import measure
 from polyc.frontends.core.values import Fault, Value
 from polyc.frontends.python.operators import binary
 from polyc.frontends.python.scope import Scope
@@ -15,24 +16,26 @@ from polyc.frontends.python.values import POISON, make_literal
 from polyc.ir.expr import Call, Const, Expr
 from polyc.ir.simplify import simplify_int
 from polyc.ir.types import I64
+from polyc.records import replace
 
 _NUMBERS = {"pi": math.pi, "e": math.e, "inf": math.inf, "nan": math.nan, "tau": math.tau}
 
 
-def tensor_with_shape(name: str, scope: Scope) -> Version | None:
-    """The tensor of that name, whose extents are known; None where it has an error of its own."""
+def tensor_with_shape(name: str, scope: Scope, span: Span) -> Version | None:
+    """The tensor of that name with its extents, which are inferred now where it is assigned; None where it has an error of its
+    own."""
     version = scope.current.get(name)
     if version is None:
         raise Fault("semantic-undefined", f"there is no tensor {name}", "only tensors have a shape")
-    if version.dtype is not None and version.shape is None:
-        message = f"the extents of {name} are found after the function is read"
-        raise Fault("unsupported-extent", message, "use the shape of a parameter")
-    return version if version.dtype is not None else None
+    if version.dtype is None:
+        return None
+    shape = version.shape if version.shape is not None else measure(scope, version.name, span)
+    return None if shape is None else replace(version, shape=shape)
 
 
-def read_extent(name: str, is_turned: bool, dimension: object, scope: Scope) -> Value:
+def read_extent(name: str, is_turned: bool, dimension: object, scope: Scope, span: Span) -> Value:
     """``name.shape[dimension]``, or ``name.T.shape[dimension]``."""
-    version = tensor_with_shape(name, scope)
+    version = tensor_with_shape(name, scope, span)
     if version is None:
         return POISON
     if not isinstance(dimension, int) or version.shape is None or not -len(version.shape) <= dimension < len(version.shape):
@@ -52,7 +55,7 @@ def read_attribute(module: str, name: str, scope: Scope, span: Span) -> Value:
         if name == "ndim" and module in scope.current and scope.current[module].rank is not None:
             return make_literal(scope.current[module].rank or 0)
         if name == "size" and module in scope.current:
-            version = tensor_with_shape(module, scope)
+            version = tensor_with_shape(module, scope, span)
             extents = [] if version is None else [extent_value(e) for e in version.shape or ()]
             return reduce(lambda a, b: binary("mul", a, b, span), extents, make_literal(1)) if version is not None else POISON
         help = f"read an element of it: {module}.T[i, j]" if name == "T" else f"write {module}.shape[0] for an extent"

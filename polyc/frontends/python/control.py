@@ -11,6 +11,7 @@ from polyc.frontends.python.scope import Scope
 from polyc.frontends.python.signature import Number
 from polyc.frontends.python.syntax import call_name
 from polyc.frontends.python.values import POISON
+from polyc.records import replace
 
 MAX_ROUNDS = 4096
 """Bodies that the loops of one function may unroll to."""
@@ -29,8 +30,11 @@ def unroll_loop(node: ast.For, scope: Scope, read_body: ReadBody) -> None:
     except Fault as fault:
         scope.report(fault.code, fault.message, scope.text.start(node, "for"), fault.help)
         return
+    if len(rounds) > 1:
+        _warn_of_continued_sums(node, scope)
     names = [name for values in rounds[:1] for name in values]
     hidden = {name: scope.constants[name] for name in names if name in scope.constants}
+    text = scope.text
     for values in rounds:
         scope.rounds += 1
         if scope.rounds > MAX_ROUNDS:
@@ -38,11 +42,36 @@ def unroll_loop(node: ast.For, scope: Scope, read_body: ReadBody) -> None:
             scope.report("budget-unroll", message, node.iter, "let an index stand for the loop: T[k, i] = ...")
             break
         scope.constants.update(values)
+        here = ", ".join(f"{name} = {value}" for name, value in values.items())
+        scope.text = replace(text, context=f"{text.context}, {here}" if text.context else here)
         read_body(node.body)
+    scope.text = text
     for name in names:
         del scope.constants[name]
         scope.loop_names.add(name)
     scope.constants.update(hidden)
+
+
+def _warn_of_continued_sums(node: ast.For, scope: Scope) -> None:
+    """Warn where a body adds to a tensor that it also reads, and that neither it nor a statement above assigns: the sum goes on
+    from round to round, as Python's does, and is no new one in each."""
+    nodes = [n for statement in node.body for n in ast.walk(statement)]
+    known = {*scope.current, *(_tensor_of(t) for n in nodes if isinstance(n, ast.Assign) for t in n.targets)}
+    for n in nodes:
+        name = _tensor_of(n.target) if isinstance(n, ast.AugAssign) else None
+        if name is None or name in known or not isinstance(n, ast.AugAssign):
+            continue
+        own = set(ast.walk(n))
+        if any(isinstance(m, ast.Name) and m.id == name and m not in own for m in nodes):
+            written = ast.unparse(n.target)
+            message = f"{written} adds to what the round before has left in {name}"
+            help = f"for a sum of its own in each round write {written} = sum(...); else assign {name} above the loop"
+            scope.reporter.warn("semantic-accumulate", message, scope.text.span(n), help)
+
+
+def _tensor_of(left: ast.expr) -> str | None:
+    """The name in ``T[i]``."""
+    return left.value.id if isinstance(left, ast.Subscript) and isinstance(left.value, ast.Name) else None
 
 
 def choose_branch(node: ast.If, scope: Scope) -> Sequence[ast.stmt]:
@@ -62,20 +91,31 @@ def choose_branch(node: ast.If, scope: Scope) -> Sequence[ast.stmt]:
 def _loop_values(node: ast.For, scope: Scope) -> list[dict[str, Number]]:
     if node.orelse:
         raise Fault("semantic-statement", "a loop without break needs no else", "write the statements behind the loop")
-    targets = node.target.elts if isinstance(node.target, ast.Tuple) else [node.target]
+    for name in loop_names(node.target):
+        if name in scope.current or name in scope.assigned_names or name in scope.sizes or name in scope.used_indices:
+            raise Fault("semantic-already-defined", f"{name} already names something else here", "rename the loop variable")
+    return read_rounds(node.target, node.iter, scope)
+
+
+def loop_names(target: ast.expr) -> list[str]:
+    """Variables of a loop.  Raises `Fault`."""
+    targets = target.elts if isinstance(target, ast.Tuple) else [target]
     names = [t.id for t in targets if isinstance(t, ast.Name)]
     if len(names) != len(targets) or len(set(names)) != len(names):
         raise Fault("semantic-statement", "a loop variable is a name", _EXAMPLE)
-    for name in names:
-        if name in scope.current or name in scope.assigned_names or name in scope.sizes or name in scope.used_indices:
-            raise Fault("semantic-already-defined", f"{name} already names something else here", "rename the loop variable")
-    items = _items(node.iter, names[0], scope)
+    return names
+
+
+def read_rounds(target: ast.expr, values: ast.expr, scope: Scope) -> list[dict[str, Number]]:
+    """For each round of a loop what its variables are.  Raises `Fault` where that is not known when the function is read."""
+    names = loop_names(target)
+    items = _items(values, names[0], scope)
     rounds: list[dict[str, Number]] = []
     for item in items:
-        values = item if isinstance(item, tuple) else (item,)
-        if len(values) != len(names):
-            raise Fault("semantic-statement", f"{len(names)} names stand for {len(values)} values", _EXAMPLE)
-        rounds.append(dict(zip(names, values, strict=True)))
+        parts = item if isinstance(item, tuple) else (item,)
+        if len(parts) != len(names):
+            raise Fault("semantic-statement", f"{len(names)} names stand for {len(parts)} values", _EXAMPLE)
+        rounds.append(dict(zip(names, parts, strict=True)))
     return rounds
 
 
@@ -86,6 +126,8 @@ def _items(node: ast.expr, name: str, scope: Scope) -> list[Number | tuple[Numbe
             if None in bounds:
                 first, last = (["0"] + [ast.unparse(a) for a in arguments[:2]])[-2:]
                 help = "an index stands for it, also where steps depend on each other: with polyc.where({} <= {} < {}): ..."
+                if scope.element_function is not None:
+                    help = f"{scope.element_function} loops over numbers; others are recurrences: h[k] = f(h[k - 1])"
                 raise Fault("semantic-static-loop", _UNKNOWN, help.format(first, name, last))
             if not all(isinstance(b, int) for b in bounds) or (len(bounds) == 3 and bounds[2] == 0):
                 raise Fault("semantic-static-loop", "range takes integers, and a step other than 0", _EXAMPLE)

@@ -35,6 +35,7 @@ def declare_parameters(
             fresh = [_make_fresh(f"{parameter.name}_{d}", taken) for d in range(given[1])]
             sizes += fresh
             shape = tuple(Size(s, parameter.span) for s in fresh)
+            _check_size(parameter, signature, dtype, shape)
         else:
             if _had_no_error(parameter, reporter):
                 help = f'annotate it ({parameter.name}: "f32[M, N]"), or call the operator with arrays'
@@ -66,9 +67,9 @@ def declare_results(scope: Scope, returns: tuple[Return, ...]) -> None:
         tensor = scope.tensors.get(result.version)
         if annotation is None or tensor is None:
             continue
-        unknown = sorted({s for e in annotation.shape for s in _size_names(e)} - set(scope.sizes))
+        unknown = sorted({s for e in annotation.shape for s in _size_names(e)} - {*scope.sizes, *scope.integers})
         if unknown:
-            help = "use the sizes of the parameters"
+            help = "use the sizes of the parameters, or integer parameters"
             place = find_word(scope.text.span(part), unknown[0])
             scope.report("semantic-annotation", f"no parameter has the size {unknown[0]}", place, help)
         elif len(annotation.shape) != tensor.rank:
@@ -102,6 +103,14 @@ def _check_given(parameter: Parameter, given: tuple[DType, int] | None) -> None:
     if given[1] != len(annotation.shape):
         message = f"{parameter.name} has rank {given[1]}, but its annotation says {len(annotation.shape)}"
         raise ArgumentError(Diagnostic("argument-rank", message, annotation.span, "reshape the array, or drop the annotation"))
+
+
+def _check_size(parameter: Parameter, signature: PythonSignature, dtype: DType, shape: tuple[Expr, ...]) -> None:
+    """What is an extent of others must be an integer."""
+    if parameter.name in signature.sizes and (shape or not dtype.is_integer):
+        found = f"{dtype} of rank {len(shape)}" if shape else str(dtype)
+        message = f"{parameter.name} is a size, and must be an integer, not {found}"
+        raise ArgumentTypeError(Diagnostic("argument-type-dtype", message, parameter.span, "pass an int"))
 
 
 def _make_fresh(name: str, taken: set[str]) -> str:

@@ -9,13 +9,14 @@ from polyc.frontends.core.padding import describe_unknown_border
 from polyc.frontends.core.values import Fault, Value
 from polyc.frontends.python.attributes import extent_value, tensor_with_shape
 from polyc.frontends.python.callees import find_function
+from polyc.frontends.python.comprehensions import read_comprehension
 from polyc.frontends.python.element_functions import read_element_function
 from polyc.frontends.python.expressions import ALLOWED, read_expression
 from polyc.frontends.python.functions import CAST_NAMES, INSTEAD, KNOWN, REDUCERS, apply_function, cast
 from polyc.frontends.python.names import UserMonoid
-from polyc.frontends.python.reductions import read_reduction
+from polyc.frontends.python.reductions import read_reduction, refuse_loop
 from polyc.frontends.python.scope import Scope
-from polyc.frontends.python.syntax import call_name, is_reduction, unturn
+from polyc.frontends.python.syntax import call_name, find_comprehension, is_reduction, unturn
 from polyc.frontends.python.values import POISON, check_size, common_type, convert, make_literal
 from polyc.ir.expr import PAD_MODES, Pad, Read, identity_of
 
@@ -51,7 +52,7 @@ def read_element_call(node: ast.Call, scope: Scope, depth: int) -> Value:
             apply_function(module, name, (), scope.text.span(node))
         return _refuse_keywords(node, name, scope)
     if name == "len" and len(node.args) == 1 and (tensor := unturn(node.args[0])) is not None:
-        version = tensor_with_shape(tensor[0], scope)
+        version = tensor_with_shape(tensor[0], scope, scope.text.span(node))
         if version is not None and not version.shape:
             raise Fault("semantic-rank", f"{tensor[0]} has no dimension", "len is the first extent of a tensor")
         return POISON if version is None or not version.shape else extent_value(version.shape[-1 if tensor[1] else 0])
@@ -62,10 +63,14 @@ def read_element_call(node: ast.Call, scope: Scope, depth: int) -> Value:
                 return make_literal(float(text), scope.text.span(node))
             except ValueError:
                 raise Fault("type-literal", f"{text!r} is no number", "write float('inf') or float('nan')") from None
+    _check_not_below(module, name, scope)
     if name not in KNOWN and any(isinstance(a, ast.Name) and a.id in scope.current for a in node.args):
         apply_function(
             module, name, (), scope.text.span(node)
         )  # tensors as they stand were meant for an operator: tell its name
+    if name in REDUCERS and (inner := find_comprehension(node)) is not None:
+        return read_comprehension(node, inner, name, scope, depth)
+    refuse_loop(node, name)
     if is_reduction(node):
         if scope.outer_names is None:
             message = f"{name} of one operand is a reduction, which cannot stand here"
@@ -73,6 +78,13 @@ def read_element_call(node: ast.Call, scope: Scope, depth: int) -> Value:
         return read_reduction(node, name, scope, depth)
     args = tuple(read_expression(a, scope, depth) for a in node.args)
     return apply_function(module, name, args, scope.text.span(node))
+
+
+def _check_not_below(module: str | None, name: str, scope: Scope) -> None:
+    """Raise `Fault` for a function that the file defines behind the operator."""
+    if module is None and name not in KNOWN and scope.text.is_below(name):
+        message = f"{name} is defined below {scope.text.definition.name}, which is read before it is there"
+        raise Fault("semantic-function", message, f"move the definition of {name} above the operator")
 
 
 def _read_pad(node: ast.Call, scope: Scope, depth: int) -> Value:

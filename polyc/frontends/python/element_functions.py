@@ -10,19 +10,22 @@ from polyc.diagnostics import PolycError
 from polyc.frontends.core.calls import check_depth
 from polyc.frontends.core.values import Fault, Value
 from polyc.frontends.python.callees import find_function
+from polyc.frontends.python.control import loop_names, read_rounds
 from polyc.frontends.python.expressions import read_expression
 from polyc.frontends.python.operators import binary, choose, select
 from polyc.frontends.python.scope import Scope
+from polyc.frontends.python.signature import Number
 from polyc.frontends.python.source import load_function
 from polyc.frontends.python.syntax import is_division
 from polyc.frontends.python.values import POISON, make_literal
 from polyc.ir.expr import Index, Read
+from polyc.records import dataclass
 
 MAX_STATEMENTS = 4096
 """Statements of one call, those behind a branch counted for each way to them."""
 
 _CODE = "semantic-element-function"
-_ALLOWED = "it may assign names, choose by if, and return expressions of its parameters"
+_ALLOWED = "it may assign names, choose by if, loop over numbers, and return expressions of its parameters"
 
 Values = dict[str, Value]
 
@@ -88,14 +91,26 @@ def _sort_arguments(
     return values
 
 
-def run_body(body: Sequence[ast.stmt], scope: Scope, depth: int = 0) -> list[Value] | None:
+@dataclass(frozen=True, slots=True)
+class _Round:
+    """Where the round of an unrolled loop begins, and what its variables are; None: where the loop ends."""
+
+    values: dict[str, Number] | None
+
+
+def run_body(body: Sequence[ast.stmt | _Round], scope: Scope, depth: int = 0) -> list[Value] | None:
     """What statements return, None where they end without; names that they assign are in `scope.values`."""
     for n, statement in enumerate(body):
+        if isinstance(statement, _Round):
+            scope.values |= {k: make_literal(v) for k, v in (statement.values or {}).items()}
+            continue
         scope.rounds += 1
         name = scope.text.definition.name
         if scope.rounds > MAX_STATEMENTS:
-            message = f"{name} has too many branches: they unfold to more than {MAX_STATEMENTS} statements"
-            raise Fault("budget-unroll", message, "write the conditions as a if c else b")
+            message = f"{name} has too many branches and rounds: they unfold to more than {MAX_STATEMENTS} statements"
+            raise Fault(
+                "budget-unroll", message, "write the conditions as a if c else b, and loops as recurrences of the operator"
+            )
         match statement:
             case ast.Expr(ast.Constant(str())) | ast.Pass():
                 pass
@@ -108,8 +123,22 @@ def run_body(body: Sequence[ast.stmt], scope: Scope, depth: int = 0) -> list[Val
                 )
             case ast.Return(value) if value is not None:
                 return read_elements(value, scope, depth)
+            case ast.If() if not _leaves(statement):
+                if not _merge_branches(statement, scope, depth):
+                    return [POISON]
             case ast.If():
                 return _choose(statement, body[n + 1 :], scope, depth)
+            case ast.For():
+                try:
+                    rounds = _unroll(statement, scope)
+                except Fault as fault:
+                    scope.report(fault.code, fault.message, scope.text.start(statement, "for"), fault.help)
+                    return [POISON]
+                return run_body([*rounds, *body[n + 1 :]], scope, depth)
+            case ast.Break() | ast.Continue():
+                is_end = isinstance(statement, ast.Break)
+                marks = (k for k, s in enumerate(body) if k > n and isinstance(s, _Round) and (s.values is None or not is_end))
+                return run_body(body[next(marks) :], scope, depth)
             case _:
                 line = scope.text.source.text[scope.text.span(statement).start :].split("\n", 1)[0]
                 message = f"{name} cannot be read as a function of elements: it says '{line.strip()[:60]}'"
@@ -159,34 +188,77 @@ def read_elements(value: ast.expr, scope: Scope, depth: int = 0) -> list[Value]:
     return [read_expression(value, scope, depth)]
 
 
-def _choose(node: ast.If, rest: Sequence[ast.stmt], scope: Scope, depth: int) -> list[Value] | None:
-    """``if`` on elements: both branches are read, and a selection made of what differs."""
+def _unroll(node: ast.For, scope: Scope) -> list[ast.stmt | _Round]:
+    """A loop over numbers, as `polyc.frontends.python.control` reads them, round by round."""
+    if node.orelse:
+        raise Fault(
+            "semantic-statement", "a loop of a function of elements has no else", "write the statements behind the loop"
+        )
+    rounds = read_rounds(node.target, node.iter, scope)
+    scope.loop_names |= set(loop_names(node.target))
+    unrolled: list[ast.stmt | _Round] = []
+    for values in rounds:
+        unrolled += [_Round(values), *node.body]
+    return [*unrolled, _Round(None)]
+
+
+def _leaves(node: ast.If) -> bool:
+    """Whether a branch may end the function, or a round of a loop."""
+    return any(isinstance(n, (ast.Return, ast.Break, ast.Continue)) for n in ast.walk(node))
+
+
+def _is_of_loop(node: ast.If, scope: Scope) -> bool:
+    """Whether a condition depends on a loop variable: it chooses statements, and those that it leaves out count for nothing."""
+    return any(isinstance(n, ast.Name) and n.id in scope.loop_names for n in ast.walk(node.test))
+
+
+def _merge_branches(node: ast.If, scope: Scope, depth: int) -> bool:
+    """``if`` that only assigns: both branches are read, and a selection made of each name that differs; False after errors."""
+    condition = read_expression(node.test, scope, depth)
+    if condition is POISON:
+        return False
+    is_open = condition.constant is None
+    taken, left = (node.body, node.orelse) if is_open or condition.constant else (node.orelse, node.body)
+    others: Values = {}
+    if is_open:
+        before = dict(scope.values)
+        run_body(left, scope, depth)
+        others, scope.values = scope.values, before
+    elif not _is_of_loop(node, scope):
+        _, others = _run_aside(left, scope, depth)
+    run_body(taken, scope, depth)
+    for name in {**others, **(scope.values if is_open else {})}:
+        a, b = scope.values.get(name), others.get(name)
+        if a is b:
+            continue
+        if a is None or b is None:  # a name with a value in one branch only has none behind it
+            if is_open:
+                scope.values.pop(name, None)
+        elif a is POISON or b is POISON:
+            scope.values[name] = POISON if is_open else a
+        else:
+            scope.values[name] = select(condition, a, b, scope.text.span(node)) if is_open else choose(condition, a, b)
+    return True
+
+
+def _choose(node: ast.If, rest: Sequence[ast.stmt | _Round], scope: Scope, depth: int) -> list[Value] | None:
+    """``if`` with a branch that returns: what follows belongs to each branch that does not, and a selection is made of what
+    both return."""
     condition = read_expression(node.test, scope, depth)
     if condition is POISON:
         return [POISON]
     if condition.constant is not None:
         taken, left = (node.body, node.orelse) if condition.constant else (node.orelse, node.body)
-        left_out = _run_aside([*left, *rest], scope, depth)
+        left_out = [] if _is_of_loop(node, scope) else _run_aside([*left, *rest], scope, depth)[0]
         values = run_body([*taken, *rest], scope, depth)
         if values is None or len(left_out) != len(values):
             return values
         return [choose(condition, a, b) for a, b in zip(values, left_out, strict=True)]
     before = dict(scope.values)
     span = scope.text.span(node)
-    returns = any(isinstance(n, ast.Return) for n in ast.walk(node))
-    behind = rest if returns else ()  # what follows belongs to each branch that does not return
-    then = run_body([*node.body, *behind], scope, depth)
-    after_then, scope.values = scope.values, dict(before)
-    other = run_body([*node.orelse, *behind], scope, depth)
-    if not returns:
-        for name in {**after_then, **scope.values}:
-            a, b = after_then.get(name), scope.values.get(name)
-            if a is b:
-                continue
-            scope.values.pop(name, None)
-            if a is not None and b is not None:  # a name with a value in one branch only has none behind it
-                scope.values[name] = POISON if a is POISON or b is POISON else select(condition, a, b, span)
-        return run_body(rest, scope, depth)
+    then = run_body([*node.body, *rest], scope, depth)
+    scope.values = before
+    other = run_body([*node.orelse, *rest], scope, depth)
     if then is None or other is None:
         return None
     if any(v is POISON for v in (*then, *other)):
@@ -199,15 +271,18 @@ def _choose(node: ast.If, rest: Sequence[ast.stmt], scope: Scope, depth: int) ->
     return [select(condition, a, b, span) for a, b in zip(then, other, strict=True)]
 
 
-def _run_aside(body: Sequence[ast.stmt], scope: Scope, depth: int) -> list[Value]:
-    """What statements would return, which a compile-time condition leaves out; nothing where they have errors: they may be
-    there for other types."""
+def _run_aside(body: Sequence[ast.stmt | _Round], scope: Scope, depth: int) -> tuple[list[Value], Values]:
+    """What statements would return that a compile-time condition leaves out, and the names behind them; nothing where they have
+    errors: they may be there for other types."""
     values, found_before = dict(scope.values), dict(scope.reporter.found)
     n_errors = scope.reporter.n_errors
     try:
         found = run_body(body, scope, depth)
     except Fault:
-        found = None
-    has_errors = scope.reporter.n_errors > n_errors
-    scope.values, scope.reporter.found = values, found_before
-    return [] if found is None or has_errors or any(v is POISON for v in found) else found
+        return [], {}
+    finally:
+        has_errors = scope.reporter.n_errors > n_errors
+        named, scope.values, scope.reporter.found = scope.values, values, found_before
+    if has_errors or any(v is POISON for v in found or ()):
+        return [], {}
+    return found or [], named

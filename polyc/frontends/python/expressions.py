@@ -231,7 +231,7 @@ def _read_subscript(node: ast.Subscript, scope: Scope, depth: int) -> Value:
         case ast.Name(name):
             return _read_tensor(name, node, scope, depth)
         case ast.Attribute(inner, "shape") if (tensor := unturn(inner)) is not None:
-            return read_extent(*tensor, read_expression(node.slice, scope).constant, scope)
+            return read_extent(*tensor, read_expression(node.slice, scope).constant, scope, scope.text.span(node))
         case ast.Subscript(ast.Name(name), slice=inner) if name in scope.current:
             if any(isinstance(part, ast.Slice) for part in ast.walk(inner)):
                 help = f"tensors are not sliced: put the offset into the subscript, as in {name}[i + 1]"

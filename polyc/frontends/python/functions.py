@@ -316,7 +316,7 @@ INSTEAD = {
     ),
     **dict.fromkeys(("dot", "matmul", "inner", "outer", "einsum", "tensordot"), "write the sum: T[i, j] += A[i, k] * B[k, j]"),
     **dict.fromkeys(SELECTIONS, "it takes one expression: p[i] = argmax(X[i, j]), or v[i], p[i] = argmax(X[i, j])"),
-    **dict.fromkeys(("sort", "argsort", "median", "unique"), "compute it outside of the operator"),
+    **dict.fromkeys(("sort", "sorted", "argsort", "median", "unique"), "compute it outside of the operator"),
     **dict.fromkeys(
         ("cumsum", "cumprod"),
         "write the recurrence: S[0] = X[0], and with polyc.where(1 <= i < N): S[i] = S[i - 1] + X[i]",

@@ -14,6 +14,7 @@ from polyc.frontends.python.values import POISON, require_integer
 from polyc.ir.expr import Call, Expr, Index, Pad, Read, index_names, int_const, walk
 from polyc.ir.program import Condition, RangeClause
 from polyc.ir.simplify import simplify_int
+from polyc.ir.types import I64
 from polyc.records import dataclass, replace
 
 _EXAMPLE = "write polyc.where(0 <= i < N, j <= i): comparisons of indices and sizes"
@@ -21,7 +22,7 @@ _EXAMPLE = "write polyc.where(0 <= i < N, j <= i): comparisons of indices and si
 
 def read_where(items: list[ast.withitem], outer: Clauses, scope: Scope) -> Clauses:
     """The ranges and conditions of a with block, those of the blocks around it included (ranges of one index intersect)."""
-    found = _Found({}, {}, [], ({}, {}))
+    conditions: list[ast.expr] = []
     for item in items:
         call = item.context_expr
         name = call_name(call.func) if isinstance(call, ast.Call) else None
@@ -30,11 +31,18 @@ def read_where(items: list[ast.withitem], outer: Clauses, scope: Scope) -> Claus
             continue
         if item.optional_vars is not None or call.keywords or not call.args:
             scope.report("semantic-range", "polyc.where takes conditions and gives no name", call, _EXAMPLE)
-        for condition in call.args:
-            try:
-                _read_condition(condition, found, scope)
-            except Fault as fault:
-                scope.report(fault.code, fault.message, condition, fault.help)
+        conditions += call.args
+    return restrict(conditions, outer, scope)
+
+
+def restrict(conditions: list[ast.expr], outer: Clauses, scope: Scope) -> Clauses:
+    """What conditions say beside `outer`.  Errors are reported."""
+    found = _Found({}, {}, [], ({}, {}))
+    for condition in conditions:
+        try:
+            _read_condition(condition, found, scope)
+        except Fault as fault:
+            scope.report(fault.code, fault.message, condition, fault.help)
     loaded = _pair_loaded(found, scope)
     ranges = _merge_bounds(found, outer.ranges, scope)
     return Clauses(ranges, (*outer.conditions, *found.conditions), (*outer.loaded, *loaded))
@@ -132,7 +140,10 @@ def _read_comparison(a: ast.expr, op: ast.cmpop, b: ast.expr, node: ast.expr, fo
         value = read_expression(side, scope)
         if value is POISON:
             return
-        values.append(replace(value, expr=inline_numbers(value.expr, scope)))
+        expr = inline_numbers(value.expr, scope)
+        sized = scope.as_size(expr)
+        # With sizes for integer parameters it is index arithmetic, in 64 bits.
+        values.append(replace(value, expr=expr) if sized is expr else replace(value, expr=sized, dtype=I64))
     reads = any(isinstance(n, (Read, Pad)) for value in values for n in walk(value.expr))
     if reads and (name in ("eq", "ne") or not any(isinstance(value.expr, Index) for value in values)):
         help = (

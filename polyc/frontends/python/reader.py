@@ -190,10 +190,10 @@ def _read_statement(node: ast.stmt, clauses: Clauses, scope: Scope) -> None:
             read_assignment(node, clauses, scope)
         case ast.With(items, body):
             inner = read_where(items, clauses, scope)
-            n_statements = len(scope.statements)
+            n_statements = len(scope.written)
             _read_block(body, inner, scope)
             if not scope.reporter.n_errors:  # else statements may be missing that would use them
-                _check_ranges_used(inner, clauses, scope.statements[n_statements:], scope)
+                _check_ranges_used(inner, clauses, scope.written[n_statements:], scope)
         case ast.Expr(ast.Constant(str())) | ast.Pass():
             pass
         case ast.For():

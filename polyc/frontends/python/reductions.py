@@ -13,9 +13,10 @@ from polyc.frontends.python.expressions import read_expression
 from polyc.frontends.python.functions import REDUCERS
 from polyc.frontends.python.scope import Clauses, Scope
 from polyc.frontends.python.statements import make_assignment, make_statement, read_target, target_name
-from polyc.frontends.python.syntax import call_name, find_outer_names, positional
+from polyc.frontends.python.syntax import call_name, find_comprehension, find_outer_names, positional
 from polyc.frontends.python.values import POISON
 from polyc.ir.expr import Index, Read, index_names
+from polyc.records import replace
 
 _CODE = "semantic-selection"
 
@@ -40,6 +41,7 @@ def read_selection(node: ast.Assign, op: str, clauses: Clauses, scope: Scope) ->
     lefts = node.targets[0].elts if isinstance(node.targets[0], ast.Tuple) else [node.targets[0]]
     targets = [t for t in (read_target(left, scope) for left in lefts) if t is not None]
     try:
+        refuse_loop(node.value, op)
         if len(positional(node.value)) != 1:
             help = f"the indices that are not on the left side are chosen from: p[i] = {op}(X[i, j])"
             scope.report(_CODE, f"{op} takes one expression, and no axis", node.value, help)
@@ -52,6 +54,13 @@ def read_selection(node: ast.Assign, op: str, clauses: Clauses, scope: Scope) ->
         scope.define_unknown(target_name(left))
 
 
+def refuse_loop(node: ast.Call, name: str) -> None:
+    """Raise `Fault` for ``argmax(e for k in range(3))``, which Python would count from 0."""
+    if name in SELECTIONS and find_comprehension(node) is not None:
+        help = f"a position is the value of an index: with polyc.where(a <= k < b): p[i] = {name}(X[i, k])"
+        raise Fault(_CODE, f"{name} takes one expression, and no loop", help)
+
+
 def select_positions(span: Span, op: str, targets: list[Target], value: Value, clauses: Clauses, scope: Scope) -> None:
     """Add the statements of ``p[i] = argmax(e)``, or of several targets, and their versions.  Raises `Fault`."""
     if len({t.name for t in targets}) < len(targets):
@@ -59,10 +68,11 @@ def select_positions(span: Span, op: str, targets: list[Target], value: Value, c
     add_selection(scope, make_assignment(targets, [value], op, clauses, span), op)
 
 
-def read_reduction(node: ast.Call, reducer: str, scope: Scope, depth: int) -> Value:
+def read_reduction(node: ast.Call, reducer: str, scope: Scope, depth: int, bounding: tuple[Index, ...] = ()) -> Value:
     """The read of what ``max(e)`` or ``argmax(e)`` gives, computed by new statements above the one at hand.
 
-    It runs over the indices of `e` that stand nowhere outside of it; the others are those of its result."""
+    It runs over the indices of `e` that stand nowhere outside of it; the others are those of its result, with those that its
+    ranges depend on, `bounding`."""
     (operand,) = node.args
     around = scope.outer_names
     assert around is not None
@@ -71,6 +81,7 @@ def read_reduction(node: ast.Call, reducer: str, scope: Scope, depth: int) -> Va
     scope.outer_names = around
     if value is POISON:
         return POISON
+    value = replace(value, unread=(*value.unread, *bounding)) if bounding else value
     indices = tuple(dict.fromkeys(value.index_names))
     named = [i for c in scope.clauses.loaded if c.index in indices for i in index_names(c.lower, c.upper)]
     kept = tuple(i for i in dict.fromkeys((*indices, *sorted(named))) if i in around)

@@ -150,8 +150,8 @@ def _holds(dtype: DType, value: Number | complex) -> bool:
 
 
 def _collect_sizes(parameters: list[Parameter], constants: set[str], report: Report) -> tuple[str, ...]:
-    """Symbols by first appearance; each must be a whole extent somewhere, or no call could tell its value."""
-    names = {p.name for p in parameters}
+    """Symbols by first appearance; each must be a whole extent somewhere, or an integer, or no call could tell its value."""
+    names = {p.name: p.annotation for p in parameters}
     sizes: dict[str, Span] = {}
     whole: set[str] = set()
     for parameter in parameters:
@@ -164,8 +164,11 @@ def _collect_sizes(parameters: list[Parameter], constants: set[str], report: Rep
                     sizes.setdefault(node.name, find_word(parameter.annotation.span, node.name))
     for size, span in sizes.items():
         if size in names:
-            message = f"{size} is a parameter and a size at once"
-            report(Diagnostic("semantic-already-defined", message, span, "rename one of them"))
+            own = names[size]
+            if own is not None and (own.shape or not own.dtype.is_integer):
+                message = f"{size} is a parameter and a size at once, and no integer"
+                help = f"rename one of them; a size that a call gives as a number is {size}: 'i64'"
+                report(Diagnostic("semantic-already-defined", message, span, help))
         elif size not in whole:
             message = f"no call can tell the size {size}: it stands only inside expressions"
             report(Diagnostic("semantic-annotation", message, span, f"use {size} alone as one dimension of a parameter"))
@@ -288,6 +291,11 @@ def _read_extent(node: ast.expr, constants: Mapping[str, Number]) -> Expr:
             if isinstance(value, float):
                 raise ValueError("an extent is an integer")
             return int_const(value)
+        case ast.BinOp(left, ast.Pow() | ast.LShift() as op, right):
+            base, power = _read_extent(left, constants), _read_extent(right, constants)
+            if isinstance(base, Const) and isinstance(power, Const) and 0 <= power.value < 63:
+                x, n = int(base.value), int(power.value)
+                return int_const(x**n if isinstance(op, ast.Pow) else x << n)
         case ast.BinOp(left, op, right) if type(op) in _EXTENT_OPS:
             return Call(_EXTENT_OPS[type(op)], (_read_extent(left, constants), _read_extent(right, constants)))
     raise ValueError("not an extent")

@@ -5,6 +5,7 @@ import __future__
 
 import ast
 import inspect
+import re
 import tokenize
 import types
 import warnings
@@ -37,6 +38,8 @@ class FunctionText:
     function: Any = None
     seen: dict[str, object] = field(default_factory=dict)
     """What was looked up, and found."""
+    context: str = ""
+    """That of the spans (`polyc.diagnostics.Span`): the round of an unrolled loop."""
 
     @cached_property
     def subscript_names(self) -> frozenset[str]:
@@ -47,12 +50,19 @@ class FunctionText:
 
     def span(self, node: ast.AST) -> Span:
         """The characters of an expression, statement or argument node."""
-        return _span_of(self.source, self.line_shift, node)
+        return _span_of(self.source, self.line_shift, node, self.context)
 
     def start(self, node: ast.AST, word: str) -> Span:
         """The word that a statement begins with."""
         start = self.span(node).start
-        return Span(self.source, start, start + len(word))
+        return Span(self.source, start, start + len(word), self.context)
+
+    def is_below(self, name: str) -> bool:
+        """Whether the file defines a function of that name behind this one, which is read before Python has made it."""
+        if self.function is None or self.lookup(name) is not None:
+            return False
+        lines = inspect.findsource(self.function)[0][self.function.__code__.co_firstlineno :]
+        return any(re.match(rf"\s*def {re.escape(name)}\b", line) for line in lines)
 
     def lookup(self, name: str) -> object | None:
         """As `live.look_up`; nothing for a source string."""
@@ -192,10 +202,10 @@ def _unify_newlines(text: str) -> str:
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
-def _span_of(source: Source, shift: int, node: ast.AST) -> Span:
+def _span_of(source: Source, shift: int, node: ast.AST, context: str = "") -> Span:
     start = _offset(source.text, node.lineno - 1 - shift, node.col_offset)  # type: ignore[attr-defined]
     end_line, end_column = node.end_lineno, node.end_col_offset  # type: ignore[attr-defined]
-    return Span(source, start, _offset(source.text, end_line - 1 - shift, end_column))
+    return Span(source, start, _offset(source.text, end_line - 1 - shift, end_column), context)
 
 
 @lru_cache(maxsize=4)

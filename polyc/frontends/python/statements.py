@@ -15,9 +15,10 @@ from polyc.frontends.python.scope import Clauses, Retyped, Scope
 from polyc.frontends.python.source import make_nesting_error
 from polyc.frontends.python.syntax import call_name, find_outer_names, is_reduction
 from polyc.frontends.python.values import POISON, common_type, convert, convert_weakly, make_literal, require_integer
-from polyc.ir.expr import Expr, Index, Pad, Read, reads, walk
+from polyc.ir.expr import Expr, Index, Read, reads, walk
 from polyc.ir.program import RangeClause, Where
 from polyc.ir.types import BOOL, I64, can_cast, promote_types
+from polyc.records import replace
 
 _MONOIDS: dict[type[ast.operator], str] = {ast.Add: "add", ast.Sub: "add", ast.Mult: "mul", ast.BitOr: "or", ast.BitAnd: "and"}
 
@@ -174,14 +175,17 @@ def make_statement(
     if op is None and assignment.loose:
         _report_reduction_missing(value, assignment, scope)
         raise Reported
-    if op is None and any(isinstance(n, (Read, Pad)) for e in target.subscripts for n in walk(e)):
-        message = f"which elements of {target.name} are written depends on data, and two values may meet in one"
-        raise Fault("semantic-scatter", message, f"say how they combine: {target.name}[...] += value, or = max(value)")
+    if op is None and any(map(reads, target.subscripts)):
+        target = replace(target, subscripts=tuple(map(scope.as_size, target.subscripts)))
+        assignment = replace(assignment, targets=(target,))
+        if any(map(reads, target.subscripts)):
+            message = f"which elements of {target.name} are written depends on data, and two values may meet in one"
+            raise Fault("semantic-scatter", message, f"say how they combine: {target.name}[...] += value, or = max(value)")
     draft = assignment.draft(value.expr)
-    onto = previous if augmented is not None else None
+    onto = previous if augmented is not None and not scope.continues_recurrence(target, draft) else None
     joins = onto is None and scope.joins_version(target, draft)
     if not joins:
-        _check_own_reads(value, target, previous, scope)
+        _check_own_reads(value, target, previous, augmented, scope)
     if op in ("max", "min") and value.dtype.is_complex:
         raise Fault("type-complex", f"complex numbers have no {op}", f"reduce a part, or the size: {op}(abs(z[i]))")
     if op in ("or", "and"):
@@ -265,7 +269,9 @@ def _warn_of_narrow(reducer: str, value: Value, scope: Scope) -> None:
     if not value.dtype.is_integer or value.dtype.bits > 16 or value.weak:
         return
     message = f"this {reducer} of {value.dtype} is {value.dtype} and wraps around, where np.{reducer} counts in 64 bits"
-    help = f"convert what is reduced: {reducer}({I64}(...)); to keep {value.dtype}, write {'+=' if reducer == 'sum' else '*='}"
+    help = f"convert what is reduced: {reducer}({I64}(...)); to keep {value.dtype}, "
+    continues = scope.target in scope.current or scope.text.context  # += would add to what is there, as in rounds of a loop
+    help += f"cast the result to {value.dtype}" if continues else f"write {'+=' if reducer == 'sum' else '*='}"
     scope.reporter.warn("type-narrow-sum", message, value.expr.span, help)
 
 
@@ -308,7 +314,9 @@ def _accumulate(value: Value, previous: Version, target: Target, op: ast.operato
     return value if is_unrounded else convert(value, dtype), convert(old, dtype).expr
 
 
-def _check_own_reads(value: Value, target: Target, previous: Version | None, scope: Scope) -> None:
+def _check_own_reads(
+    value: Value, target: Target, previous: Version | None, augmented: ast.operator | None, scope: Scope
+) -> None:
     """A statement may read its own target at the element it writes (the previous version), not at others."""
     if previous is None or previous.rank != len(target.subscripts):
         return
@@ -316,6 +324,23 @@ def _check_own_reads(value: Value, target: Target, previous: Version | None, sco
     for read in bad:
         message = f"{target.name} is read at another element than the one that is written"
         help = "to read the values from before, use a new name; a recurrence assigns a part: with polyc.where(1 <= i < N)"
+        if augmented is not None:
+            help = _spell_recurrence(value, target, augmented, scope)
         scope.report("unsupported-recurrence", message, read.span or target.span, help)
     if bad:
         raise Reported
+
+
+def _spell_recurrence(value: Value, target: Target, op: ast.operator, scope: Scope) -> str:
+    """How ``x[i] -= L[i, j] * x[j]`` is written as a recurrence."""
+    text, span = scope.text.source.text, value.expr.span
+    written, term = text[target.span.start : target.span.end], "..." if span is None else text[span.start : span.end]
+    sign = {ast.Add: "+", ast.Sub: "-"}.get(type(op), "*")
+    left = {name for e in target.subscripts for name in index_names(e)}
+    if not left.issuperset(value.index_names):
+        term = f"{'prod' if sign == '*' else 'sum'}({term})"
+    start = f"b{written[len(target.name) :]}"
+    return (
+        f"a recurrence gives each element in one statement, {written} = {start} {sign} {term}, with the values from before "
+        f"in b; to read what {target.name} was before instead, give the result another name"
+    )

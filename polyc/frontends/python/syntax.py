@@ -39,7 +39,14 @@ def positional(node: ast.AST) -> list[ast.expr]:
 def is_reduction(node: ast.AST) -> bool:
     """Whether a node is a call such as ``max(e)`` or ``argmax(e)``, of one operand."""
     found = call_name(node.func) if isinstance(node, ast.Call) and len(positional(node)) == 1 else None
-    return found is not None and (found[1] in REDUCERS or found[1] in SELECTIONS)
+    return found is not None and (found[1] in REDUCERS or found[1] in SELECTIONS) and find_comprehension(node) is None
+
+
+def find_comprehension(node: ast.AST) -> ast.GeneratorExp | ast.ListComp | None:
+    """The only argument of ``sum(e for k in range(3))``, or of ``max([e for k in (1, 2)])``."""
+    arguments = positional(node)
+    inner = arguments[0] if len(arguments) == 1 else None
+    return inner if isinstance(inner, (ast.GeneratorExp, ast.ListComp)) else None
 
 
 def is_division(node: ast.AST) -> bool:
@@ -57,6 +64,10 @@ def find_outer_names(nodes: list[ast.expr], scope: Scope) -> frozenset[str]:
         if isinstance(node, ast.Name):
             meaning = scope.text.lookup(node.id)
             found.add(meaning.name if isinstance(meaning, IndexObject) else node.id)
+        elif isinstance(node, (ast.GeneratorExp, ast.ListComp)):
+            variables = {n.id for g in node.generators for n in ast.walk(g.target) if isinstance(n, ast.Name)}
+            found |= find_outer_names([c for c in ast.iter_child_nodes(node) if isinstance(c, ast.expr)], scope) - variables
+            found |= find_outer_names([e for g in node.generators for e in (g.iter, *g.ifs)], scope) - variables
         elif not is_reduction(node):
             waiting += ast.iter_child_nodes(node)
     return frozenset(found)

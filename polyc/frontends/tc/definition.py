@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import field
+from functools import partial
 
 from polyc.diagnostics import Span
 from polyc.frontends.core.builder import ProgramBuilder, Shape, Version
+from polyc.frontends.core.extents import measure
 from polyc.frontends.tc.scope import Scope
 from polyc.frontends.tc.types import is_narrower
 from polyc.frontends.tc.wording import narrowing
@@ -67,5 +69,12 @@ class Definition(ProgramBuilder):
     def scope(self) -> Scope:
         """What names mean in the next statement."""
         return Scope(
-            self.reporter, self.sizes, {**self.forward, **self.current}, self.names, operators=self.operators - self.names
+            self.reporter,
+            self.sizes,
+            {**self.forward, **self.current},
+            self.names,
+            operators=self.operators - self.names,
+            integers=frozenset(self.integers),
+            as_size=self.as_size,
+            measure=partial(measure, self),
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import field
 
 from polyc.diagnostics import Span, suggest_name
@@ -42,8 +42,16 @@ class Scope:
     lets: dict[str, Let] = field(default_factory=dict)
     later_lets: frozenset[str] = frozenset()
     """Lets that stand further right in the where-clause list."""
+    is_bounding: bool = False
+    """Whether a condition on indices is read, where powers are whole numbers."""
     operators: frozenset[str] = frozenset()
     """Other definitions of the text, which a statement of its own may call."""
+    integers: frozenset[str] = frozenset()
+    """Scalar integer parameters, which may stand where sizes do."""
+    as_size: Callable[[Expr], Expr] = lambda expr: expr
+    """A bound, a condition or a left subscript with sizes in their place."""
+    measure: Callable[[str, Span], tuple[Expr, ...] | None] = field(default=lambda version, span: None)
+    """The extents of a version that is assigned above; None after an error."""
 
     def undefined(self, name: str, span: Span) -> Fault:
         """A tensor read, or a use of a name, that nothing before it defines."""

@@ -112,8 +112,13 @@ def _is_plain(s: SyntaxStatement) -> bool:
     return not s.is_call and (s.op == "=" or s.reduction in MONOIDS)
 
 
-def _already_defined(d: Definition, name: str, what: str, span: Span) -> None:
-    d.reporter.error("semantic-already-defined", f"{name} is already defined as {what}", span, "choose another name")
+def _already_defined(d: Definition, name: str, what: str, span: Span, help: str = "choose another name") -> None:
+    d.reporter.error("semantic-already-defined", f"{name} is already defined as {what}", span, help)
+
+
+def _is_number(type: TypeSyntax | None) -> bool:
+    """Whether a parameter is an integer, which may be an extent of others."""
+    return type is not None and not type.dimensions and TYPE_NAMES[type.name].is_integer
 
 
 def _declare_parameters(d: Definition, syntax: SyntaxDef) -> None:
@@ -124,8 +129,11 @@ def _declare_parameters(d: Definition, syntax: SyntaxDef) -> None:
     for parameter in syntax.parameters:
         name, span = parameter.name, parameter.name_span
         check_not_builtin(d.reporter, name, span)
-        if name in d.parameters or name in d.sizes:
-            _already_defined(d, name, "a parameter" if name in d.parameters else "a size", span)
+        if name in d.parameters or (name in d.sizes and not _is_number(parameter.type)):
+            if name in d.parameters:
+                _already_defined(d, name, "a parameter", span)
+            else:
+                _already_defined(d, name, "a size", span, f"choose another name; what a call gives as a size is int64 {name}")
             continue
         d.parameters[name] = span
         if parameter.type is None:
@@ -150,8 +158,9 @@ def _build_shape(d: Definition, syntax: TypeSyntax) -> tuple[Expr, ...]:
             case Number(text=text):
                 shape.append(Const(int(text), I64, dimension.span))
             case Name(name=name):
-                if name not in d.sizes and check_not_builtin(d.reporter, name, dimension.span):
-                    help = suggest_name(name, d.sizes) or "a size must be a dimension of a parameter: it gives the value"
+                if name not in d.sizes and name not in d.integers and check_not_builtin(d.reporter, name, dimension.span):
+                    near = suggest_name(name, [*d.sizes, *d.integers])
+                    help = near or "a size is a dimension of a parameter, which gives the value, or a parameter itself: int64 n"
                     d.reporter.error("semantic-undefined", f"undefined variable {name} used here", dimension.span, help)
                 shape.append(Size(name, dimension.span))
     return tuple(shape)

@@ -75,6 +75,8 @@ def _build_left(scope: Scope, s: SyntaxStatement, target: SyntaxTarget) -> tuple
         subscript = build_subscript(scope, syntax)
         if subscript is None:
             return None
+        if s.op == "=":
+            subscript = scope.as_size(subscript)
         subscripts.append(subscript)
         if s.op == "=" and any(isinstance(node, (Read, Pad)) for node in walk(subscript)):
             message = f"which elements of {target.name} are written depends on data, and two values may meet in one"

@@ -22,6 +22,7 @@ def is_index_expression(scope: Scope, syntax: SyntaxExpr) -> bool:
                 is_index = name not in scope.tensors and name not in scope.definition_tensors
             case Apply(op, args):
                 is_index = (op in ARITHMETIC or op in ("min", "max")) and (len(args) == 2 or op == "-")
+                is_index |= op == "pow" and scope.is_bounding and len(args) == 2
             case _:
                 is_index = True
         if not is_index:
@@ -32,10 +33,10 @@ def is_index_expression(scope: Scope, syntax: SyntaxExpr) -> bool:
 def find_access(scope: Scope, syntax: SyntaxExpr) -> SyntaxExpr | None:
     """The first tensor read or builtin call in `syntax`, or the use of a let that holds one."""
     for node in walk_syntax(syntax):
-        if isinstance(node, Apply) and not node.is_operator and node.name not in ("min", "max", *TYPE_NAMES):
+        if isinstance(node, Apply) and not node.is_operator and node.name not in ("min", "max", "pow", *TYPE_NAMES):
             return node
         if isinstance(node, Name) and node.name not in scope.left:
             let = scope.lets.get(node.name)
-            if let.has_access if let is not None else node.name in scope.tensors:
+            if let.has_access if let is not None else node.name in scope.tensors and node.name not in scope.integers:
                 return node
     return None

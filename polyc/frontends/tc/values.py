@@ -174,7 +174,7 @@ def _build_name(scope: Scope, syntax: Name, wide: bool) -> Value:
 
 
 def build_extent(scope: Scope, syntax: Extent) -> Expr:
-    """``T.1``: a declared extent."""
+    """``T.1``: a declared extent, or what is inferred from the statements above."""
     entry = scope.tensors.get(syntax.tensor)
     if entry is None:
         raise scope.undefined(syntax.tensor, syntax.span)
@@ -183,10 +183,10 @@ def build_extent(scope: Scope, syntax: Extent) -> Expr:
     if syntax.dimension >= entry.rank:
         message = f"{syntax.tensor} has no dimension {syntax.dimension}: it has {count_dimensions(entry.rank)}"
         raise Fault("semantic-extent", message, "dimensions are counted from 0")
-    if entry.shape is None:
-        message = f"the extent of {syntax.tensor} is inferred later and cannot be used in the text"
-        raise Fault("unsupported-extent", message, "use a size of a parameter, or annotate the result: -> (float(M, N) T)")
-    return entry.shape[syntax.dimension]
+    shape = entry.shape if entry.shape is not None else scope.measure(entry.name, syntax.span) if entry.dtype else None
+    if shape is None:
+        raise Reported
+    return shape[syntax.dimension]
 
 
 def _build_apply(scope: Scope, syntax: Apply, wide: bool) -> Value:
@@ -206,6 +206,8 @@ def _build_apply(scope: Scope, syntax: Apply, wide: bool) -> Value:
             return _build_pad(scope, syntax)
         if name in _OF_COMPLEX:
             return _build_of_complex(scope, syntax)
+    if name == "pow" and wide and len(syntax.args) == 2:  # of whole numbers
+        return Value(Call("pow", _promote(*(build_value(scope, arg, wide) for arg in syntax.args))[0], syntax.span), I64)
     if name in BUILTIN_ARITY:
         return _build_builtin(scope, syntax)
     scope.reporter.report(scope.undefined(name, syntax.name_span), syntax.span)

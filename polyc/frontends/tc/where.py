@@ -9,7 +9,7 @@ from polyc.frontends.tc.scope import Let, Scope, check_not_builtin
 from polyc.frontends.tc.subscripts import find_access, is_index_expression
 from polyc.frontends.tc.syntax import Apply, ClauseSyntax, ConditionSyntax, ExistsSyntax, LetSyntax, RangeSyntax, SyntaxExpr
 from polyc.frontends.tc.values import build_condition, build_subscript, build_value
-from polyc.ir.expr import Expr, Index, walk
+from polyc.ir.expr import Expr, Index, reads, walk
 from polyc.ir.program import Condition, Exists, RangeClause, Where
 from polyc.ir.types import BOOL
 
@@ -20,6 +20,8 @@ MAX_HEIGHT = 220
 
 _OWN_BOUND = "a bound is made of sizes and of other indices; any other condition is a clause of its own: where 2 * i < N"
 _ACCESS = "tensor accesses cannot be used in this context"
+_PASS_SIZE = "the size of a loop must be known from sizes and integer parameters alone: int64 T; or mask with ?:"
+_SELECT = "which points are computed must follow from indices and sizes alone: select with ?: in the value instead"
 
 
 def build_sized(scope: Scope, syntax: SyntaxExpr, is_condition: bool = False) -> Value | None:
@@ -68,8 +70,7 @@ def _build_bound(scope: Scope, syntax: SyntaxExpr) -> Expr | None:
     """A range bound: like a subscript, but nothing is read at places that data tells."""
     access = find_access(scope, syntax)
     if isinstance(access, Apply) and access.name not in scope.tensors:
-        help = "bounds are made of sizes, other indices and elements of integer tensors: compute them before, or mask with ?:"
-        scope.reporter.error("semantic-read-in-bound", _ACCESS, access.span, help)
+        scope.reporter.error("semantic-read-in-bound", _ACCESS, access.span, _PASS_SIZE)
         return None
     if isinstance(syntax, Apply) and syntax.name in (*COMPARISONS, *LOGICAL):
         message = "a bound of a range is a number, and this is a condition"
@@ -77,13 +78,24 @@ def _build_bound(scope: Scope, syntax: SyntaxExpr) -> Expr | None:
         scope.reporter.error("type-not-integral", message, syntax.span, help)
         return None
     bound = build_subscript(scope, syntax)
+    if bound is None:
+        return None
+    bound = scope.as_size(bound)
     try:
-        if bound is not None and access is not None:
-            check_bound(bound)
+        check_bound(bound)
     except Fault as fault:
         scope.reporter.report(fault, syntax.span)
         return None
     return bound
+
+
+def _without_reads(scope: Scope, built: Expr, syntax: SyntaxExpr, help: str) -> Expr | None:
+    """A condition with sizes for integer parameters; what reads data nevertheless (`float(T)`) is reported."""
+    sized = scope.as_size(built)
+    if not reads(sized):
+        return sized
+    scope.reporter.error("semantic-read-in-bound", _ACCESS, syntax.span, help)
+    return None
 
 
 def build_where(scope: Scope, clauses: tuple[ClauseSyntax, ...], indices: frozenset[str] | None) -> list[Where]:
@@ -116,15 +128,17 @@ def _build_clause(scope: Scope, clause: ClauseSyntax, indices: frozenset[str] | 
         case ConditionSyntax():
             access = find_access(scope, clause.value)
             if access is not None:
-                help = "which points are computed must follow from indices and sizes alone: select with ?: in the value instead"
-                scope.reporter.error("semantic-read-in-bound", _ACCESS, access.span, help)
+                scope.reporter.error("semantic-read-in-bound", _ACCESS, access.span, _SELECT)
                 return None
-            condition = build_sized(scope, clause.value, is_condition=True)
+            scope.is_bounding = True
+            built = build_sized(scope, clause.value, is_condition=True)
+            scope.is_bounding = False
+            condition = None if built is None else _without_reads(scope, built.expr, clause.value, _SELECT)
             if condition is None:
                 return None
-            for node in strangers(condition.expr) if indices is not None else ():
+            for node in strangers(condition) if indices is not None else ():
                 scope.reporter.report(scope.undefined(node.name, node.span or clause.span), clause.span)
-            return Condition(condition.expr, clause.span)
+            return Condition(condition, clause.span)
         case ExistsSyntax():
             value = build_sized(scope, clause.value)
             if value is None:

@@ -95,11 +95,21 @@ def _find_best(
     found = _find_cheapest(c, at, tried, target, constants)
     best = None if found is None else found[0]
     usual = _find_cheapest(c, at, tried, target, ()) if best is not None and constants else None
-    if best is not None and usual is not None and not _leaves_no_mask(c, usual[1], target, constants):
-        same = _make_choice(c, at, _make_way(c, at, usual[1], target, constants), target, constants)
-        best = same if best.total > CLEARLY * same.total else best
+    if best is not None and usual is not None:
+        alike = [x for x in tried if _differs_in_constants(c, x, usual[1], constants)]
+        same = _find_cheapest(c, at, alike, target, constants)
+        best = same[0] if same is not None and best.total > CLEARLY * same[0].total else best
     if best is None or not (best.way.packs_vector or any(i != best.way.vector for i in best.way.tile)):
         return None  # nothing is shared
+    tile = costs.streamed_tile(c, target)
+    is_bound = any(v.operand.read.tensor in constants for v in c.views)
+    if tile is not None and not is_bound:
+        in_strips, streamed = (
+            costs.weigh_strips(c, best.way, best.total, tile, target),
+            costs.weigh_streamed(c, at, tile, target),
+        )
+        if in_strips >= streamed:
+            return None
     if costs.reduced_vector(c) is not None and best.total >= costs.weigh_reduced(c, at, target):
         return None
     return None if _has_batched_vector(c) and best.total >= costs.weigh_batched(c, at, target) else best
@@ -120,6 +130,14 @@ def _find_cheapest(
         if best is None or (found.total, n) < (best.total, first):
             best, first = found, n
     return None if best is None else (best, tried[first])
+
+
+def _differs_in_constants(c: Contraction, x: _Combination, other: _Combination, constants: Collection[str]) -> bool:
+    """Whether two combinations differ at most in which constants are copied: once, so that it costs no call anything."""
+    view, row_view = c.views[other.side], c.views[1 - other.side]
+    kept_vector = x.packs_vector == other.packs_vector or view.operand.read.tensor in constants
+    kept_rows = x.packs_rows == other.packs_rows or row_view.operand.read.tensor in constants
+    return kept_vector and kept_rows and replace(x, packs_vector=other.packs_vector, packs_rows=other.packs_rows) == other
 
 
 def _leaves_no_mask(c: Contraction, x: _Combination, target: Machine, constants: Collection[str]) -> bool:

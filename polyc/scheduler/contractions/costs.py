@@ -13,11 +13,11 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from itertools import pairwise
-from math import ceil
+from math import ceil, prod
 from typing import Generic
 
 from polyc.code_limits import FEW_VECTORS, LANE_PARTS, MAX_UNROLLED, ROW_PARTS
-from polyc.machine import Machine
+from polyc.machine import Level, Machine
 from polyc.machine.costs import CopyCosts
 from polyc.records import dataclass
 from polyc.scheduler.amounts import A, ceil_div, either, largest, product, smallest, total, whole_part
@@ -25,7 +25,8 @@ from polyc.scheduler.contractions.contraction import Contraction, Measures, View
 from polyc.scheduler.contractions.operand_streams import row_stream, run_length, vector_stream
 from polyc.scheduler.contractions.operands import form_extent
 from polyc.scheduler.contractions.way import Way, loads_of_rows
-from polyc.scheduler.traffic import Stream, pass_cycles, stream, write_cycles
+from polyc.scheduler.tiling import RegisterTile, choose_register_tile
+from polyc.scheduler.traffic import Stream, find_level, pass_cycles, stream, write_cycles
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,8 +238,9 @@ def element_copy(view: View, last: str, inside: Collection[str], costs: CopyCost
 def weigh_plain(c: Contraction, at: Measures[A], target: Machine) -> A:
     """Cycles where no register tile shares loads: lanes along the sum where both operands have it along memory, else along the
     memory of the result."""
-    index = reduced_vector(c)
-    if index is not None:
+    if (tile := streamed_tile(c, target)) is not None:
+        return weigh_streamed(c, at, tile, target)
+    if reduced_vector(c) is not None:
         return weigh_reduced(c, at, target)
     row = next((i for i in c.left if abs(c.result.get(i, 0)) == 1), None)
     vectors = 1 if row is None else ceil_div(at.trips[row], c.lanes)
@@ -263,6 +265,46 @@ def weigh_reduced(c: Contraction, at: Measures[A], target: Machine) -> A:
     far = total(stream(size, size, target).far_cycles for size in sizes)
     costs = target.tiles
     return costs.reduced * step / c.lanes * volume + costs.reduced_result * results + written + costs.exposed * far
+
+
+def streamed_tile(c: Contraction, target: Machine) -> RegisterTile | None:
+    """How plain loops read an operand once, in the order of memory, for few rows of results; None where they do not."""
+    tile = choose_register_tile(c.s, target, c.lanes, True)
+    return tile if tile.sharing else None
+
+
+def _streamed_side(c: Contraction, tile: RegisterTile) -> int:
+    """The number of the operand of which rows are streamed."""
+    return next(n for n, v in enumerate(c.views) if v.moves(tile.vector or "") and not any(map(v.moves, tile.sharing)))
+
+
+def weigh_streamed(c: Contraction, at: Measures[A], tile: RegisterTile, target: Machine) -> A:
+    """Cycles where a few rows of an operand at a time pass by all rows of results, which stay near meanwhile."""
+    ((_, steps),), n_rows, side = tile.streamed.items(), prod(tile.sharing.values()), _streamed_side(c, tile)
+    size, width = c.views[side].itemsize, tile.sizes[tile.vector or ""]
+    near = (steps * size + product(at.trips[i] for i in tile.sharing) * c.itemsize) * width
+    moved = stream((steps * size + n_rows * c.itemsize) * c.lanes, near, target).cycles
+    step = largest(max(n_rows, step_cycles(n_rows * steps, 1, 0, steps + n_rows, target, False)), moved) / (n_rows * steps)
+    volume = product(at.trips[i] for i in (*c.left, *c.summed))
+    far = stream(at.elements[side] * size, at.elements[side] * size, target).cycles
+    results = product(at.trips[i] for i in c.left) * c.itemsize
+    return largest(step / c.lanes * volume, far) + target.tiles.exposed * far + write_cycles(results, results, target)
+
+
+def weigh_strips(c: Contraction, way: Way, cycles: float, tile: RegisterTile, target: Machine) -> float:
+    """The `cycles` of a way with what they leave out, as it is little beside many rows: for the first time an operand that
+    `tile` would stream comes from far, strip by strip of its rows."""
+    side = _streamed_side(c, tile)
+    view, is_vector = c.views[side], side == way.side
+    is_packed = way.packs_vector if is_vector else way.packs_rows
+    strip = (way.width if way.vector == tile.vector else way.rows.get(tile.vector or "", 1)) * view.itemsize
+    touched = (ceil(strip / target.cache_line) + (not view.is_made)) * target.cache_line
+    level, memory = find_level(view.bytes, target), target.memory
+    rates = memory.read_prefetched if is_vector and not is_packed and strip >= target.cache_line else memory.read_strided
+    waited = view.bytes * touched / strip / rates[level]
+    if is_packed:  # of nearer caches the copy's own figures tell
+        return cycles + (waited if level is Level.MEMORY else 0.0)
+    return max(cycles, waited) + target.tiles.exposed * waited if level >= Level.L3 else cycles
 
 
 def weigh_batched(c: Contraction, at: Measures[A], target: Machine) -> A:

@@ -161,7 +161,8 @@ class NestPlanner:
     def _plan_stream(
         self, sums: list[ScopStatement], candidates: list[tuple[Member, int]], chosen: Member, lanes: int, body: Plan
     ) -> Plan | None:
-        """``r by 8 { vector j { unroll 8 rows { S } } }`` for reductions that stream operands without reuse."""
+        """``r by 8 { vector j { unroll 8 rows { S } } }`` for reductions that stream operands without reuse, and with rows i of
+        results that share them ``r by 8 { i by 2 { vector j { unroll 2 { unroll 8 { S } } } } }``."""
         member, size = None, 0
         for s in sums:
             tile = self.view.tile(s, lanes)
@@ -175,12 +176,20 @@ class NestPlanner:
         assert member is not None
         width = next(width for m, width in candidates if m is chosen)
         is_streaming = self._is_streaming([s.name for s in sums], chosen)
-        mark = Mark("vector", lanes // 2, 2) if is_streaming else Mark("vector", lanes, 1)
+        wanted = self.view.tile(sums[0], lanes).sharing if len(sums) == 1 else {}
+        sharing = [(m, rows, wanted.get(self.view.index(m, sums[0].name) or "", 0)) for m, rows in candidates if rows]
+        sharing = [(m, rows, n) for m, rows, n in sharing if n]
+        mark = Mark("vector", lanes // 2, 2) if is_streaming and not sharing else Mark("vector", lanes, 1)
         plan = make_loop(member, body, "point", size, Mark("unroll"))
+        for m, _, n in sharing:
+            plan = make_loop(m, plan, "point", n, Mark("unroll"))
         plan = make_loop(chosen, plan, "point" if width else "whole", width, mark)
+        for m, rows, n in sharing:
+            plan = replace(make_loop(m, plan, "tile", n), period=rows)
         plan = make_loop(member, plan, "tile", size)
+        inside = {id(m) for m in (member, chosen, *(m for m, *_ in sharing))}
         for m, width in reversed(candidates):
-            if m is not member and m is not chosen:
+            if id(m) not in inside:
                 plan = make_loop(m, plan, "point" if width else "whole", width)
         return plan
 

@@ -6,11 +6,14 @@
 Three components fill no vector, and a remainder takes them from places that no vector load reaches.  Written out, components
 are elements between each other along memory, vectors run along the points, and each component of a temporary is a tensor of
 its own, which can be computed where it is read.
+
+So are a few components, and sums over them, of a recurrence in which each step needs all components of the one before: as
+loops, it would wait for them to be stored.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import field
 from itertools import product
 from math import prod
@@ -33,14 +36,14 @@ from polyc.ir.expr import (
     walk,
 )
 from polyc.ir.program import Program, Statement, all_reads
-from polyc.ir.simplify import constant_of, simplify, simplify_value
+from polyc.ir.simplify import constant_of, difference, simplify, simplify_value
 from polyc.machine import Machine
 from polyc.machine.memory import LINE
 from polyc.poly.domains import is_box
 from polyc.poly.ranges import Interval, Ranges, StatementRanges
 from polyc.records import dataclass, replace
 from polyc.scheduler.accesses import trip_count
-from polyc.scheduler.rewriting.builder import ProgramBuilder
+from polyc.scheduler.rewriting.builder import ProgramBuilder, find_recurrences
 from polyc.scheduler.rewriting.rules.analysis import has_own_elements, writes_whole
 from polyc.scheduler.rewriting.rules.shared_rows import share_rows
 
@@ -57,8 +60,8 @@ class Plan:
     may_reassociate: bool
     most_values: int = MAX_STRIDE
     most_places: int = MAX_STRIDE
-    is_recurrent: bool = False
-    """Whether statements may read what they write at other values, and what lies beside a tensor along other dimensions."""
+    recurrent: Collection[str] = ()
+    """Statements that may read what they write at other values, and what lies beside a tensor along other dimensions."""
     indices: dict[str, set[str]] = field(default_factory=dict)
     dimensions: dict[str, set[int]] = field(default_factory=dict)
 
@@ -75,9 +78,11 @@ class Plan:
                 return False
             if s.reduction.op not in ("add", "mul", "max", "min") or self.program.tensor(s.target).dtype.is_storage:
                 return False
-            if not has_own_elements(s, self.ranges) or not writes_whole(s, self.ranges):
+            is_alone = len(self.program.writers()[s.target]) == 1
+            if not has_own_elements(s, self.ranges) or (is_alone and not writes_whole(s, self.ranges)):
                 return False
-        if not self.is_recurrent and (any(r.tensor == s.target for r in all_reads(s)) or padded_reads(s.value)):
+        is_plain = s.name not in self.recurrent
+        if is_plain and (any(r.tensor == s.target for r in all_reads(s)) or padded_reads(s.value)):
             return False
         return is_box(own.domain, own.indices, s.indices)
 
@@ -91,7 +96,7 @@ class Plan:
             return False
         for s in self.program.statements:
             accesses = [access.subscripts for access in _accesses(s) if access.tensor == tensor]
-            is_padded = not self.is_recurrent and tensor in (r.tensor for r in padded_reads(s.value))
+            is_padded = s.name not in self.recurrent and tensor in (r.tensor for r in padded_reads(s.value))
             own = self.ranges.statements[s.name]
             if any(g.read.tensor == tensor for g in own.guards):
                 return False
@@ -141,10 +146,11 @@ def write_out_short_indices(
     _, _, shared = share_rows(program, ranges, target)
     if shared:
         return program, ranges, []  # sums along rows and down columns go in one pass, which costs less
-    plan = Plan(program, ranges, may_reassociate)
+    coupled = _find_coupled(program, ranges)
+    plan = Plan(program, ranges, may_reassociate, recurrent=coupled)
     written: set[str] = set()
     for s in program.statements:
-        seeds = _find_seeds(s, written, program, ranges)
+        seeds = coupled.get(s.name) or _find_seeds(s, written, program, ranges)
         own = ranges.statements[s.name].indices
         has_points = any(i not in seeds and trip_count(own[i].extent) >= FULL_ROW for i in s.left_indices)
         if seeds and has_points and all(plan.can_write_out(s, i) for i in seeds):
@@ -188,6 +194,32 @@ def _find_seeds(s: Statement, written: set[str], program: Program, ranges: Range
     is_with_sums = s.reduction is not None or any(r.tensor in written for r in reads(s.value))
     short = {i for i in s.indices if i not in long}
     return found | short if long and is_with_sums and _are_components(short, s, program, extents) else found
+
+
+def _find_coupled(program: Program, ranges: Ranges) -> dict[str, set[str]]:
+    """By statement of a recurrence: the indices of its sum, if that is of few terms, and the short ones on the left that count
+    no steps, and along which it reads other elements than its own, if that makes few statements."""
+    short: dict[str, set[str]] = {}
+    for s in program.statements:
+        extents = ((i, ranges.statements[s.name].indices[i].extent) for i in s.indices)
+        short[s.name] = {i for i, e in extents if isinstance(e, Const) and 1 <= e.value <= MAX_STRIDE}
+    found: dict[str, set[str]] = {}
+    for group in find_recurrences(program) if any(short.values()) else ():
+        targets = {s.target for s in group}
+        for s in group:
+            summed, mine = set(s.reduction_indices), [r for r in reads(s.value) if r.tensor in targets]
+            left = {i for i in short[s.name] - summed if {_distance(r, i) for r in mine} in ({None}, {None, 0})}
+            trips = ranges.statements[s.name].indices
+            is_few = prod(trip_count(trips[i].extent) for i in summed | left) <= MAX_COPIES
+            if summed <= short[s.name] and (seeds := summed | left if is_few else summed):
+                found[s.name] = seeds
+    return found
+
+
+def _distance(read: Read, index: str) -> int | None:
+    """How far from `index` the subscript is that moves with it alone; None where none does."""
+    found = (difference(e, Index(index)) for e in read.subscripts)
+    return next((n for n in found if n is not None), None)
 
 
 def _are_components(short: set[str], s: Statement, program: Program, extents: Mapping[str, Interval]) -> bool:

@@ -35,7 +35,7 @@ def write_out_steps(
     """Full unrolling of recurrences of few steps: their steps are tiled as producers and consumers.
 
     `shared` inputs, whose memory results share, leave the program as it is."""
-    plan = Plan(program, ranges, False, MOST_STEPS, 2 * MOST_STEPS, is_recurrent=True)
+    plan = Plan(program, ranges, False, MOST_STEPS, 2 * MOST_STEPS, {s.name for s in program.statements})
     for s in program.statements:
         step = None if shared else _find_step(s, program, ranges, target)
         if step is not None and plan.can_write_out(s, step):

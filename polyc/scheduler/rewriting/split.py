@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from math import prod
 
-from polyc.code_limits import ENOUGH_TASKS
+from polyc.code_limits import CHUNK, ENOUGH_TASKS, STREAM_ROWS
 from polyc.ir.expr import Index, index_names, reads
 from polyc.ir.program import Statement
 from polyc.poly.ranges import Ranges, known_shape
@@ -69,7 +69,11 @@ def _split_many(s: Statement, longest: str, results: int, points: int, ranges: R
     # Vectors run along what moves with the sum: a value of each row (its maximum, its mean) does not say which way.
     moving = [r for r in operands if not index_names(*r.subscripts).isdisjoint(s.reduction_indices)]
     along = {e.name for r in moving if r.subscripts and isinstance(e := r.subscripts[-1], Index)}
-    if results // (TILE_TASK if is_tiled else VECTOR_TASK if along & set(s.left_indices) else 1) >= ENOUGH_TASKS:
+    columns = [trip_count(ranges.statements[s.name].indices[i].extent) for i in along & set(s.left_indices)]
+    task = TILE_TASK if is_tiled else VECTOR_TASK if columns else 1
+    if is_tiled and columns and max(columns) < CHUNK and results <= STREAM_ROWS * max(columns):
+        task = CHUNK * STREAM_ROWS  # rows of an operand pass by few rows of results, in one piece
+    if results // task >= ENOUGH_TASKS:
         return None
     depth = max(LONG_DEPTH if is_tiled else STREAM_DEPTH, points // (2 * ENOUGH_TASKS))
     size = _chunk_size(depth, longest, s, ranges)

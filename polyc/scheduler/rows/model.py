@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from fractions import Fraction
 from functools import lru_cache
 from math import lcm, prod
 
 from polyc import code_limits
-from polyc.ir.expr import Call, Cast, Const, Expr, Index, Read, Size, evaluate, substitute, walk
+from polyc.ir.expr import Call, Cast, Const, Expr, Index, Read, Select, Size, evaluate, index_names, substitute, walk
 from polyc.ir.linear import index_coefficients
 from polyc.ir.scans import find_scan
 from polyc.ir.types import DType
@@ -354,7 +354,45 @@ def _find_links(scop: Scop) -> tuple[Link, ...]:
                 other, theirs = seen[key]
                 links.setdefault((other, s.name), Link(other, s.name, frozenset(zip(theirs, mine, strict=True))))
             seen[key] = (s.name, mine)
-    return tuple(links.values())
+    return (*links.values(), *_link_sums(scop, links))
+
+
+def _link_sums(scop: Scop, links: Mapping[tuple[str, str], Link]) -> Iterator[Link]:
+    """Reductions of selected terms that read alike what moves with all indices that any of their reads moves with, neighbours
+    among those that share a read: ``r[b] += lo[b] <= x[i] ? w[i] : 0 ; n[b] += lo[b] <= x[i] ? 1 : 0``.  What no read moves
+    with has the same place on the left.  Without a selection they are products, which keep registers for themselves."""
+    seen: dict[tuple[str, _Shape], ScopStatement] = {}
+    reads: dict[str, dict[tuple[str, _Shape], tuple[int, ...]]] = {}
+    for s in scop.statements:
+        if not s.is_reduction or not any(isinstance(e, Select) for e in walk(s.value)):
+            continue
+        walks = ((a.tensor, _walked_dimensions(a.read.subscripts, s)) for a in s.accesses)
+        mine = reads[s.name] = {(t, walked[1]): walked[0] for t, walked in walks if walked is not None}
+        for other in dict.fromkeys(seen[key] for key in mine if key in seen):
+            theirs = reads[other.name]
+            alike = {pair for key in mine.keys() & theirs.keys() for pair in zip(theirs[key], mine[key], strict=True)}
+            is_known = (other.name, s.name) in links
+            if is_known or not (_moves_only(other, {a for a, _ in alike}) and _moves_only(s, {b for _, b in alike})):
+                continue
+            alike |= _pair_left(other, s, {a for a, _ in alike})
+            if all(sorted(p[n] for p in alike) == list(range(len(x.indices))) for n, x in enumerate((other, s))):
+                yield Link(other.name, s.name, frozenset(alike))
+        seen |= dict.fromkeys(mine, s)
+
+
+def _moves_only(s: ScopStatement, dims: Collection[int]) -> bool:
+    """Whether all reads of a statement move with these dimensions alone."""
+    names = index_names(*(e for a in s.accesses for e in a.read.subscripts))
+    return names <= {s.indices[d] for d in dims}
+
+
+def _pair_left(a: ScopStatement, b: ScopStatement, known: Collection[int]) -> set[tuple[int, int]]:
+    """Other dimensions of two statements that stand alone at the same place on the left, and have the same extents."""
+    found = set()
+    for x, y in zip(a.subscripts, b.subscripts, strict=False):
+        if isinstance(x, Index) and isinstance(y, Index) and a.extents[x.name] == b.extents[y.name]:
+            found.add((a.indices.index(x.name), b.indices.index(y.name)))
+    return {(d, e) for d, e in found if d not in known}
 
 
 _Shape = tuple[tuple[tuple[tuple[int, bool], ...], int], ...]

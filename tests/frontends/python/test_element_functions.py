@@ -216,3 +216,84 @@ def test_a_function_without_a_module_or_wrapped_in_itself_is_called_or_refused()
     np.testing.assert_array_equal(polyc.op(f)(np.ones(3)), [0.5] * 3)
     with pytest.raises(PolycError, match="leads back to itself"):
         polyc.op(g)(np.ones(3))
+
+
+def horner(x):
+    r = 0.0
+    for power, c in enumerate((1.0, 0.5, 0.25)):
+        r = r * x + c * (power + 1)
+    return r
+
+
+def escape(z):
+    n = 0
+    for _ in range(6):
+        if z > 2:
+            break
+        z = z * 1.5
+        n = n + 1
+    return n
+
+
+def odd(x):
+    s = 0
+    for k in range(24):  # 24 conditions on numbers: two readings of what follows each would be millions
+        if k % 2 == 0:
+            continue
+        if k > 20:
+            s -= x
+        else:
+            s += x * k
+    return s
+
+
+def first(x):
+    for k in range(3):
+        for m in range(2):
+            if x < k + m / 2:
+                return 10 * k + m
+            if m == 0 and x > 2:
+                break
+    return -1
+
+
+def newton(a):
+    x = a
+    for _ in range(3):
+        x = 0.5 * (x + a / x)
+    return x, a + _
+
+
+def ranged(x):
+    for k in range(x):
+        x = x + k
+    return x + 0
+
+
+def test_functions_of_elements_loop_over_numbers():
+    def f(X):
+        a[i] = horner(X[i])
+        b[i] = escape(X[i])
+        c[i] = odd(X[i])
+        d[i] = first(X[i])
+        e[i], g[i] = newton(X[i])
+        return a, b, c, d, e, g
+
+    values = np.linspace(0.1, 6, 20)
+    *found, roots, last = run(f, values)
+    for result, function in zip(found, (horner, escape, odd, first), strict=True):
+        np.testing.assert_allclose(result, [function(v) for v in values], err_msg=function.__name__)
+    np.testing.assert_allclose(roots, [newton(v)[0] for v in values])
+    np.testing.assert_allclose(last, values + 2)
+
+
+def test_a_loop_of_a_function_over_something_unknown_is_refused_in_its_text():
+    def f(X: "f32[N]"):
+        Y[i] = ranged(X[i])
+        return Y
+
+    with pytest.raises(PolycError) as caught:
+        read_function(f)
+    (found,) = caught.value.diagnostics
+    assert found.code == "semantic-static-loop" and "ranged loops over numbers" in found.help
+    assert found.span.source.text[found.span.start :].startswith("for k in range(x)")

@@ -29,7 +29,7 @@ BODIES = [
     ("Y[i] = z * b[i]\n    z = 1", "semantic-undefined", "z"),
     ("Y[i] = M[i] + b[i]", "semantic-undefined", "M[i]"),
     ("Y[i] = X.shape[2] + b[i]", "semantic-rank", "X.shape[2]"),
-    ("T[i] = b[i]\n    Y[i] = T.shape[0] + b[i]", "unsupported-extent", "T.shape[0]"),
+    ("T[i] += X[i, j] * Y[j]\n    Y[i] = T[i] * T.shape[0]", "unsupported-extent", "T.shape[0]"),
     ("X[i, j] = 2 * b[i]", "semantic-immutable-input", "X[i, j]"),
     ("M = 2", "semantic-already-defined", "M"),
     ("width = 2", "semantic-already-defined", "width"),

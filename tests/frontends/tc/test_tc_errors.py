@@ -77,6 +77,7 @@ STATEMENTS = [
     ("O(i) = pad(a(i))", "semantic-arity", "expected 2 arguments but found 1", "pad(a(i))"),
     ("O(i) = 1 where i in 0:I(I(0))", "semantic-read-in-bound", "this place depends on data", "I(I(0))"),
     ("O(i) = 1 where i in 0:ceil(N)", "semantic-read-in-bound", "cannot be used in this context", "ceil(N)"),
+    ("O(i) = 1 where i in 0:s", "type-not-integral", "expected integral type but found float32", "s"),
     ("O(i) = a(i) * A.2", "semantic-extent", "A has no dimension 2", "A.2"),
     ("O(i) = pad(3, 0)", "semantic-pad", "is not a tensor read", "3"),
     ("O(i) = pad(A(i, j), mirror)", "semantic-pad", "no padding called 'mirror'", "mirror"),
@@ -107,13 +108,13 @@ STATEMENTS = [
     ("O(i) +=! A(i, j) where j <= q", "semantic-undefined", "undefined variable q", "q"),
     ("O(i) +=! A(i, j) where j <= I(i)", "semantic-read-in-bound", "cannot be used in this context", "I(i)"),
     ("O(i) +=! A(i, j) where i + j", "type-not-boolean", "expected boolean but found int32", "i + j"),
-    ("T(i) = a(i) O(i) = T(i) * T.0", "unsupported-extent", "is inferred later", "T.0"),
+    ("T(i) +=! A(i, j) * O(j) where j < i O(i) = a(i) * T(i) * T.0", "unsupported-extent", "T is made of it", "T.0"),
 ]
 
 # a whole definition, code, words of the message, what the caret marks
 DEFINITIONS = [
     ("def f(float A, float A) -> (O) { O = A }", "semantic-already-defined", "A is already defined as a parameter", "A"),
-    ("def f(float(N) A, int32 N) -> (O) { O(i) = A(i) }", "semantic-already-defined", "N is already defined", "N"),
+    ("def f(float(N) A, float N) -> (O) { O(i) = A(i) }", "semantic-already-defined", "N is already defined", "N"),
     ("def f(float A) -> (O, O) { O = A }", "semantic-already-defined", "O is already defined as a result", "O"),
     ("def f(float A) -> (A) { A = 1 }", "semantic-already-defined", "A is already defined as a parameter", "A"),
     ("def f(float A) -> (O) { O = A } def f(float A) -> (O) { O = A }", "semantic-already-defined", "f is already", "f"),

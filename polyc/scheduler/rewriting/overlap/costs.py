@@ -23,13 +23,14 @@ from polyc.machine.memory import LINE
 from polyc.poly.ranges import Ranges, estimate_extent
 from polyc.records import dataclass, replace
 from polyc.scheduler.accesses import operation_weight
-from polyc.scheduler.rewriting.overlap.footprints import Boxes
+from polyc.scheduler.rewriting.overlap.footprints import Boxes, collect_accesses
 from polyc.scheduler.traffic import find_level, pass_cycles
 
 UNKNOWN_EXTENT = 4 * code_limits.UNKNOWN_EXTENT
 """Extent assumed of a dimension of unknown size: buffers of tiles must still fit where it is long."""
 
 _collect_reads = lru_cache(maxsize=256)(collect_reads)
+_collect_accesses = lru_cache(maxsize=256)(lambda s: collect_accesses(_collect_reads(s)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +53,7 @@ class Model:
         self.statements = {s.name: s for s in program.statements}
         self.writers = program.writers()
         self.sites = {s.name: _collect_reads(s) for s in program.statements}
+        self.accesses = {s.name: _collect_accesses(s) for s in program.statements}
         self.read = {name: {site.read.tensor for site in sites} for name, sites in self.sites.items()}
         """The tensors that a statement reads."""
         self.readers: dict[str, set[str]] = {}
@@ -59,6 +61,7 @@ class Model:
             for tensor in read:
                 self.readers.setdefault(tensor, set()).add(name)
         self._shapes: dict[str, list[int]] = {}
+        self._trips: dict[str, dict[str, int]] = {}
         self._work: dict[str, float] = {}
         self._windows: dict[str, dict[str, tuple[int, set[str]]]] = {}
 
@@ -84,9 +87,11 @@ class Model:
         known = estimate_extent(expr, self.ranges.typical)
         return max(1, (UNKNOWN_EXTENT if known is None else known))
 
-    def trips(self, s: Statement) -> dict[str, int]:
-        own = self.ranges.statements[s.name].indices
-        return {i: self.extent(own[i].extent) for i in s.indices}
+    def trips(self, s: Statement) -> Mapping[str, int]:
+        if s.name not in self._trips:
+            own = self.ranges.statements[s.name].indices
+            self._trips[s.name] = {i: self.extent(own[i].extent) for i in s.indices}
+        return self._trips[s.name]
 
     def shape(self, tensor: str) -> list[int]:
         if tensor not in self._shapes:

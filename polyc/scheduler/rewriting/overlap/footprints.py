@@ -8,9 +8,10 @@ Ragan-Kelley et al., PLDI 2013).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from functools import reduce
 
-from polyc.ir.expr import Const, Expr, Index, Size, int_const
+from polyc.ir.expr import Const, Index, PadMode, Size, int_const
 from polyc.ir.program import Statement
 from polyc.ir.read_sites import ReadSite
 from polyc.ir.simplify import Term, add_forms, clean_form, linear_form
@@ -53,8 +54,25 @@ Boxes = dict[str, tuple[Box | None, ...]]
 Roots = Mapping[str, Mapping[str, Box]]
 """By consumer, where its indices that are cut run inside a tile."""
 
-Sites = Mapping[str, Sequence[ReadSite]]
-"""The reads of every statement, by its name."""
+Along = tuple[Form | None, PadMode | None]
+"""A subscript along one dimension, and what takes the place of elements outside where a read is padded."""
+
+Accesses = Mapping[str, Sequence[Sequence[Along]]]
+"""By tensor, the different subscripts of all reads of a statement along each dimension.
+
+A transformed or unrolled window reads some hundred elements at a few places along each: their hull is found from these."""
+
+
+def collect_accesses(sites: Iterable[ReadSite]) -> dict[str, tuple[tuple[Along, ...], ...]]:
+    """The `Accesses` of a statement with these reads."""
+    found: dict[str, list[dict[object, Along]]] = {}
+    for site in sites:
+        mode = site.mode if site.is_padded else None
+        along = found.setdefault(site.read.tensor, [{} for _ in site.read.subscripts])
+        for seen, subscript in zip(along, site.read.subscripts, strict=True):
+            if (subscript, mode) not in seen:
+                seen[subscript, mode] = linear_form(subscript), mode
+    return {tensor: tuple(tuple(seen.values()) for seen in along) for tensor, along in found.items()}
 
 
 def tile_name(index: str) -> str:
@@ -82,29 +100,30 @@ def index_boxes(s: Statement, roots: Roots, boxes: Boxes) -> Mapping[str, Box]:
 
 
 def tile_boxes(
-    consumers: Sequence[Statement], producers: Sequence[Statement], roots: Roots, ranges: Ranges, sites: Sites
+    consumers: Sequence[Statement],
+    producers: Sequence[Statement],
+    roots: Roots,
+    ranges: Ranges,
+    accesses: Mapping[str, Accesses],
 ) -> Boxes:
-    """Boxes of the tensors that `producers` write, for one tile of all `consumers`.
+    """Boxes of the tensors that `producers` write, for one tile of all `consumers`; `accesses` by name of the statement.
 
     `producers` are in an order in which every reader of a tensor comes before its writer."""
     targets = {s.target for s in producers}
     boxes: Boxes = {}
     for s in (*consumers, *producers):
         own, inside = ranges.statements[s.name].indices, index_boxes(s, roots, boxes)
-        for site in sites[s.name]:
-            name = site.read.tensor
+        for name, dimensions in accesses[s.name].items():
             if name in targets:
-                pairs = zip(site.read.subscripts, ranges.tensors[name], strict=True)
-                found = tuple(_read_box(sub, inside, own, site, whole) for sub, whole in pairs)
+                pairs = zip(dimensions, ranges.tensors[name], strict=True)
+                found = tuple(reduce(_hull, (_read_box(a, inside, own, whole) for a in along)) for along, whole in pairs)
                 boxes[name] = tuple(map(_hull, boxes[name], found)) if name in boxes else found
     return boxes
 
 
-def _read_box(
-    subscript: Expr, inside: Mapping[str, Box], own: Mapping[str, Interval], site: ReadSite, whole: Interval
-) -> Box | None:
+def _read_box(along: Along, inside: Mapping[str, Box], own: Mapping[str, Interval], whole: Interval) -> Box | None:
     """The box of a subscript; None where it does not move with the tile, or its size is not known."""
-    form = linear_form(subscript)
+    form, mode = along
     if form is None or not any(isinstance(t, Index) and t.name in inside for t in form):
         return None
     lower: Form = {term: c for term, c in form.items() if isinstance(term, (int, Size))}
@@ -121,25 +140,25 @@ def _read_box(
         if c < 0:
             lower[1] = lower.get(1, 0) + c * (part.extent - 1)
     box = Box(clean_form(lower), extent)
-    return _with_border(box, site, whole) if site.is_padded else box
+    return box if mode is None else _with_border(box, mode, whole)
 
 
 def _constant_box(interval: Interval) -> Box | None:
     return Box(linear_form(interval.lower) or {}, int(interval.extent.value)) if isinstance(interval.extent, Const) else None
 
 
-def _with_border(box: Box, site: ReadSite, whole: Interval) -> Box | None:
+def _with_border(box: Box, mode: PadMode, whole: Interval) -> Box | None:
     """The box with what takes the place of elements outside: the nearest ones, or mirrored ones; wrapped around they are far.
 
     Only a proposal: what is read is proved to lie inside when the program is made."""
-    if site.mode == "value":
+    if mode == "value":
         return box
-    if site.mode == "wrap" or not isinstance(whole.lower, Const):
+    if mode == "wrap" or not isinstance(whole.lower, Const):
         return None
     step = max((abs(c) for t, c in box.lower.items() if isinstance(t, Index)), default=1)
     lower = int(whole.lower.value)
     start, end = box.start - lower, box.start - lower + box.extent
-    if site.mode == "clamp":
+    if mode == "clamp":
         first, last = min(start, 0), max(end, step)
     else:
         first, last = min(start, step - end), max(end, step - start)

@@ -165,7 +165,7 @@ def _clusters(
     come before it: so the boxes for all of them hold for each part, and are found once for each size."""
 
     def boxes_for(chain: Sequence[Statement], sizes: dict[str, int]) -> Boxes:
-        return tile_boxes(roots, chain, root_boxes(roots, sizes, model.ranges), model.ranges, model.sites)
+        return tile_boxes(roots, chain, root_boxes(roots, sizes, model.ranges), model.ranges, model.accesses)
 
     probed = boxes_for(producers, dict.fromkeys(indices, PROBE))
     chain, halos = _bounded(producers, probed, indices, model), set[str]()

@@ -1,0 +1,90 @@
+"""``sum(e for k in range(5))``: written out over numbers, a reduction over a range with sizes or indices."""
+
+# ruff: noqa: F821
+
+import numpy as np
+import pytest
+
+import polyc
+from tests.frontends.python.evaluate import errors_of, run, run_body
+
+rng = np.random.default_rng(5)
+x = rng.random(12)
+
+
+def test_elements_over_numbers_are_written_out() -> None:
+    def f(x: "f64[N]", w: "f64[5]"):
+        conv[i] = sum(w[k] * x[i + k] for k in range(5))
+        top[i] = max(x[i + k] for k in range(3))
+        count[i] = sum(x[i + k] > 0.5 for k in range(3))
+        some[i] = any([x[i + k] > 0.9 for k in (0, 1)])
+        pairs[i] = sum(x[i + a + b] * a for a in (0, 1, 2) for b in range(2) if a != b)
+        none[i] = x[i] + sum(x[i] for k in range(0))
+        long[i] = sum(x[i] for k in range(70))
+        return conv, top, count, some, pairs, none, long
+
+    w = rng.random(5)
+    conv, top, count, some, pairs, none, long = run(f, x, w)
+    windows = np.lib.stride_tricks.sliding_window_view(x, 3)
+    np.testing.assert_allclose(conv, np.correlate(x, w, "valid"))
+    np.testing.assert_array_equal(top, windows.max(1))
+    np.testing.assert_array_equal(count, (windows > 0.5).sum(1))
+    assert count.dtype == np.int64
+    np.testing.assert_array_equal(some, np.maximum(x[:-1], x[1:]) > 0.9)
+    np.testing.assert_allclose(pairs, windows[:, 0] + 2 * windows[:, 1] + 2 * windows[:, 2])  # from i = -1 on
+    np.testing.assert_array_equal(none, x)
+    np.testing.assert_allclose(long, 70 * x)
+
+
+def test_a_range_over_sizes_and_indices_is_a_reduction() -> None:
+    @polyc.op
+    def solve(L: "f64[N, N]", b: "f64[N]"):
+        x[i] = (b[i] - sum(L[i, j] * x[j] for j in range(i))) / L[i, i]
+        r[i] = max(abs(L[i, k] - L[k, i]) for k in range(N) if k != i)
+        t[i] = b[i] + sum(b[k] * k for k in range(1, N))
+        with polyc.where(0 <= i < N, 0 <= j < N):
+            m[i, j] = b[i] + sum(b[k] for k in range(j) if k != i)
+        n = sum(b[q] for p in range(N) for q in range(p))
+        return x, r, t, m, n
+
+    L, b = np.tril(rng.random((5, 5))) + np.eye(5), rng.random(5)
+    found, r, t, m, n = solve(L, b)
+    np.testing.assert_allclose(found, np.linalg.solve(L, b))
+    difference = np.abs(L - L.T)
+    np.fill_diagonal(difference, -1)
+    np.testing.assert_allclose(r, difference.max(1))
+    np.testing.assert_allclose(t, b + (b * np.arange(5)).sum())
+    np.testing.assert_allclose(m, [[b[i] + sum(b[k] for k in range(j) if k != i) for j in range(5)] for i in range(5)])
+    np.testing.assert_allclose(n, sum(b[q] for p in range(5) for q in range(p)))
+
+
+def test_variables_are_python_numbers_and_hide_indices_of_the_same_name() -> None:
+    def f(x: "f32[N]"):
+        y[k] = x[k] * sum(x[k] * k for k in range(N))
+        return y
+
+    values = x.astype("f4")
+    y = run(f, values)
+    assert y.dtype == np.float32
+    np.testing.assert_allclose(y, values * (values * np.arange(12, dtype="f4")).sum(), rtol=1e-5)
+
+
+def test_functions_of_elements_hold_generator_expressions() -> None:
+    np.testing.assert_allclose(run_body("R[i] = sum(X[i] ** k for k in range(4))", x), 1 + x + x**2 + x**3)
+
+
+@pytest.mark.parametrize(
+    ("body", "code", "words"),
+    [
+        ("y[i] = max(x[i] for k in range(0))", "semantic-expression", "no element to choose from"),
+        ("y[i] = sum(x[i + k] for k in range(3) if x[i] > 0)", "semantic-expression", "not known when the function is read"),
+        ("y[i] = sum(x[j] for j in x)", "semantic-static-loop", "not known when the function is read"),
+        ("y[i] = sum(x[i] for k in range(9999))", "budget-unroll", "more than 4096 elements"),
+        ("y = argmax(x[k] for k in range(3))", "semantic-selection", "takes one expression, and no loop"),
+        ("y[i] = x[i] + argmax(x[k] for k in range(3))", "semantic-selection", "takes one expression, and no loop"),
+        ("y[i] = sum(z[i] for k in range(3))", "semantic-undefined", "there is no tensor z"),
+    ],
+)
+def test_what_cannot_be_written_out_is_refused(body: str, code: str, words: str) -> None:
+    (error,) = errors_of(f"def f(x: 'f64[N]'):\n    {body}\n    return y")
+    assert error.code == code and words in error.message
