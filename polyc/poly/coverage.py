@@ -131,7 +131,7 @@ def _check_loaded(group: list[StatementSolution], report: _Report) -> None:
             continue
         if len(group) > 1:
             message = f"which elements of {program.tensor(s.target).base} this statement writes depends on data"
-            help = "in a tensor that other statements write as well nothing can be left to data: select in the value instead"
+            help = "other statements write this tensor as well: assign one of its own so, and copy its elements here"
             report.errors.append(Diagnostic("range-unwritten", message, s.span, help))
             return
         errors, checks = check_segments(program, solution, report.sizes)

@@ -123,6 +123,12 @@ KINDS = {
     "recurrence": """def f(float(8) v, int32(4) ptr) -> (y) {
       s(i) +=! v(p) where p in ptr(i):ptr(i+1)
       y(0) = s(0)  y(i) = y(i-1) + s(i) where i in 1:3 }""",
+    "steps": """def f(float(8) v, int32(4) ptr, float(3) x) -> (y) {
+      X(0, p) = v(p)
+      m(t, i) +=! X(t-1, p) * x(i) where t in 1:4, p in ptr(i):ptr(i+1)
+      w(t, p) = X(t-1, p) * 0.5 + m(t, i) where t in 1:4, p in ptr(i):ptr(i+1)
+      X(t, p) = w(t, p) where t in 1:4
+      y(p) = X(3, p) }""",
     "blocks": """def f(float(8) v, int32(4) ptr) -> (y) {
       y(p, q) +=! v(p) * v(q) where p in ptr(i):ptr(i+1), q in ptr(i):ptr(i+1) }""",
     "positions_in_blocks": """def f(float(8) v, int32(4) ptr) -> (best, place) {
@@ -270,6 +276,7 @@ REFUSED = [
     ("t(i) = ptr(i) + 1  y(i) +=! v(p) where p in t(i):t(i+1)", "unsupported-computed-bound", "t"),
     ("y(p) = v(p) + v(i) where p in ptr(i):ptr(i+1), p > 2", "range-unwritten", "y(p)"),
     ("y(p, q) = v(p) + v(q) where p in ptr(i):ptr(i+1), q in ptr(i):ptr(i+1)", "range-unwritten", "y(p, q)"),
+    ("T(0) = v(0)  T(p) = v(p) where p in ptr(i):ptr(i+1)  y(p) = T(p)", "range-unwritten", "T(p)"),
     ("y(p) = v(p) + v(i) where p in ptr(i):ptr(i)+3", "semantic-missing-reduction", "i"),
 ]
 
@@ -294,6 +301,27 @@ def attend(v: "f32[Z]", ptr: "i64[P]"):
     with polyc.where(p in range(ptr[i], ptr[i + 1])):
         y[i] = 2 * sum(e[p])
     return w, y
+
+
+@polyc.op
+def rows(v: "f32[Z]", c: "i32[Z]", ptr: "i32[P]", x: "f32[N]"):
+    y[i] = sum(v[p] * x[c[p]] for p in range(ptr[i], ptr[i + 1]))
+    z[i] = max(v[p] for p in range(ptr[i], ptr[i + 1])) + sum(1 for k in range(ptr[i]) if k < 3)
+    return y, z
+
+
+def test_generator_expressions_over_segments() -> None:
+    v, c, ptr, x = (
+        draw(np.float32, 30),
+        np.arange(30, dtype=np.int32) % 7,
+        np.array([0, 10, 11, 30], np.int32),
+        draw(np.float32, 7),
+    )
+    y, z = rows(v, c, ptr, x)
+    np.testing.assert_allclose(y, [(v[s] * x[c[s]]).sum() for s in segments(ptr)])
+    np.testing.assert_allclose(z, [v[s].max() + min(s.start, 3) for s in segments(ptr)])
+    with pytest.raises(ArgumentError, match="argument-segments"):
+        rows(v, c, ptr[::-1].copy(), x)
 
 
 def test_the_python_notation_says_the_same() -> None:

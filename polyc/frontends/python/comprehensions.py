@@ -1,8 +1,8 @@
 """``sum(w[k] * x[i + k] for k in range(5))``: reductions of generator expressions.
 
 Over numbers known when the function is read the elements are written out, one beside the other, from left to right.  Over a
-range with sizes or indices in its bounds (``sum(L[i, j] * x[j] for j in range(i))``) the variable is an index with that range,
-and the call a reduction over it.
+range with sizes, indices or elements in its bounds (``sum(L[i, j] * x[j] for j in range(i))``) the variable is an index with
+that range, and the call a reduction over it.
 """
 
 from __future__ import annotations
@@ -134,6 +134,7 @@ def _reduce(node: ast.Call, inner: Comprehension, reducer: str, scope: Scope, de
             conditions += g.ifs
         scope.clauses = restrict(conditions, Clauses(ranges, clauses.conditions, (*clauses.loaded, *loaded)), scope)
         own = [scope.clauses.ranges[i] for i in scope.clauses.ranges.keys() - clauses.ranges.keys()]
+        own += scope.clauses.loaded[len(clauses.loaded) :]
         told = [e for w in own for e in (Index(w.index), w.lower, w.upper)]
         told += [w.condition for w in scope.clauses.conditions[len(clauses.conditions) :]]
         call = ast.copy_location(ast.Call(node.func, [inner.elt], []), node)

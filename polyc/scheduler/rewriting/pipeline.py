@@ -12,8 +12,11 @@ from typing import Any
 
 from polyc.config import Options
 from polyc.diagnostics import Remark
+from polyc.ir.expr import Expr
+from polyc.ir.loaded_bounds import lower_loaded_bounds
 from polyc.ir.program import Exists, Program
 from polyc.ir.signature import Strides
+from polyc.ir.simplify import simplify
 from polyc.ir.text import format_program
 from polyc.ir.verify import verify_program
 from polyc.machine import Machine
@@ -22,7 +25,6 @@ from polyc.poly.ranges import Ranges
 from polyc.records import dataclass, replace
 from polyc.scheduler.rewriting.builder import StatementRule, change_statements
 from polyc.scheduler.rewriting.inline import inline_producers
-from polyc.scheduler.rewriting.loaded_bounds import lower_loaded_bounds
 from polyc.scheduler.rewriting.merge_indices import ByteStrides, merge_indices
 from polyc.scheduler.rewriting.monoids import lower_monoids
 from polyc.scheduler.rewriting.narrow_integers import narrow_integers
@@ -154,6 +156,14 @@ def _drop_exists(state: State, ctx: ProgramContext) -> State:
     return replace(state, program=replace(program, statements=tuple(statements)))
 
 
+def _lower_loaded_bounds(state: State, ctx: ProgramContext) -> State:
+    def ends(statement: str, index: str) -> tuple[Expr, Expr]:
+        interval = state.ranges.statements[statement].indices[index]
+        return interval.lower, simplify(interval.lower + interval.extent)
+
+    return replace(state, program=lower_loaded_bounds(state.program, ends))
+
+
 def _drop_unit_indices(state: State, ctx: ProgramContext) -> State:
     """Reduction indices of extent one are gone."""
     return _change(state, ctx, (*drop_unit_indices(state.program, state.ranges), []))
@@ -200,7 +210,7 @@ _SUM_RULES = frozenset(p.name for p in _SUMS)
 
 _PASSES: tuple[Step, ...] = (
     _step("drop-exists", _drop_exists, None),
-    _rewriting("loaded-bounds", lower_loaded_bounds, None),
+    _step("loaded-bounds", _lower_loaded_bounds, None, lower_loaded_bounds),
     _rewriting("monoid", lower_monoids, None, lambda ctx: (ctx.options.reassociate,)),
     _rewriting("invariant", drop_invariant_dimensions),
     _rule("running-sums", run_sum, _ALGEBRA),

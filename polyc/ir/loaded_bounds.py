@@ -8,30 +8,31 @@ is the maximum of its value and what is below all numbers, which keeps NaN and -
 
 from __future__ import annotations
 
-from polyc.diagnostics import Remark
-from polyc.ir.expr import Call, Select, all_hold, identity_of, type_of
+from collections.abc import Callable
+
+from polyc.ir.expr import Call, Expr, Select, all_hold, identity_of, type_of
 from polyc.ir.program import Program, RangeClause, Reduction, Statement, Where, order_components
 from polyc.ir.segments import loaded_clauses, loaded_conditions
-from polyc.ir.simplify import simplify
-from polyc.poly.ranges import Ranges, StatementRanges
 from polyc.records import replace
 
+Ends = Callable[[str, str], tuple[Expr, Expr]]
+"""Where the range of an index begins and ends, by the names of a statement and of the index."""
 
-def lower_loaded_bounds(program: Program, ranges: Ranges) -> tuple[Program, Ranges, list[Remark]]:
+
+def lower_loaded_bounds(program: Program, ends: Ends) -> Program:
     """Points that bounds with reads leave out combine the identity of their reduction."""
     if not any(any(loaded_clauses(s.where)) for s in program.statements):
-        return program, ranges, []
-    lowered = (_lower(s, program, ranges.statements[s.name]) for s in program.statements)
-    return replace(program, statements=tuple(lowered)), ranges, []
+        return program
+    return replace(program, statements=tuple(_lower(s, program, ends) for s in program.statements))
 
 
-def _lower(s: Statement, program: Program, own: StatementRanges) -> Statement:
+def _lower(s: Statement, program: Program, ends: Ends) -> Statement:
     if not any(loaded_clauses(s.where)):
         return s
     dtype = type_of(s.value, program.types) if not isinstance(s.value, Call) or s.value.op != "tuple" else None
     op = s.reduction.op if s.reduction is not None else "or" if dtype is not None and dtype.kind == "b" else "max"
     inside = all_hold(list(loaded_conditions(s.where)))
-    s = replace(s, where=tuple(c for w in s.where for c in _without_loads(w, s, own)))
+    s = replace(s, where=tuple(c for w in s.where for c in _without_loads(w, s, ends)))
     if dtype is not None:
         nothing = identity_of(op, dtype)
         value = Select(inside, s.value, nothing, s.value.span)
@@ -43,12 +44,12 @@ def _lower(s: Statement, program: Program, own: StatementRanges) -> Statement:
     return replace(s, value=replace(s.value, args=tuple(map(Select, [inside] * len(identities), s.value.args, identities))))
 
 
-def _without_loads(clause: Where, s: Statement, own: StatementRanges) -> tuple[Where, ...]:
+def _without_loads(clause: Where, s: Statement, ends: Ends) -> tuple[Where, ...]:
     """The clause, but for bounds that read; in the place of one that says which elements are written the whole range."""
     if clause not in list(loaded_clauses(s.where)):
         return (clause,)
     assert isinstance(clause, RangeClause)
     if clause.index not in s.left_indices:
         return ()
-    interval = own.indices[clause.index]
-    return (replace(clause, lower=interval.lower, upper=simplify(interval.lower + interval.extent)),)
+    lower, upper = ends(s.name, clause.index)
+    return (replace(clause, lower=lower, upper=upper),)
