@@ -74,10 +74,10 @@ def eval_expr(state: State, ctx: Context, expr: Expr) -> Val:
             if op in _ORDER and all(is_index_bound(a) for a in args):
                 return compare_indices(state, ctx, op, args[0], args[1])
             match op, args:
-                case "lt" | "le" | "gt" | "ge", (Call("hypot", parts), bound):
-                    return _compare_hypot(state, ctx, op, parts, bound)
-                case "lt" | "le" | "gt" | "ge", (bound, Call("hypot", parts)):
-                    return _compare_hypot(state, ctx, _ORDER[op], parts, bound)
+                case "lt" | "le" | "gt" | "ge", (Call("hypot", squared), bound):
+                    return _compare_hypot(state, ctx, op, squared, bound)
+                case "lt" | "le" | "gt" | "ge", (bound, Call("hypot", squared)):
+                    return _compare_hypot(state, ctx, _ORDER[op], squared, bound)
             dtype = type_of(args[0], state.types)
             if op in ("max", "min") and dtype.is_float and (found := find_operands(expr)) is not None:
                 values = {a: eval_expr(state, ctx, a) for a in found}

@@ -104,11 +104,8 @@ def _find_best(
     tile = costs.streamed_tile(c, target)
     is_bound = any(v.operand.read.tensor in constants for v in c.views)
     if tile is not None and not is_bound:
-        in_strips, streamed = (
-            costs.weigh_strips(c, best.way, best.total, tile, target),
-            costs.weigh_streamed(c, at, tile, target),
-        )
-        if in_strips >= streamed:
+        in_strips = costs.weigh_strips(c, best.way, best.total, tile, target)
+        if in_strips >= costs.weigh_streamed(c, at, tile, target):
             return None
     if costs.reduced_vector(c) is not None and best.total >= costs.weigh_reduced(c, at, target):
         return None
