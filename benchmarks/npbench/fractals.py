@@ -14,15 +14,16 @@ OFF_AXIS = 1e-3
 
 
 def make_plane(rng, xmin, xmax, ymin, ymax, XN, YN, maxiter) -> Arrays:
-    corners = {"xmin": xmin, "xmax": xmax, "ymin": ymin + OFF_AXIS, "ymax": ymax + OFF_AXIS, "horizon": 2.0}
-    return {name: np.array(value) for name, value in corners.items()}
+    corners = {"xmin": xmin, "xmax": xmax, "ymin": ymin + OFF_AXIS, "ymax": ymax + OFF_AXIS}
+    numbers = corners | {"XN": XN, "YN": YN, "maxiter": maxiter, "horizon": 2.0}
+    return {name: np.array(value) for name, value in numbers.items()}
 
 
 def grid(xmin, xmax, ymin, ymax, XN, YN):
     return np.linspace(xmin, xmax, XN) + 1j * np.linspace(ymin, ymax, YN)[:, None]
 
 
-def mandelbrot1(xmin, xmax, ymin, ymax, horizon, XN, YN, maxiter):
+def mandelbrot1(xmin, xmax, ymin, ymax, XN, YN, maxiter, horizon):
     C = grid(xmin, xmax, ymin, ymax, XN, YN)
     Z, N = np.zeros_like(C), np.zeros(C.shape, np.int64)
     for step in range(maxiter):
@@ -33,7 +34,7 @@ def mandelbrot1(xmin, xmax, ymin, ymax, horizon, XN, YN, maxiter):
     return Z, N
 
 
-def mandelbrot2(xmin, xmax, ymin, ymax, horizon, XN, YN, maxiter):
+def mandelbrot2(xmin, xmax, ymin, ymax, XN, YN, maxiter, horizon):
     c = grid(xmin, xmax, ymin, ymax, XN, YN).ravel()
     Z, N = np.zeros((YN, XN), np.complex128), np.zeros((YN, XN), np.int64)
     z, place = np.zeros_like(c), np.arange(c.size)
@@ -59,7 +60,6 @@ PROGRAMS = (
         make_plane,
         mandelbrot1,
         f"{LOOPS}.mandelbrot1",
-        constants=("XN", "YN", "maxiter"),
         tolerance=1e-3,  # NPBench's: some points are close to the border
     ),
     Program(
@@ -70,7 +70,6 @@ PROGRAMS = (
         make_plane,
         mandelbrot2,
         f"{LOOPS}.mandelbrot2",
-        constants=("XN", "YN", "maxiter"),
         tolerance=1e-3,  # NPBench's: some points are close to the border
     ),
 )

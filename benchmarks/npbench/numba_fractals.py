@@ -10,7 +10,7 @@ SCRATCH: dict[str, Shapes] = {}
 
 
 @parallel
-def mandelbrot1(xmin, xmax, ymin, ymax, horizon, XN, YN, maxiter, Z, N):
+def mandelbrot1(xmin, xmax, ymin, ymax, XN, YN, maxiter, horizon, Z, N):
     for i in prange(YN):
         y = ymin + (ymax - ymin) / (YN - 1) * i
         for j in range(XN):
@@ -25,7 +25,7 @@ def mandelbrot1(xmin, xmax, ymin, ymax, horizon, XN, YN, maxiter, Z, N):
 
 
 @parallel
-def mandelbrot2(xmin, xmax, ymin, ymax, horizon, XN, YN, maxiter, Z, N):
+def mandelbrot2(xmin, xmax, ymin, ymax, XN, YN, maxiter, horizon, Z, N):
     for i in prange(YN):
         y = ymin + (ymax - ymin) / (YN - 1) * i
         for j in range(XN):

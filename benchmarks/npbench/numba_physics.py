@@ -52,7 +52,7 @@ def measure(mass, p, v, G, t, KE, PE):
 
 
 @serial
-def nbody(mass, pos, vel, dt, G, softening, Nt, KE, PE, p, v, force):
+def nbody(mass, pos, vel, Nt, dt, G, softening, KE, PE, p, v, force):
     n = pos.shape[0]
     for d in range(3):
         whole = momentum = 0.0
