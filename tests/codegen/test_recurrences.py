@@ -286,3 +286,31 @@ def test_two_stores_to_one_array(text: str, size: int) -> None:
         operator = polyc.compile(text, **options)
         (expected,) = interpret(operator.program, {"x": x}).values()
         np.testing.assert_allclose(operator(x), expected, rtol=1e-12)
+
+
+BITS = """
+def bits(x: "u32[N]"):
+    code[0] = polyc.u32(1)
+    with polyc.where(0 <= n < N, 0 <= bit < 6):
+        step[n, 0] = code[n] ^ x[n]
+        step[n, bit + 1] = (step[n, bit] >> 1) ^ (3988292384 if step[n, bit] & 1 != 0 else 0)
+        code[n + 1] = step[n, 6]
+    result = code[N]
+    return result
+"""
+
+
+def test_a_few_steps_of_one_element_are_written_out() -> None:
+    operator = polyc.op(BITS, target="x86-64-v3")
+    x = np.array([5, 2**31 + 9, 77], "u4")
+    code = 1
+    for n in x:
+        code ^= int(n)
+        for _ in range(6):
+            code = code >> 1 ^ (0xEDB88320 if code & 1 else 0)
+    assert operator(x) == code
+    text = operator.lower(x).as_text("s")
+    jumps = [
+        line for line in text[text.index("bits.body:") : text.index("bits_workspace")].splitlines() if line.startswith("\tj")
+    ]
+    assert len(jumps) == 1  # over n; none over the bits

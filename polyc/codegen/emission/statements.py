@@ -24,7 +24,7 @@ from polyc.codegen.emission.pipelines import is_pipeline
 from polyc.codegen.emission.predicates import as_scalar, eval_predicates
 from polyc.codegen.emission.row_addresses import takes_many_addresses
 from polyc.codegen.emission.scans import emit_scan, find_scan
-from polyc.codegen.emission.unrolling import count_accumulators, count_unrolled, reads_between_lanes, tests_border
+from polyc.codegen.emission.unrolling import count_accumulators, count_steps, count_unrolled, reads_between_lanes, tests_border
 from polyc.codegen.emission.vector_loops import constant_trip, emit_vector, is_vectorizable
 from polyc.codegen.writer import vectors
 from polyc.codegen.writer.builder import Val
@@ -270,7 +270,7 @@ def _sharing(state: State, name: str) -> frozenset[str]:
 
 def _emit_serial(state: State, ctx: Context, loop: Loop, lower: Val, upper: Val, unroll: int = 1) -> None:
     state.invalidate_all()
-    unroll = count_unrolled(loop, state.target) if state.held else unroll
+    unroll = count_unrolled(loop, state.target) if state.held else max(unroll, count_steps(loop))
     is_whole = unroll > 1 and lower.is_const and upper.is_const and unroll == int(upper.ref) - int(lower.ref)
     if is_whole and (tests_border(loop) or reads_between_lanes(state, ctx, loop)):
         # The copies are written here instead of by LLVM: a mask that is known to be full is no mask, and what one copy loads

@@ -9,7 +9,7 @@ from polyc.codegen.emission.windows import has_window
 from polyc.codegen.functions.polynomials import INLINE
 from polyc.codegen.writer.builder import Val
 from polyc.ir.expr import Call, Const, Expr, Index, Pad, Read, Select, walk
-from polyc.ir.loops import Loop, Node, Update
+from polyc.ir.loops import Loop, Node, Store, Update
 from polyc.ir.walk import node_expressions
 from polyc.machine import Machine
 
@@ -52,6 +52,23 @@ def count_unrolled(loop: Loop, target: Machine) -> int:
     return 2 if is_innermost and (trip is None or trip >= 16) else 1
 
 
+def count_steps(loop: Loop) -> int:
+    """Iterations to put into one of a loop that replaces single elements step by step: all of a short loop, else one.
+
+    Such elements stay in registers, and a step of few operations (a bit of a checksum) takes no longer than counting."""
+    if not all(isinstance(node, Store) and all(isinstance(s, Const) for s in node.subscripts) for node in loop.body):
+        return 1
+    if not isinstance(loop.upper, Const) or not isinstance(loop.lower, Const) or loop.step != 1:
+        return 1
+    trip = int(loop.upper.value) - int(loop.lower.value)
+    n_stores = trip * len(loop.body)
+    return (
+        trip
+        if trip > 1 and n_stores <= MAX_UNROLLED and n_stores * _count_operations(loop.body) <= MAX_UNROLLED_OPERATIONS
+        else 1
+    )
+
+
 def count_accumulators(loop: Loop) -> int | None:
     """Vectors that a loop over accumulators holds; None where that is not known."""
     held = _count_updates(loop.body, with_serial=False)
@@ -87,9 +104,9 @@ def _count_vectors(body: tuple[Node, ...]) -> int:
 
 
 def _count_operations(body: tuple[Node, ...]) -> int:
-    """Operations of the longest update inside."""
+    """Operations of the longest update or store inside."""
     inner = [_count_operations(node.body) for node in body if isinstance(node, Loop)]
-    nodes = [walk(node.value) for node in body if isinstance(node, Update)]
+    nodes = [walk(node.value) for node in body if isinstance(node, Update | Store)]
     return max([*inner, *(sum(_INLINE_OPERATIONS if _is_inline(n) else 1 for n in expr) for expr in nodes)], default=0)
 
 
