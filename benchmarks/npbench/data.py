@@ -45,7 +45,7 @@ def crc16(data):
 
 
 def make_rings(rng, N, npt):
-    return {name: rng.random(N) for name in ("data", "radius")}
+    return {name: rng.random(N) for name in ("data", "radius")} | {"npt": np.array(npt)}
 
 
 PROGRAMS = (
@@ -57,7 +57,6 @@ PROGRAMS = (
         make_rings,
         azimint_hist,
         f"{LOOPS}.azimint_hist",
-        constants=("npt",),
     ),
     Program(
         "azimint_naive",
@@ -67,7 +66,6 @@ PROGRAMS = (
         make_rings,
         azimint_naive,
         f"{LOOPS}.azimint_naive",
-        constants=("npt",),
     ),
     Program(
         "crc16",
