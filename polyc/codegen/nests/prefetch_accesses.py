@@ -17,9 +17,9 @@ from itertools import product
 from polyc.code_limits import MAX_ITEMS, MAX_STRIDE
 from polyc.codegen.nests.prefetch import Ahead, Arrays, arrays_of, far_tests, new_reads, reads_of_stores, request, run_bytes
 from polyc.ir.access import stride_of, with_values
-from polyc.ir.expr import Const, Read, Select, ge, index_names, int_const, mentions, reads, substitute, walk
+from polyc.ir.expr import Const, Read, Select, ge, gt, index_names, int_const, mentions, reads, substitute, walk
 from polyc.ir.linear import index_coefficients
-from polyc.ir.loops import Buffer, Loop, LoopNest, Node, Store, Update, known_length
+from polyc.ir.loops import Buffer, If, Loop, LoopNest, Node, Store, Update, known_length
 from polyc.ir.simplify import constant_of, product_of, simplify
 from polyc.ir.walk import Scope, rewrite_nest, rewrite_nodes
 from polyc.machine import Level, Machine, Share
@@ -40,8 +40,7 @@ def prefetch_accesses(nest: LoopNest, target: Machine) -> LoopNest:
         if not isinstance(node, Loop) or node.kind not in ("serial", "parallel", "vector"):
             return node if isinstance(node, Loop) else None
         if node.kind == "vector":
-            rows = tuple(request(ahead, arrays) for ahead in _stencil_rows(node, scope, arrays))
-            return replace(node, body=(*rows, *node.body)) if rows else node
+            return _with_stencil_rows(node, scope, arrays)
         inside = scope.inside(node)
         found = [*_indirect_rows(node, inside, arrays), *_windows(node, inside, arrays), *_far_steps(node, arrays)]
         if not found:
@@ -131,15 +130,23 @@ def _windows(loop: Loop, scope: Scope, arrays: Arrays) -> Iterator[Ahead]:
 # -- rows of stencils
 
 
+def _with_stencil_rows(vector: Loop, scope: Scope, arrays: Arrays) -> Loop | If:
+    """`vector` with requests where all arrays of the nest lie in memory, of which the call may say the sizes."""
+    size = simplify(sum((product_of(b.shape, b.dtype.itemsize) for b in arrays.buffers.values()), int_const(0)))
+    is_far = simplify(gt(size, arrays.target.room(Level.L3, Share.ALL)))
+    if isinstance(is_far, Const) and not is_far.value:
+        return vector
+    requests = tuple(request(ahead, arrays) for ahead in _stencil_rows(vector, scope, arrays))
+    asking = replace(vector, body=(*requests, *vector.body))
+    return vector if not requests else asking if isinstance(is_far, Const) else If(is_far, (asking,), (vector,))
+
+
 def _stencil_rows(vector: Loop, scope: Scope, arrays: Arrays) -> Iterator[Ahead]:
-    """What a vector loop reads of arrays for the first time, where it reads some rows of one of them and all arrays of the nest
-    lie in memory: loads of rows that are near, and the arithmetic, are more than a core looks ahead over meanwhile.
+    """What a vector loop reads of arrays for the first time, where it reads some rows of one of them: loads of rows that are
+    near, and the arithmetic, are more than a core looks ahead over meanwhile.
 
     They come to the second-level cache: the first one holds the rows that are near."""
     known = arrays.target.prefetchers
-    sizes = [constant_of(product_of(b.shape, b.dtype.itemsize)) for b in arrays.buffers.values()]
-    if None in sizes or arrays.target.fits(sum(n or 0 for n in sizes), Level.L3, Share.ALL):
-        return
     found: dict[str, dict[Read, list[int]]] = {}
     for read, node, inside in reads_of_stores(vector.body):
         buffer = arrays.large.get(read.tensor)
@@ -154,12 +161,11 @@ def _stencil_rows(vector: Loop, scope: Scope, arrays: Arrays) -> Iterator[Ahead]
         return
     for name, rows in found.items():
         buffer, itemsize = arrays.buffers[name], arrays.buffers[name].dtype.itemsize
-        if (constant_of(buffer.shape[-1]) or 0) * itemsize >= known.least_row:
+        if (constant_of(buffer.shape[-1]) or known.least_row) * itemsize >= known.least_row:
             # Loops over planes have read those of all planes but the last one.
-            new = new_reads(rows, scope.loops)
+            new, skip = new_reads(rows, scope.loops), known.distance // itemsize
             last = max(rows[row] for row in new)
-            ahead = known.distance // itemsize
-            yield from (Ahead(row, (), 0, itemsize, 2, beyond=ahead) for row in new if rows[row] == last)
+            yield from (Ahead(row, (), 0, itemsize, 2, beyond=skip) for row in new if rows[row] == last)
 
 
 # -- rows that the steps of a sum read
