@@ -8,7 +8,7 @@ Passes that unswitch loops, peel iterations or split index sets choose tests and
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise, product
 from math import inf, isfinite
 from operator import itemgetter
@@ -16,6 +16,7 @@ from types import MappingProxyType
 
 from polyc.ir.expr import (
     Call,
+    Cast,
     Const,
     Expr,
     Index,
@@ -36,8 +37,8 @@ from polyc.ir.expr import (
 )
 from polyc.ir.intervals import COMPARISONS, Interval, range_of
 from polyc.ir.loops import Guard, If, Loop, Node, Store, Update, tile_size
-from polyc.ir.simplify import Term, difference, form_expr, linear_form, simplify
-from polyc.ir.types import BOOL
+from polyc.ir.simplify import Term, difference, form_expr, is_i64, linear_form, simplify
+from polyc.ir.types import BOOL, I64, DType
 from polyc.ir.walk import Body
 from polyc.records import dataclass, replace
 
@@ -153,28 +154,51 @@ class Span:
     upper: Expr | None
 
 
-def slack_of(test: Expr) -> Expr | None:
-    """What is not negative exactly where a comparison of integers holds, or zero where an equation does; else None."""
+_PLAIN = (Index, Size, Const, Call)
+_WITH_LOADS = (*_PLAIN, Read, Cast)
+
+
+def slack_of(test: Expr, loads: Mapping[str, Interval] | None = None) -> Expr | None:
+    """What is not negative exactly where a comparison of integers holds, or zero where an equation does; else None.
+
+    `loads`: data may stand in it, and conversions of indices that keep their values in these ranges."""
     if not isinstance(test, Call) or test.op not in ("ge", "gt", "le", "lt", "eq"):
         return None
-    a, b = reversed(test.args) if test.op in ("le", "lt") else test.args
+    a, b = test.args if loads is None else _widen(test.args, loads)
+    a, b = (b, a) if test.op in ("le", "lt") else (a, b)
     slack = a - b
-    if linear_form(slack) is None or any(not isinstance(e, (Index, Size, Const, Call)) for e in walk(slack)):
+    if linear_form(slack) is None or any(not isinstance(e, _PLAIN if loads is None else _WITH_LOADS) for e in walk(slack)):
         return None
     return slack - 1 if test.op in ("gt", "lt") else slack
 
 
-def _linear_slack(test: Expr, *variables: str) -> dict[Term, int] | None:
+def _widen(operands: Sequence[Expr], ranges: Mapping[str, Interval]) -> tuple[Expr, ...]:
+    """Operands of a comparison, one of them an index in fewer bits, as integers of 64: ``i32(p) < n`` is ``p < i64(n)``."""
+    bare = [e.value if isinstance(e, Cast) and e.dtype == I64 else e for e in operands]
+    index = [e.value if isinstance(e, Cast) and e.dtype.is_integer and _fits(e.value, e.dtype, ranges) else None for e in bare]
+    if index == [None] * len(bare):
+        return tuple(operands)
+    return tuple(e if i is None and is_i64(e) else i or Cast(e, I64) for e, i in zip(bare, index, strict=True))
+
+
+def _fits(expr: Expr, dtype: DType, ranges: Mapping[str, Interval]) -> bool:
+    """Whether index arithmetic is a number that a type holds."""
+    low, high = range_of(expr, ranges) if is_i64(expr) else (None, None)
+    return low is not None and high is not None and dtype.limits[0] <= low <= high <= dtype.limits[1]
+
+
+def _linear_slack(test: Expr, *variables: str, loads: Mapping[str, Interval] | None = None) -> dict[Term, int] | None:
     """The linear form of `slack_of`, where it is one in all of these variables."""
-    slack = slack_of(test)
+    slack = slack_of(test, loads)
     form = None if slack is None else linear_form(slack)
     is_linear = form is not None and all(isinstance(t, (int, Index)) or not mentions(t, *variables) for t in form)
     return form if is_linear else None
 
 
-def span_of(test: Expr, var: str) -> Span | None:
-    """Where a comparison that is linear in the variable holds, an equation at a single value; None for any other test."""
-    form = _linear_slack(test, var)
+def span_of(test: Expr, var: str, loads: Mapping[str, Interval] | None = None) -> Span | None:
+    """Where a comparison that is linear in the variable holds, an equation at a single value; None for any other test, and for
+    one of data unless there are `loads` (`slack_of`)."""
+    form = _linear_slack(test, var, loads=loads)
     step = form.pop(Index(var), 0) if form is not None else 0
     is_equation = isinstance(test, Call) and test.op == "eq"
     if form is None or step == 0 or (is_equation and abs(step) != 1):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from math import prod
 from typing import Literal
 from weakref import WeakKeyDictionary
@@ -10,6 +10,7 @@ from weakref import WeakKeyDictionary
 from polyc.code_limits import FUNCTION_WORK, MAX_STRIDE, SHORT_SUM, UNKNOWN_EXTENT
 from polyc.ir.expr import Call, Const, Expr, Index, Read, Select, Size, children, index_names, reads, walk
 from polyc.ir.linear import index_coefficients
+from polyc.ir.loaded_ranges import LoadedRange, expected_trips, find_loaded_ranges
 from polyc.poly.scop import Scop, ScopStatement
 from polyc.records import dataclass
 
@@ -32,9 +33,13 @@ class AccessMotion:
     named: tuple[frozenset[str], ...]
     """Indices in the subscript of each dimension: all that a subscript which is not linear can move with."""
     subscripts: tuple[Expr, ...]
+    outer: frozenset[str] = frozenset()
+    """Indices that name the segments in which those in the subscripts run: it moves with them, who knows how far."""
 
     def motion(self, index: str) -> Motion:
         """How the address moves when `index` grows by one."""
+        if index in self.outer:
+            return "strided"
         for d, c in enumerate(self.coefficients):
             last = d == len(self.coefficients) - 1
             if c is None:
@@ -60,10 +65,11 @@ _motions: WeakKeyDictionary[ScopStatement, tuple[AccessMotion, ...]] = WeakKeyDi
 
 
 def _find_motions(s: ScopStatement) -> tuple[AccessMotion, ...]:
-    result = [_access_motion(s.target, s.subscripts, True)]
+    loaded = loaded_ranges(s)
+    result = [_access_motion(s.target, s.subscripts, True, loaded)]
     border = _border_reads(s.value)
     inside = (read for read in dict.fromkeys(reads(s.value)) if read not in border)
-    return (*result, *(_access_motion(read.tensor, read.subscripts, False) for read in inside))
+    return (*result, *(_access_motion(read.tensor, read.subscripts, False, loaded) for read in inside))
 
 
 def _border_reads(value: Expr) -> set[Read]:
@@ -81,9 +87,13 @@ def _is_linear(read: Read) -> bool:
     return all(index_coefficients(e) is not None for e in read.subscripts)
 
 
-def _access_motion(tensor: str, subscripts: tuple[Expr, ...], is_write: bool) -> AccessMotion:
+def _access_motion(
+    tensor: str, subscripts: tuple[Expr, ...], is_write: bool, loaded: Mapping[str, LoadedRange]
+) -> AccessMotion:
     named = tuple(frozenset(index_names(e)) for e in subscripts)
-    return AccessMotion(tensor, tuple(map(index_coefficients, subscripts)), is_write, named, subscripts)
+    parts = (r for i, r in loaded.items() if r.is_partition and any(i in names for names in named))
+    outer = frozenset(o for r in parts for o in r.outer)
+    return AccessMotion(tensor, tuple(map(index_coefficients, subscripts)), is_write, named, subscripts, outer)
 
 
 def is_strided_window(s: ScopStatement) -> bool:
@@ -101,8 +111,22 @@ def trip_count(extent: Expr) -> int:
     return int(extent.value) if isinstance(extent, Const) else UNKNOWN_EXTENT
 
 
+def loaded_ranges(s: ScopStatement) -> dict[str, LoadedRange]:
+    """The indices that run between ends that data gives."""
+    found = _ranges.get(s)
+    if found is None:
+        found = _ranges[s] = {} if s.op is None else find_loaded_ranges(s.op, s.value, s.indices)
+    return found
+
+
+_ranges: WeakKeyDictionary[ScopStatement, dict[str, LoadedRange]] = WeakKeyDictionary()
+
+
 def index_trips(s: ScopStatement) -> dict[str, int]:
-    return {i: s.trips.get(i, trip_count(s.extents[i])) for i in s.indices}
+    """Iterations by index: its extent, assumed where that is not known, or as many as are expected in a segment."""
+    trips = {i: s.trips.get(i, trip_count(s.extents[i])) for i in s.indices}
+    loaded = loaded_ranges(s)
+    return expected_trips(loaded, trips) if loaded else trips
 
 
 def is_constant(extent: Expr) -> bool:

@@ -213,7 +213,8 @@ def emit_loop(state: State, ctx: Context, loop: Loop) -> None:
             return
         _with_frame(state, ctx, loop, lambda: emit_expanded(state, ctx, loop, emit))
         return
-    lower, upper = eval_expr(state, ctx, loop.lower), eval_expr(state, ctx, loop.upper)
+    # What bounds read is read here, and not taken from what was read for a value.
+    lower, upper = ((eval_value if reads(e) else eval_expr)(state, ctx, e) for e in (loop.lower, loop.upper))
     if state.columns is not None and loop.var == state.columns.stream:
         emit_stream(state, ctx, loop, lower, upper, lambda inner, context, lo, hi: _emit_serial(inner, context, loop, lo, hi))
         return

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from polyc.codegen.nests.align_tiles import align_strips, align_tiles
 from polyc.codegen.nests.alignment import align_rows
 from polyc.codegen.nests.block_sizes import fit_blocks
+from polyc.codegen.nests.bounds import tighten_bounds
 from polyc.codegen.nests.channels import transpose_channels
 from polyc.codegen.nests.coalesce import coalesce_copies
 from polyc.codegen.nests.double_buffer import double_buffer_strips
@@ -97,6 +98,11 @@ def _verify(nest: LoopNest, ctx: LoopContext) -> LoopNest:
 
 _PASSES: tuple[LoopPass, ...] = (
     Pass("verify", _verify, "what the schedule was translated to is well formed", required=True),
+    Pass(
+        "tighten-bounds",
+        lambda nest, ctx: _rebuild(nest, tighten_bounds(nest.body, nest.buffers), nest.buffers),
+        "loops run from and up to ends that data gives, where tests of these stand around all that they do",
+    ),
     # Tests leave vector loops first: every later pass looks for loops without them.
     Pass(
         "partition-loops",

@@ -7,10 +7,12 @@ Suriana, Adams, Kamil, "Parallel associative reductions in Halide", CGO 2017).
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from math import prod
 
 from polyc.code_limits import CHUNK, ENOUGH_TASKS, STREAM_ROWS
 from polyc.ir.expr import Index, index_names, reads
+from polyc.ir.loaded_ranges import expected_trips, find_loaded_ranges
 from polyc.ir.program import Statement
 from polyc.poly.ranges import Ranges, known_shape
 from polyc.scheduler.accesses import trip_count
@@ -45,20 +47,29 @@ def _find_split(s: Statement, ranges: Ranges) -> Split | None:
     if any(r.tensor == s.target for r in reads(s.value)):
         return None  # a recurrence: its parts would wait for the whole
     extents = ranges.statements[s.name].indices
-    shapes = (known_shape(extents[i] for i in names) for names in (s.left_indices, s.reduction_indices))
-    results, points = (None if shape is None else prod(shape) for shape in shapes)
+    loaded = find_loaded_ranges(s.reduction.op, s.value, s.indices)
+    segments = {i for i, r in loaded.items() if r.is_partition}
+    trips = expected_trips(loaded, {i: trip_count(extents[i].extent) for i in s.indices})
+    sides = (s.left_indices, s.reduction_indices)
+    known = (known_shape(extents[i] for i in names) is not None for names in sides)
+    results, points = (prod(trips[i] for i in names) if k else None for names, k in zip(sides, known, strict=True))
+    is_few = results is not None and results < ENOUGH_TASKS
+    cuttable = [i for i in s.reduction_indices if is_few or i not in segments]  # of many segments none is long, on average
+    if not cuttable or not segments.isdisjoint(s.left_indices):
+        return None
     # Chunks of an index that some operand has consecutive in memory would share its cache lines.
     along = {e.name for r in reads(s.value) if r.subscripts and isinstance(e := r.subscripts[-1], Index)}
-    trips = {i: trip_count(extents[i].extent) for i in s.reduction_indices}
-    longest = max(s.reduction_indices, key=lambda i: (i not in along and trips[i] >= ENOUGH_TASKS // 2, trips[i]))
+    longest = max(cuttable, key=lambda i: (i not in along and trips[i] >= ENOUGH_TASKS // 2, trips[i]))
     if results is not None and results >= ENOUGH_TASKS:
-        return None if points is None else _split_many(s, longest, results, points, ranges)
+        return None if points is None else _split_many(s, longest, results, points, trips, ranges)
     if (results is None and s.left_indices) or results == 0 or (points is not None and points < MINIMUM_POINTS):
         return None
-    return Split(longest, _chunk_size(CHUNK_POINTS, longest, s, ranges), extents[longest], len(s.left_indices))
+    return Split(longest, _chunk_size(CHUNK_POINTS, longest, s, trips), extents[longest], len(s.left_indices))
 
 
-def _split_many(s: Statement, longest: str, results: int, points: int, ranges: Ranges) -> Split | None:
+def _split_many(
+    s: Statement, longest: str, results: int, points: int, trips: Mapping[str, int], ranges: Ranges
+) -> Split | None:
     """Cut long sums whose results make too few tasks for threads: by sizes alone, whatever the number of threads."""
     operands = dict.fromkeys(reads(s.value))
     is_tiled = is_matrix_product(s, list(operands), ranges)
@@ -76,14 +87,14 @@ def _split_many(s: Statement, longest: str, results: int, points: int, ranges: R
     if results // task >= ENOUGH_TASKS:
         return None
     depth = max(LONG_DEPTH if is_tiled else STREAM_DEPTH, points // (2 * ENOUGH_TASKS))
-    size = _chunk_size(depth, longest, s, ranges)
+    size = _chunk_size(depth, longest, s, trips)
     interval = ranges.statements[s.name].indices[longest]
     # Results of one chunk lie together, as vectors over results want.
     return Split(longest, size, interval) if 2 * size <= trip_count(interval.extent) else None
 
 
-def _chunk_size(points: int, index: str, s: Statement, ranges: Ranges) -> int:
+def _chunk_size(points: int, index: str, s: Statement, trips: Mapping[str, int]) -> int:
     """Iterations of `index` that make so many points together with the other reduction indices."""
-    others = (trip_count(ranges.statements[s.name].indices[i].extent) for i in s.reduction_indices if i != index)
+    others = (trips[i] for i in s.reduction_indices if i != index)
     size = max(1, points // prod(max(1, n) for n in others))
     return size - size % 64 if size > 64 else size

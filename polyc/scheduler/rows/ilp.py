@@ -128,11 +128,10 @@ class IlpFinder:
         problem = Problem()
         variables: dict[tuple[str, int], int] = {}
         for name in names:
-            s = self.model.statements[name]
-            for d in range(s.n_dims):
-                if d not in used[name]:
-                    variables[name, d] = problem.add_variable(costs.total[name][d], 0, 1)
-            problem.add_row(1, 1, [(variables[name, d], 1) for d in range(s.n_dims) if d not in used[name]])
+            free = self.model.statements[name].may_follow(used[name])
+            for d in free:
+                variables[name, d] = problem.add_variable(costs.total[name][d], 0, 1)
+            problem.add_row(1, 1, [(variables[name, d], 1) for d in free])
 
         def add(equations: Iterable[Equation], source: str, sink: str) -> None:
             for equation in equations:

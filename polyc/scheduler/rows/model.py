@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import field
 from fractions import Fraction
 from functools import lru_cache
 from math import lcm, prod
@@ -17,6 +18,7 @@ from polyc.machine.memory import LINE
 from polyc.poly.dependences import Dependences
 from polyc.poly.scop import Scop, ScopStatement
 from polyc.records import dataclass
+from polyc.scheduler.accesses import loaded_ranges
 
 UNKNOWN_EXTENT = code_limits.UNKNOWN_EXTENT // 8
 """Extent of a dimension of unknown size, for footprints."""
@@ -54,6 +56,12 @@ class StatementModel:
     fixed: frozenset[int]
     own_equations: tuple[Equation, ...]
     is_scan: bool = False
+    outer: Mapping[int, frozenset[int]] = field(default_factory=dict)
+    """By dimension that runs between loaded ends, those that name the ends: they are rows before it."""
+
+    def may_follow(self, used: frozenset[int]) -> list[int]:
+        """The dimensions that may be the next row where these have been rows."""
+        return [d for d in range(self.n_dims) if d not in used and self.outer.get(d, used) <= used]
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +162,9 @@ def _statement_model(
         same = unit_pairs_of(own, len(s.indices), len(s.indices))
         fixed = frozenset(d for d in fixed if (d, d) in same)
     is_scan = not s.is_reduction and len(s.indices) == 1 and _is_scan(s, s.indices[0], dtype)
-    return StatementModel(s.name, position, len(s.indices), extents, tuple(accesses), fixed, own, is_scan)
+    place = {i: d for d, i in enumerate(s.indices)}
+    outer = {place[i]: frozenset(place[o] for o in r.outer) for i, r in loaded_ranges(s).items()}
+    return StatementModel(s.name, position, len(s.indices), extents, tuple(accesses), fixed, own, is_scan, outer)
 
 
 def _is_scan(s: ScopStatement, index: str, dtype: DType) -> bool:

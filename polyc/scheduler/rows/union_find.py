@@ -79,8 +79,8 @@ class ClassFinder:
 
     def _own_rows(self, name: str, used: Used) -> list[UnitRow]:
         own = self.self_pairs.get(name)
-        n_dims = self.model.statements[name].n_dims
-        return [{name: d} for d in range(n_dims) if d not in used[name] and (own is None or (d, d) in own)]
+        free = self.model.statements[name].may_follow(used[name])
+        return [{name: d} for d in free if own is None or (d, d) in own]
 
     def _are_linked(self, a: Iterable[str], b: Sequence[str]) -> bool:
         inside = set(b)

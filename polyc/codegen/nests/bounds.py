@@ -1,0 +1,83 @@
+"""Tighten loops to where their bodies do something, by comparisons with data that stand around all of them.
+
+Before: ``for p in 0:n { Y[i] += ptr[i] <= p && p < ptr[i + 1] ? v[p] : 0 }``.
+After: ``for p in max(0, ptr[i]):min(n, ptr[i + 1]) { Y[i] += v[p] }``.
+
+Comparisons of indices alone are bounds of loops already, as the polyhedral model has them; of data it knows nothing.  What the
+new bounds read is read once for each run of the loop, and only where an iteration would have read it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from polyc.ir.access import written_in
+from polyc.ir.expr import Expr, all_hold, lt, maximum, mentions, minimum, operands_of, reads
+from polyc.ir.facts import assume, hold, span_of
+from polyc.ir.intervals import range_of, ranges_in
+from polyc.ir.loaded_ranges import needed_tests
+from polyc.ir.loops import Buffer, Guard, If, Loop, Node, Update
+from polyc.ir.simplify import simplify
+from polyc.ir.walk import Body, Scope, rewrite_inside, rewrite_nodes
+from polyc.records import dataclass, replace
+
+
+def tighten_bounds(body: Body, buffers: Iterable[Buffer]) -> Body:
+    """The same nodes with loops of step 1 from and up to loaded ends."""
+    aliases = {b.name: {b.name, *b.may_alias} for b in buffers}
+
+    def visit(node: Node, scope: Scope) -> Body | None:
+        if not isinstance(node, Loop) or node.kind not in ("serial", "vector") or node.step != 1 or node.registers:
+            return None
+        needed = _find_needed(node.body)
+        changing = {name for buffer in written_in(node.body) for name in aliases[buffer]}
+        loaded = [t for t in needed.tests if reads(t) and changing.isdisjoint(r.tensor for r in reads(t))]
+        ranges = ranges_in(scope.inside(node)) if loaded else {}
+        spans = {t: span for t in loaded if (span := span_of(t, node.var, ranges)) is not None}
+        if not spans or any(mentions(e, node.var) for ends in needed.runs for e in ends):
+            return None
+        lowers = (s.lower for s in spans.values() if s.lower is not None)
+        uppers = (s.upper for s in spans.values() if s.upper is not None)
+        lower, upper = simplify(maximum(node.lower, *lowers)), simplify(minimum(node.upper, *uppers))
+        inside = assume(node.body, hold(spans))
+        made = rewrite_inside(replace(node, lower=lower, upper=upper, max_trip=None, tile=None, body=inside), visit, scope)
+        runs = [
+            lt(a, b) for a, b in ((node.lower, node.upper), *needed.runs) if (range_of(simplify(b - a), ranges)[0] or 0) < 1
+        ]
+        return (If(all_hold(runs), (made,)),) if runs else (made,)
+
+    return rewrite_nodes(body, visit)
+
+
+@dataclass(frozen=True, slots=True)
+class _Needed:
+    """Tests all of which are asked, and hold, wherever a body does anything; `runs`: the bounds of loops inside, where none of
+    which is empty they are asked at all."""
+
+    tests: tuple[Expr, ...] = ()
+    runs: tuple[tuple[Expr, Expr], ...] = ()
+
+
+def _find_needed(body: Body) -> _Needed:
+    """What nodes have in common.  Tests inside of others are left out: what they read may not exist where the others fail."""
+    found = [_needed_by(node) for node in body]
+    if not found:
+        return _Needed()
+    tests = tuple(t for t in found[0].tests if all(t in other.tests for other in found[1:]))
+    return _Needed(tests, tuple(dict.fromkeys(e for n in found for e in n.runs)))
+
+
+def _needed_by(node: Node) -> _Needed:
+    match node:
+        case Update():
+            return _Needed(tuple(needed_tests(node.op, node.value)))
+        case If(orelse=()):
+            return _Needed(tuple(operands_of(node.condition, "and")))
+        case Guard() if node.condition is not None:
+            return _Needed(tuple(operands_of(node.condition, "and")))
+        case Loop() if not node.initial:
+            inside = _find_needed(node.body)
+            if not any(mentions(e, node.var) for ends in inside.runs for e in ends):
+                tests = tuple(t for t in inside.tests if not mentions(t, node.var))
+                return _Needed(tests, ((node.lower, node.upper), *inside.runs))
+    return _Needed()

@@ -1,0 +1,78 @@
+"""Ranges whose ends are data: between which loaded ends an index of a reduction runs, and for which other indices they are.
+
+``Y[i] += ptr[i] <= p && p < ptr[i + 1] ? v[p] : 0`` adds something only where p lies in the segment of i: a loop over p inside
+of one over i may run from one end to the other (`codegen.nests.bounds`), on average as many times as there are p for each i.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from math import prod
+
+from polyc.ir.expr import MONOIDS, Const, Expr, Select, identity_of, index_names, operands_of, reads
+from polyc.ir.facts import span_of
+from polyc.ir.simplify import difference
+from polyc.records import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedRange:
+    """`outer`: the indices that name the ends.  `is_partition`: these are neighbours in one array, where each range ends as the
+    next one begins."""
+
+    outer: frozenset[str]
+    is_partition: bool
+
+
+def needed_tests(op: str, value: Expr) -> list[Expr]:
+    """Tests all of which hold wherever a term of a reduction is not the identity."""
+    match value:
+        case Select(condition, _, Const() as other) if op in MONOIDS and other == identity_of(op, other.dtype):
+            return operands_of(condition, "and")
+    return []
+
+
+def find_loaded_ranges(op: str, value: Expr, indices: Sequence[str]) -> dict[str, LoadedRange]:
+    """The indices of a reduction that run between loaded ends.  No index names the ends of one that names its own."""
+    found: dict[str, LoadedRange] = {}
+    ends: dict[str, list[tuple[Expr | None, Expr | None]]] = {}
+    assumed = dict.fromkeys(indices, (0, 0))  # the loops will tell whether indices fit into the types that they are compared in
+    for test in needed_tests(op, value):
+        for index in reversed(indices) if reads(test) else ():
+            span = span_of(test, index, assumed)
+            if span is None:
+                continue
+            outer = index_names(*(e for e in (span.lower, span.upper) if e is not None))
+            if index in _all_outer(outer, found):
+                continue
+            ends.setdefault(index, []).append((span.lower, span.upper))
+            outer |= found[index].outer if index in found else set()
+            found[index] = LoadedRange(frozenset(outer), _are_neighbours(ends[index]))
+            break
+    return found
+
+
+def expected_trips(found: Mapping[str, LoadedRange], trips: Mapping[str, int]) -> dict[str, int]:
+    """Iterations by index, of the parts of a partition as many as they have on average."""
+    averages = {i: max(1, trips[i] // max(1, prod(trips[o] for o in r.outer))) for i, r in found.items() if r.is_partition}
+    return {**trips, **averages}
+
+
+def _all_outer(names: Collection[str], found: Mapping[str, LoadedRange]) -> set[str]:
+    """These indices, those that name their ends, and so on."""
+    result, left = set[str](), list(names)
+    while left:
+        name = left.pop()
+        if name not in result:
+            result.add(name)
+            left += found[name].outer if name in found else ()
+    return result
+
+
+def _are_neighbours(spans: Sequence[tuple[Expr | None, Expr | None]]) -> bool:
+    """Whether the least and the greatest value are elements of one array that lie side by side."""
+    lowers, uppers = ([r for e in ends if e is not None for r in reads(e)] for ends in zip(*spans, strict=True))
+    if len(lowers) != 1 or len(uppers) != 1 or lowers[0].tensor != uppers[0].tensor:
+        return False
+    steps = [difference(b, a) for a, b in zip(lowers[0].subscripts, uppers[0].subscripts, strict=True)]
+    return None not in steps and [s for s in steps if s] == [1]

@@ -1,0 +1,108 @@
+"""Sums between ends that data gives: loops run from one end to the other, inside of the loops over what names the ends."""
+
+import numpy as np
+import pytest
+
+import polyc
+from polyc import driver
+from polyc.ir.access import expressions_in
+from polyc.ir.expr import Select, reads
+from polyc.ir.loaded_ranges import LoadedRange, expected_trips, find_loaded_ranges
+from polyc.ir.loops import Loop
+from polyc.ir.walk import loops_in
+from polyc.machine import X86_64_V2, X86_64_V3, X86_64_V4
+from tests.scheduler.support import check, infer, lower, read, run_pass
+
+ROWS = """def f(float(Z) v, int32(Z) c, int32(P) ptr, float(K,N) X) -> (Y) {
+  Y(i,n) +=! v(p) * X(c(p),n) where i in 0:P-1, p in ptr(i):ptr(i+1) }"""
+VECTOR = """def f(float(Z) v, int32(Z) c, int32(P) ptr, float(K) x) -> (y) {
+  y(i) +=! v(p) * x(c(p)) where i in 0:P-1, p in ptr(i):ptr(i+1) }"""
+LENGTHS = "def f(float(B,L,D) X, int32(B) n) -> (Y) { Y(b,d) max=! X(b,k,d) where k in 0:n(b) }"
+TOTAL = "def f(float(Z) v, int32(P) ptr, float(P) w) -> (s) { s +=! v(p) * w(i) where i in 0:P-1, p in ptr(i):ptr(i+1) }"
+TESTED = "def f(float(B,L) X, int32(B) n) -> (Y) { Y(b) +=! (k < n(b)) ? X(b,k) : 0.0 }"
+
+
+def ranges_of(text: str) -> dict[str, LoadedRange]:
+    program, _, _ = run_pass("loaded-bounds", *infer(read(text)))
+    (s,) = program.statements
+    assert s.reduction is not None
+    return find_loaded_ranges(s.reduction.op, s.value, s.indices)
+
+
+def test_ends_are_named_by_other_indices():
+    assert ranges_of(ROWS) == {"p": LoadedRange(frozenset("i"), True)}
+    assert ranges_of(LENGTHS) == {"k": LoadedRange(frozenset("b"), False)}
+    assert expected_trips(ranges_of(ROWS), {"i": 100, "p": 1000, "n": 8}) == {"i": 100, "p": 10, "n": 8}
+    assert expected_trips(ranges_of(LENGTHS), {"b": 100, "k": 1000, "d": 8})["k"] == 1000
+
+
+def test_of_two_indices_that_bound_each_other_one_stays_under_a_test():
+    text = "def f(int32(N) a, int32(N) b, float(N) x) -> (s) { s +=! (i < a(j) && j < b(i)) ? x(i) : 0.0 }"
+    (found,) = ranges_of(text).values()
+    assert not found.is_partition
+    check(text, {"N": 5})
+
+
+def test_what_is_not_the_identity_is_no_range():
+    assert list(ranges_of(TESTED)) == ["k"]
+    assert ranges_of(TESTED.replace(": 0.0", ": 1.0")) == {}
+    check(TESTED.replace(": 0.0", ": 1.0"), {"B": 3, "L": 5})
+
+
+def segment_loops(lowered: driver.Lowered) -> list[Loop]:
+    """The loops between loaded ends; several where tiles differ."""
+    return [loop for loop in loops_in(lowered.nest.body) if reads(loop.lower) and reads(loop.upper)]
+
+
+@pytest.mark.parametrize("target", [X86_64_V2, X86_64_V3, X86_64_V4], ids=lambda target: target.name)
+def test_sums_of_rows_stay_in_registers_from_end_to_end(target):
+    lowered = lower(ROWS, {"Z": 5000, "P": 501, "K": 300, "N": 24}, target=target)
+    loops = segment_loops(lowered)
+    assert loops
+    for loop in loops:
+        assert loop.kind == "serial" and loop.registers == ("Y",)
+        (columns,) = (inner for inner in loops_in(loop.body) if inner.kind == "vector")
+        assert columns.is_expanded
+    assert not any(isinstance(e, Select) for loop in loops for e in expressions_in(loop.body))
+
+
+def test_threads_share_rows_whose_lengths_differ():
+    lowered = lower(ROWS, {"Z": 50000, "P": 5001, "K": 300, "N": 24})
+    (outer,) = (loop for loop in loops_in(lowered.nest.body) if loop.kind == "parallel")
+    assert outer.is_uneven and outer.least_part
+    assert "1200000 operations" not in lowered.summary()  # of the points that there are, not of all pairs
+
+
+def test_a_sum_over_all_segments_goes_through_them_in_order():
+    lowered = lower(TOTAL, {"Z": 500, "P": 51})
+    assert segment_loops(lowered)
+
+
+@pytest.mark.parametrize(("text", "sizes"), [(LENGTHS, {"B": 3, "L": 5, "D": 17}), (TESTED, {"B": 3, "L": 40})])
+def test_loops_mean_what_the_program_says(text, sizes):
+    check(text, sizes)
+
+
+COUNTS = {
+    "even": [4] * 40,
+    "uneven": [0, 1, 2, 3, 15, 16, 17, 31, 32, 33, 64, 65, 0, 0, 1],
+    "one giant": [1, 1, 700, 1],
+    "all empty": [0, 0, 0],
+}
+
+
+@pytest.mark.parametrize("counts", COUNTS.values(), ids=COUNTS)
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_kernels_sum_segments_of_any_length(counts, dynamic):
+    rng = np.random.default_rng(1)
+    ptr = np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)
+    columns = rng.integers(0, 50, max(1, ptr[-1])).astype(np.int32)
+    v = rng.integers(-4, 5, columns.size).astype(np.float32)  # sums of whole numbers are exact in any order
+    for text, shape in ((VECTOR, (50,)), (ROWS, (50, 19))):
+        x = rng.integers(-4, 5, shape).astype(np.float32)
+        got = polyc.compile(text, dynamic=dynamic)(v, columns, ptr, x)
+        expected = np.zeros((len(counts), *shape[1:]), np.float32)
+        for i in range(len(counts)):
+            for p in range(ptr[i], ptr[i + 1]):
+                expected[i] += v[p] * x[columns[p]]
+        np.testing.assert_array_equal(got, expected)
