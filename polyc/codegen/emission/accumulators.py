@@ -91,7 +91,8 @@ def _update_slot(state: State, ctx: Context, update: Update, frame: Frame) -> No
     element = frame.elements.get(key)
     if element is None:
         element = frame.elements[key] = Element(update, _target_context(ctx, frame, names, own_lane))
-    reduced = ctx.lane is not None and not own_lane
+    is_chained = ctx.lane is None and ctx.chain is not None and ctx.chain not in names
+    reduced = (ctx.lane is not None and not own_lane) or (is_chained and ctx.copy > 0)  # the first chain starts from memory
     lanes = ctx.lanes if ctx.lane is not None else 1
     slot = _part_slot(state, ctx, element, frame) if reduced else _direct_slot(state, element, frame, lanes)
     type = Val("", memory_type(buffer.dtype) if buffer.dtype.kind != "b" else "i1", lanes).full_type
@@ -115,8 +116,7 @@ def _update_slot(state: State, ctx: Context, update: Update, frame: Frame) -> No
     if is_tracked:
         _track_numbers(state, element, frame, value, condition)
     if is_tested_apart:
-        assert ctx.lane is not None
-        _test_apart(state, element, element.parts[ctx.lane, ctx.copy][1], frame, value, condition)
+        _test_apart(state, element, element.parts[_part_key(ctx)][1], frame, value, condition)
 
 
 def _is_tracked(state: State, update: Update, frame: Frame, lanes: int) -> bool:
@@ -238,8 +238,7 @@ def _start_value(state: State, element: Element, frame: Frame) -> Val:
 
 
 def _part_slot(state: State, ctx: Context, element: Element, frame: Frame) -> Val:
-    assert ctx.lane is not None
-    key = (ctx.lane, ctx.copy)
+    key = _part_key(ctx)
     if key not in element.parts:
         buffer = state.by_name[element.update.buffer]
         type = Val("", "i1" if buffer.dtype.kind == "b" else memory_type(buffer.dtype), ctx.lanes).full_type
@@ -250,6 +249,12 @@ def _part_slot(state: State, ctx: Context, element: Element, frame: Frame) -> Va
             start = identity_value(state, element.context, element.update, ctx.lanes)
             state.fn.effect(f"store {start}, {slot}, align {align}")
     return element.parts[key][0]
+
+
+def _part_key(ctx: Context) -> tuple[str, int]:
+    variable = ctx.lane or ctx.chain
+    assert variable is not None
+    return variable, ctx.copy
 
 
 def finish_frame(state: State, frame: Frame) -> None:

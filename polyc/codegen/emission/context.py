@@ -55,6 +55,9 @@ class Context:
     lane: str | None = None
     lanes: int = 1
     copy: int = 0
+    chain: str | None = None
+    """The variable of a loop around that is taken several single values at a time, of which this is number `copy`: its sums are
+    as many, too."""
     predicates: tuple[Predicate, ...] = ()
     has_loose_lanes: bool = False
     """Lanes beyond the bound may hold anything: what they compute is dropped."""
@@ -89,6 +92,8 @@ class Context:
         return replace(self.bind(loop.var, value), ahead=(*self.ahead, *ahead))
 
     def bind_lanes(self, name: str, base: Binding, lanes: int, copy: int = 0) -> Context:
+        if lanes == 1:
+            return replace(self.bind(name, base), copy=copy, chain=name)
         return replace(self, env={**self.env, name: base}, lane=name, lanes=lanes, copy=copy)
 
     def under(self, *predicates: Predicate) -> Context:

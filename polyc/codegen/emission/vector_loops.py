@@ -59,11 +59,15 @@ def emit_vector(state: State, ctx: Context, loop: Loop, lower: Val, upper: Val, 
             fn.counted_loop(start, stop, width, emit_vectors(count))
         state.invalidate_all()
         start = stop
-        if known is not None and known % width == 0:
+        if (known is not None and known % width == 0) or width == 1:
             return
     with fn.when(fn.compare("icmp slt", start, upper)):
         if state.target.has_masks:
-            inside = Predicate(lt(Index(loop.var), loop.upper), loop.var)
+            end = loop.upper
+            if reads(end):  # loaded once
+                end = Index(f"{loop.var}·end")
+                ctx = ctx.bind(end.name, upper)
+            inside = Predicate(lt(Index(loop.var), end), loop.var)
             emit(ctx.bind_lanes(loop.var, start, lanes).under(inside))
         elif is_repeatable(state, loop):
             # The last vector once more, moved back to end where the loop ends: it stores what is there already.
@@ -116,8 +120,10 @@ def constant_trip(loop: Loop) -> int | None:
 
 def is_vectorizable(state: State, ctx: Context, loop: Loop) -> bool:
     """Whether the loop runs several values of its variable at once; if not, it runs one by one."""
-    if loop.kind != "vector" or loop.lanes == 1 or ctx.lane is not None or ctx.is_remainder:
+    if loop.kind != "vector" or loop.lanes == loop.interleave == 1 or ctx.lane is not None or ctx.is_remainder:
         return False
+    if loop.lanes == 1:
+        return True
     inner = ctx.bind_lanes(loop.var, Val("%", "i64"), loop.lanes)
     return all(_is_vector_node(state, inner, node) for node in loop.body)
 

@@ -15,7 +15,7 @@ from polyc.poly.rows import Member
 from polyc.poly.scop import ScopStatement
 from polyc.poly.tree import Mark, Plan, PlanLeaf, make_sequence
 from polyc.records import dataclass, replace
-from polyc.scheduler.accesses import access_motions, call_weight, index_trips, operation_weight, vector_itemsize
+from polyc.scheduler.accesses import access_motions, call_weight, index_trips, loaded_ranges, operation_weight, vector_itemsize
 from polyc.scheduler.loops.crossing import tile_for_locality
 from polyc.scheduler.loops.member_view import MemberView, make_loop
 from polyc.scheduler.loops.read_order import follow_reads
@@ -73,6 +73,8 @@ class NestPlanner:
         vector = self._choose_vector(names, [c[0] for c in candidates], lanes, around) if lanes > 1 else None
         if vector is not None and self._waits_for_elements(names, candidates[vector][0]):
             vector = None
+        if vector is not None and len(names) == len(real) == 1 and self._is_gathered(real[0], candidates[vector][0]):
+            vector = None
         if vector is not None and len(names) == len(real) == 1 and not points:
             scan = self._find_scan_along_memory(real[0], [c[0] for c in candidates], vector, lanes, around)
             if scan is not None:
@@ -114,6 +116,8 @@ class NestPlanner:
                 gathered = gathered_index(real[0])
                 if gathered is not None and gathered == self.view.index(member, names[0]):
                     mark = Mark("unroll")
+                if (chains := self._count_chains(real[0], member)) > 1:
+                    mark = Mark("vector", 1, chains)
             elif (
                 size
                 and id(member) not in blocks
@@ -235,6 +239,21 @@ class NestPlanner:
             if r.subscripts
         )
 
+    def _is_gathered(self, s: ScopStatement, member: Member) -> bool:
+        """Whether a sum between loaded ends reads at places that data names, and gathers are no faster than single loads."""
+        index = self.view.index(member, s.name)
+        places = (names for m in access_motions(s) for c, names in zip(m.coefficients, m.named, strict=True) if c is None)
+        is_segment = index in loaded_ranges(s) and index in s.reduction_indices
+        return is_segment and any(index in names for names in places) and not self.view.target.has_fast_gather
+
+    def _count_chains(self, s: ScopStatement, member: Member) -> int:
+        """Partial sums of single elements of a segment, so that additions of as many do not wait for each other; 1 where few
+        elements are expected, or where an order is asked for."""
+        options, index = self.view.options, self.view.index(member, s.name)
+        if index not in loaded_ranges(s) or index not in s.reduction_indices or not (options.vectorize and options.reassociate):
+            return 1
+        return 4 if index_trips(s)[index] >= 4 else 1
+
     def _held_indices(self, real: list[ScopStatement], names: list[str]) -> set[str | None]:
         """Indices of the register tile of a reduction that stands alone: their points are unrolled."""
         if len(real) != 1 or len(names) != 1 or not real[0].is_reduction:
@@ -354,6 +373,10 @@ class NestPlanner:
         if not reducing:
             is_short = len(statements) < MANY_STATEMENTS and sum(operation_weight(s.value) for s in statements) <= 12
             return 2 if is_short else 1
+        rows = [(s, self.view.index(member, s.name) or "") for s in reducing]
+        if any(index in loaded_ranges(s) for s, index in rows):  # whatever is in flight is combined behind each segment
+            vectors = min(index_trips(s)[index] for s, index in rows) // self.view.lanes(statements)
+            return next((n for n in (4, 2) if vectors >= 2 * n), 1)
         unrolled = len(statements) if points else 1
         for p in points:
             unrolled *= p.size
@@ -365,8 +388,8 @@ class NestPlanner:
         if weight > 4 or self.view.target.vector_bits != self.view.target.streaming_bits:
             return 4
         # Eight are combined behind the loop: rows of few vectors are done as soon with four.
-        rows = (index_trips(s)[self.view.index(member, s.name) or ""] for s in reducing)
-        return 8 if min(rows) >= MANY_VECTORS * self.view.lanes(statements) else 4
+        shortest = min(index_trips(s)[index] for s, index in rows)
+        return 8 if shortest >= MANY_VECTORS * self.view.lanes(statements) else 4
 
 
 def _reads_neighbours(s: ScopStatement) -> bool:
