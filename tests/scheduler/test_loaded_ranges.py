@@ -106,3 +106,23 @@ def test_kernels_sum_segments_of_any_length(counts, dynamic):
             for p in range(ptr[i], ptr[i + 1]):
                 expected[i] += v[p] * x[columns[p]]
         np.testing.assert_array_equal(got, expected)
+
+
+@pytest.mark.parametrize("text", [VECTOR, ROWS])
+@pytest.mark.parametrize("bad", [-1, 50, 1 << 30])
+def test_positions_outside_are_found_in_whatever_segment_they_are(text, bad):
+    rng = np.random.default_rng(1)
+    ptr = np.arange(0, 401, 4, dtype=np.int32)
+    columns, v = rng.integers(0, 50, 400).astype(np.int32), rng.standard_normal(400).astype(np.float32)
+    x = rng.standard_normal((50, 19)[: 2 if text is ROWS else 1]).astype(np.float32)
+    operator = polyc.compile(text)
+    for place in (0, 127, 128, 399):
+        wrong = columns.copy()
+        wrong[place] = bad
+        with pytest.raises(IndexError, match=str(bad)):
+            operator(v, wrong, ptr, x)
+    operator(v, columns, ptr, x)
+    short = ptr[:50]  # what no segment holds is not looked at
+    wrong = columns.copy()
+    wrong[200] = bad
+    operator(v, wrong, short, x)

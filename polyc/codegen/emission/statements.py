@@ -12,7 +12,7 @@ from typing import assert_never
 from polyc.codegen.emission.accesses import element_pointer, store_element
 from polyc.codegen.emission.accumulators import emit_update, finish_frame
 from polyc.codegen.emission.blocks import emit_rows, find_rows
-from polyc.codegen.emission.checks import clamped, emit_checked, leading_checks, use_checked
+from polyc.codegen.emission.checks import clamped, emit_checked, emit_segments, leading_checks, segment_checks, use_checked
 from polyc.codegen.emission.context import Context, Frame, Predicate, State, byte_offset
 from polyc.codegen.emission.divisors import drop_written, split_divisors
 from polyc.codegen.emission.expanded_loops import emit_expanded
@@ -204,7 +204,7 @@ def emit_loop(state: State, ctx: Context, loop: Loop) -> None:
 
     is_free = loop.stream is None or is_pipeline(loop)
     if loop.kind == "parallel" and is_free and not state.in_parallel and ctx.lane is None:
-        emit_parallel(state, ctx, loop, lambda inner, context, lo, hi: _emit_serial(inner, context, loop, lo, hi))
+        emit_parallel(state, ctx, loop, lambda inner, context, lo, hi: _emit_in_order(inner, context, loop, lo, hi))
         return
     if loop.is_expanded:
         if constant_trip(loop) == 0:
@@ -229,7 +229,7 @@ def emit_loop(state: State, ctx: Context, loop: Loop) -> None:
         part = lambda some, start, stop, unroll: _emit_serial(state, ctx, some, start, stop, unroll)  # noqa: E731
         run = lambda: emit_checked(state, ctx, loop, checks, lower, upper, part)  # noqa: E731
     else:
-        run = lambda: _emit_serial(state, ctx, loop, lower, upper)  # noqa: E731
+        run = lambda: _emit_in_order(state, ctx, loop, lower, upper)  # noqa: E731
     is_run = state.fn.compare("icmp slt", lower, upper)
     if loop.initial and not _surely_runs(loop):
         with state.fn.when(state.fn.compare("icmp sge", lower, upper)):
@@ -271,6 +271,15 @@ def _sharing(state: State, name: str) -> frozenset[str]:
     """Buffers that may be the same memory as `name`."""
     other = {b.name for b in state.nest.buffers if name in b.may_alias}
     return frozenset(other | set(state.by_name[name].may_alias)) - {name}
+
+
+def _emit_in_order(state: State, ctx: Context, loop: Loop, lower: Val, upper: Val) -> None:
+    found = segment_checks(state, ctx, loop)
+    if found:
+        part = lambda some, start, stop, unroll: _emit_serial(state, ctx, some, start, stop, unroll)  # noqa: E731
+        emit_segments(state, ctx, loop, found, lower, upper, part)
+    else:
+        _emit_serial(state, ctx, loop, lower, upper)
 
 
 def _emit_serial(state: State, ctx: Context, loop: Loop, lower: Val, upper: Val, unroll: int = 1) -> None:
