@@ -11,6 +11,7 @@ from typing import assert_never
 
 from polyc.poly.rows import Band, Leaf, Member, Node, Row, Sequence, statements_of
 from polyc.poly.scop import Scop, ScopStatement
+from polyc.scheduler.accesses import loaded_ranges
 
 
 def place_initial_values(node: Node, scop: Scop) -> Node:
@@ -41,7 +42,7 @@ def _place(node: Node, reductions: dict[str, ScopStatement], scheduled: frozense
 
 def _place_band(band: Band, reductions: dict[str, ScopStatement], scheduled: frozenset[str], path: tuple[Member, ...]) -> Node:
     waiting = [reductions[n] for n in statements_of(band) if n in reductions and n not in scheduled]
-    outer = tuple(m for m in band.members if not any(_reduces(m, s) for s in waiting))
+    outer = tuple(m for m in band.members if not any(_reduces(m, s) or _runs_inside(m, s) for s in waiting))
     inner = tuple(m for m in band.members if m not in outer)
     if not inner:
         child = _place(band.child, reductions, scheduled, path + band.members)
@@ -60,6 +61,13 @@ def _reduces(member: Member, s: ScopStatement) -> bool:
     row = member.rows[s.name]
     left = set(s.elements)
     return any(c and s.indices[n] not in left for n, c in enumerate(row.coefficients))
+
+
+def _runs_inside(member: Member, s: ScopStatement) -> bool:
+    """Whether this member runs over an index of `s` between ends that a reduction index names: loops over that are outside."""
+    row, left = member.rows[s.name], set(s.elements)
+    moved = [s.indices[n] for n, c in enumerate(row.coefficients) if c]
+    return any(not r.outer <= left for i, r in loaded_ranges(s).items() if i in moved)
 
 
 def init_row(row: Row, s: ScopStatement) -> Row:

@@ -19,6 +19,10 @@ VECTOR = """def f(float(Z) v, int32(Z) c, int32(P) ptr, float(K) x) -> (y) {
   y(i) +=! v(p) * x(c(p)) where i in 0:P-1, p in ptr(i):ptr(i+1) }"""
 LENGTHS = "def f(float(B,L,D) X, int32(B) n) -> (Y) { Y(b,d) max=! X(b,k,d) where k in 0:n(b) }"
 TOTAL = "def f(float(Z) v, int32(P) ptr, float(P) w) -> (s) { s +=! v(p) * w(i) where i in 0:P-1, p in ptr(i):ptr(i+1) }"
+SOFTMAX = """def f(float(Z) x, int32(P) ptr) -> (w) {
+  m(i) max=! x(p) where i in 0:P-1, p in ptr(i):ptr(i+1)
+  s(i) +=! exp(x(p) - m(i)) where i in 0:P-1, p in ptr(i):ptr(i+1)
+  w(p) = exp(x(p) - m(i)) / s(i) where i in 0:P-1, p in ptr(i):ptr(i+1) }"""
 TESTED = "def f(float(B,L) X, int32(B) n) -> (Y) { Y(b) +=! (k < n(b)) ? X(b,k) : 0.0 }"
 
 
@@ -81,6 +85,17 @@ def test_a_sum_over_all_segments_goes_through_them_in_order():
 @pytest.mark.parametrize(("text", "sizes"), [(LENGTHS, {"B": 3, "L": 5, "D": 17}), (TESTED, {"B": 3, "L": 40})])
 def test_loops_mean_what_the_program_says(text, sizes):
     check(text, sizes)
+
+
+def test_elements_of_segments_are_reached_by_their_segments():
+    loops = segment_loops(lower(SOFTMAX, {"Z": 500, "P": 51}))
+    assert len(loops) == 3 and all(loop.kind == "vector" for loop in loops)
+    counts = np.array([0, 1, 3, 40, 0, 16, 7, 0])
+    ptr = np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)
+    x = np.random.default_rng(1).standard_normal(ptr[-1]).astype(np.float32)
+    parts = [np.exp(part - part.max()) for part in np.split(x, ptr[1:-1]) if part.size]
+    expected = np.concatenate([part / part.sum() for part in parts])
+    np.testing.assert_allclose(polyc.compile(SOFTMAX)(x, ptr), expected, rtol=1e-5)
 
 
 COUNTS = {
