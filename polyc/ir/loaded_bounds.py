@@ -36,7 +36,7 @@ def _lower(s: Statement, program: Program, ends: Ends) -> Statement:
     if dtype is not None:
         nothing = identity_of(op, dtype)
         value = Select(inside, s.value, nothing, s.value.span)
-        return replace(s, value=value, reduction=s.reduction or Reduction(op, nothing))
+        return replace(s, value=value, reduction=s.reduction or Reduction(op, nothing, once=True))
     assert s.reduction is not None
     assert s.reduction.monoid is not None
     assert isinstance(s.value, Call)

@@ -7,21 +7,23 @@ of one over i may run from one end to the other (`codegen.nests.bounds`), on ave
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import field
 from math import prod
 
 from polyc.ir.expr import MONOIDS, Const, Expr, Select, identity_of, index_names, operands_of, reads
 from polyc.ir.facts import span_of
-from polyc.ir.simplify import difference
+from polyc.ir.simplify import difference, simplify
 from polyc.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)
 class LoadedRange:
     """`outer`: the indices that name the ends.  `is_partition`: these are neighbours in one array, where each range ends as the
-    next one begins."""
+    next one begins; `begin` is then the lower one."""
 
     outer: frozenset[str]
     is_partition: bool
+    begin: Expr | None = field(default=None, compare=False)
 
 
 def needed_tests(op: str, value: Expr) -> list[Expr]:
@@ -47,7 +49,9 @@ def find_loaded_ranges(op: str, value: Expr, indices: Sequence[str]) -> dict[str
                 continue
             ends.setdefault(index, []).append((span.lower, span.upper))
             outer |= found[index].outer if index in found else set()
-            found[index] = LoadedRange(frozenset(outer), _are_neighbours(ends[index]))
+            is_partition = _are_neighbours(ends[index])
+            begin = next((low for low, _ in ends[index] if low is not None), None) if is_partition else None
+            found[index] = LoadedRange(frozenset(outer), is_partition, begin and simplify(begin))
             break
     return found
 

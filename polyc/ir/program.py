@@ -118,6 +118,8 @@ class Reduction:
     init: Expr
     monoid: Monoid | None = None
     component: int = 0
+    once: bool = False
+    """Whether each element gets one value and beside it identities alone, as the call checks of data (`ir.segments`)."""
 
 
 def order_components(values: Sequence[Expr], component: int) -> tuple[Expr, ...]:

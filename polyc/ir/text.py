@@ -126,6 +126,7 @@ def format_statement(s: Statement) -> str:
     text += _expr(s.value, names, 0)
     if s.reduction is not None:
         text += f" init {_expr(s.reduction.init, names, 0)}"
+        text += " once" if s.reduction.once else ""
         if monoid is not None:
             text += f" component {s.reduction.component} of {format_name(monoid.name)}"
             text += f"({_list(monoid.identity, names)})({_list(monoid.results, names)})"

@@ -224,6 +224,7 @@ def _read_statement(r: Reader) -> Statement:
     if op is not None:
         r.expect("init")
         reduction = Reduction(op, read_expr(r))
+        reduction = replace(reduction, once=r.accept("once"))
         if op == "combine":
             reduction = _read_monoid(r, reduction)
     where: list[Where] = []

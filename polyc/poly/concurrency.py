@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 import islpy
 
+from polyc.poly.exclusive import drop_exclusive
 from polyc.poly.instances import Theta, Violation, describe_pair, sets_by_name
 from polyc.poly.uses import Use
 from polyc.records import dataclass
@@ -82,7 +83,7 @@ def check_concurrent(loop: ConcurrentLoop, theta: Theta, group: list[Use]) -> Vi
         for m, use in enumerate(inside):
             if use.is_write and m < n:
                 continue
-            pairs = w.to_cell.apply_range(use.to_cell.reverse())
+            pairs = drop_exclusive(w.to_cell.apply_range(use.to_cell.reverse()), w.part, use.part)
             if loop.window is not None and use is w and w.reduces and w.is_exact:
                 # Lanes of a vectorised reduction have accumulators of their own; those of a scatter meet in memory.
                 pairs = pairs.subtract(w.to_element.apply_range(use.to_element.reverse()))

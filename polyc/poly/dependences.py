@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import islpy
 
+from polyc.poly.exclusive import drop_exclusive, find_parts
 from polyc.poly.isl import operation_quota
 from polyc.poly.scop import Access, Scop, ScopStatement
 from polyc.records import dataclass, replace
@@ -152,11 +153,13 @@ def _compute(scop: Scop) -> Dependences:
     for s in scop.statements:
         writers.setdefault(s.target, []).append(s)
     order = {s.name: n for n, s in enumerate(scop.statements)}
+    parts = find_parts(scop)
     residual = {s.name: residual_init(s) for s in scop.statements}
     flows: dict[tuple[str, str, str], islpy.Map] = {}
     init_flows: list[Flow] = []
 
     def add(source: str, sink: str, tensor: str, relation: islpy.Map) -> None:
+        relation = drop_exclusive(relation, parts.get(source), parts.get(sink))
         if not relation.is_empty():
             key = (source, sink, tensor)
             flows[key] = flows[key].union(relation) if key in flows else relation

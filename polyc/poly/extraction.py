@@ -28,6 +28,7 @@ from polyc.ir.expr import (
     walk,
     with_children,
 )
+from polyc.ir.loaded_ranges import needed_tests
 from polyc.ir.program import Program, Statement, element_names
 from polyc.ir.simplify import simplify
 from polyc.poly import isl
@@ -126,7 +127,8 @@ def _extract_statement(s: Statement, tensors: dict[str, ScopTensor], ranges: Ran
     clamped = clamp(written)
     assert isinstance(clamped, Read)
     subscripts = clamped.subscripts
-    init = None if s.reduction is None else zero_based_init(s.reduction.init)
+    reduction = None if s.reduction is None or (s.reduction.once and needed_tests(s.reduction.op, value)) else s.reduction
+    init = None if reduction is None else zero_based_init(reduction.init)
     extents = {i: simplify(own.indices[i].extent) for i in s.indices}
 
     space = isl.set_space(ranges.parameters, s.name, s.indices)
@@ -164,7 +166,7 @@ def _extract_statement(s: Statement, tensors: dict[str, ScopTensor], ranges: Ran
         s.indices,
         subscripts,
         value,
-        None if s.reduction is None else s.reduction.op,
+        None if reduction is None else reduction.op,
         init,
         domain,
         write,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import field
 
 import islpy
@@ -12,6 +13,7 @@ from polyc.ir.expr import (
     Read,
 )
 from polyc.ir.linear import index_coefficients
+from polyc.ir.loaded_ranges import LoadedRange, find_loaded_ranges
 from polyc.ir.program import Program, Statement, element_names
 from polyc.ir.types import DType
 from polyc.poly.ranges import Ranges
@@ -66,10 +68,26 @@ class ScopStatement:
     origin: Statement
     trips: dict[str, int] = field(default_factory=dict)
     """Estimates of `extents` over symbolic sizes, where `Ranges.typical` says enough."""
+    _loaded: dict[str, LoadedRange] | None = field(init=False, repr=False, default=None)
 
     @property
     def is_reduction(self) -> bool:
         return self.op is not None
+
+    @property
+    def assigns_parts(self) -> bool:
+        """Whether it assigns the elements of a partition, each in the part that it is in: at the points where the condition of
+        its value holds, which is a selection."""
+        return self.op is None and self.origin.reduction is not None
+
+    @property
+    def loaded_ranges(self) -> Mapping[str, LoadedRange]:
+        """The indices that run between ends that data gives."""
+        if self._loaded is None:
+            op = None if self.origin.reduction is None else self.origin.reduction.op
+            object.__setattr__(self, "_loaded", {} if op is None else find_loaded_ranges(op, self.value, self.indices))
+        assert self._loaded is not None
+        return self._loaded
 
     @property
     def left(self) -> tuple[str, ...]:

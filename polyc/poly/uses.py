@@ -9,6 +9,7 @@ from __future__ import annotations
 import islpy
 
 from polyc.poly.dependences import init_name, init_write, reads_by_tensor
+from polyc.poly.exclusive import Part, find_parts
 from polyc.poly.scop import Scop
 from polyc.poly.storage import Folding, Storage
 from polyc.records import dataclass
@@ -28,11 +29,13 @@ class Use:
     to_element: islpy.Map  # [sizes] -> { I[i] -> T[e] }
     cells: islpy.Map  # [sizes] -> { T[e] -> buffer[c] }, for all integer e
     to_cell: islpy.Map  # [sizes] -> { I[i] -> buffer[c] }
+    part: Part | None = None
 
 
 def collect_uses(scop: Scop, storage: Storage, buffer: str | None = None) -> list[Use]:
     """Every access of every instance set that has instances, with the cells it touches; of one buffer alone, if it is given."""
     uses: list[Use] = []
+    parts = find_parts(scop)
 
     def folding(version: str) -> Folding:
         tensor = scop.tensors[version]
@@ -47,7 +50,8 @@ def collect_uses(scop: Scop, storage: Storage, buffer: str | None = None) -> lis
             return  # instances that never run have no place in the schedule
         cells = element_to_cell(relation.range().get_space(), place)
         to_cell = relation.apply_range(cells)
-        uses.append(Use(instances, version, place.buffer, place.space, is_write, reduces, is_exact, relation, cells, to_cell))
+        kind, maps = (is_write, reduces, is_exact), (relation, cells, to_cell)
+        uses.append(Use(instances, version, place.buffer, place.space, *kind, *maps, parts.get(instances)))
 
     for s in scop.statements:
         add(s.name, s.target, s.write, True, s.is_reduction, s.writes_exactly)

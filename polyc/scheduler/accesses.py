@@ -10,7 +10,7 @@ from weakref import WeakKeyDictionary
 from polyc.code_limits import FUNCTION_WORK, MAX_STRIDE, SHORT_SUM, UNKNOWN_EXTENT
 from polyc.ir.expr import Call, Const, Expr, Index, Read, Select, Size, children, index_names, reads, walk
 from polyc.ir.linear import index_coefficients
-from polyc.ir.loaded_ranges import LoadedRange, expected_trips, find_loaded_ranges
+from polyc.ir.loaded_ranges import LoadedRange, expected_trips
 from polyc.poly.scop import Scop, ScopStatement
 from polyc.records import dataclass
 
@@ -65,7 +65,7 @@ _motions: WeakKeyDictionary[ScopStatement, tuple[AccessMotion, ...]] = WeakKeyDi
 
 
 def _find_motions(s: ScopStatement) -> tuple[AccessMotion, ...]:
-    loaded = loaded_ranges(s)
+    loaded = s.loaded_ranges
     result = [_access_motion(s.target, s.subscripts, True, loaded)]
     border = _border_reads(s.value)
     inside = (read for read in dict.fromkeys(reads(s.value)) if read not in border)
@@ -111,21 +111,10 @@ def trip_count(extent: Expr) -> int:
     return int(extent.value) if isinstance(extent, Const) else UNKNOWN_EXTENT
 
 
-def loaded_ranges(s: ScopStatement) -> dict[str, LoadedRange]:
-    """The indices that run between ends that data gives."""
-    found = _ranges.get(s)
-    if found is None:
-        found = _ranges[s] = {} if s.op is None else find_loaded_ranges(s.op, s.value, s.indices)
-    return found
-
-
-_ranges: WeakKeyDictionary[ScopStatement, dict[str, LoadedRange]] = WeakKeyDictionary()
-
-
 def index_trips(s: ScopStatement) -> dict[str, int]:
     """Iterations by index: its extent, assumed where that is not known, or as many as are expected in a segment."""
     trips = {i: s.trips.get(i, trip_count(s.extents[i])) for i in s.indices}
-    loaded = loaded_ranges(s)
+    loaded = s.loaded_ranges
     return expected_trips(loaded, trips) if loaded else trips
 
 

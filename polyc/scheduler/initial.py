@@ -11,7 +11,6 @@ from typing import assert_never
 
 from polyc.poly.rows import Band, Leaf, Member, Node, Row, Sequence, statements_of
 from polyc.poly.scop import Scop, ScopStatement
-from polyc.scheduler.accesses import loaded_ranges
 
 
 def place_initial_values(node: Node, scop: Scop) -> Node:
@@ -67,7 +66,7 @@ def _runs_inside(member: Member, s: ScopStatement) -> bool:
     """Whether this member runs over an index of `s` between ends that a reduction index names: loops over that are outside."""
     row, left = member.rows[s.name], set(s.elements)
     moved = [s.indices[n] for n, c in enumerate(row.coefficients) if c]
-    return any(not r.outer <= left for i, r in loaded_ranges(s).items() if i in moved)
+    return any(not r.outer <= left for i, r in s.loaded_ranges.items() if i in moved)
 
 
 def init_row(row: Row, s: ScopStatement) -> Row:

@@ -12,7 +12,7 @@ from polyc.machine import Threads
 from polyc.poly.domains import is_product
 from polyc.poly.scop import Scop
 from polyc.poly.tree import Mark, Plan, PlanLoop, PlanSequence, plan_statements
-from polyc.scheduler.accesses import index_trips, is_constant, loaded_ranges, statement_work
+from polyc.scheduler.accesses import index_trips, is_constant, statement_work
 
 MINIMUM_BLOCKS = 2
 """The same for blocks of symbolic extents, which are cut for the cache: another loop outside of them would undo them, and most
@@ -195,7 +195,7 @@ def _is_uneven(loop: PlanLoop, name: str, scop: Scop) -> bool:
     """Whether iterations of the loop hold different numbers of instances of the statement, as in a triangle or in segments."""
     s, row = scop.statement(name), loop.rows.get(name)
     moving = [n for n, c in enumerate(row.coefficients) if c] if row is not None else []
-    if row is not None and any(s.indices[n] in r.outer for n in moving for r in loaded_ranges(s).values()):
+    if row is not None and any(s.indices[n] in r.outer for n in moving for r in s.loaded_ranges.values()):
         return True
     return not is_product(s.domain, moving)
 

@@ -17,7 +17,7 @@ from polyc.ir.expr import Const, Expr
 from polyc.machine import Level, Machine, Share
 from polyc.poly.scop import ScopStatement, ScopTensor
 from polyc.records import dataclass
-from polyc.scheduler.accesses import AccessMotion, access_motions, index_trips, is_constant, is_strided_window, loaded_ranges
+from polyc.scheduler.accesses import AccessMotion, access_motions, index_trips, is_constant, is_strided_window
 
 ROWS_WORTH = 6
 """Iterations that an index needs to be worth unrolling for reuse before one that is nearer in memory."""
@@ -142,7 +142,7 @@ def choose_vector_index(
             motions, trips = access_motions(s), index_trips(s)
             is_reduction = index in s.reduction_indices
             legal = legal and (s.writes_exactly or index in s.separate_left)
-            legal = legal and not any(r.is_partition and index in r.outer for r in loaded_ranges(s).values())
+            legal = legal and not any(r.is_partition and index in r.outer for r in s.loaded_ranges.values())
             legal = legal and (allow_reduction or not is_reduction)
             depth = _product(trips[r] for r in s.reduction_indices) if s.is_reduction else 1
             cost += vector_cost(motions, index, trips[index], lanes, depth, rows)
@@ -224,7 +224,7 @@ def _streamed_index(
     for m in operands:
         if m.motion(vector) != "unit" or any(c is None for c in m.coefficients):
             continue  # rows that data names follow each other nowhere
-        long = [i for i in s.reduction_indices if trips[i] >= TILE_ROWS and i not in loaded_ranges(s)]
+        long = [i for i in s.reduction_indices if trips[i] >= TILE_ROWS and i not in s.loaded_ranges]
         strided = [i for i in long if m.motion(i) == "strided"]
         if len(strided) == len(s.reduction_indices) and strided:
             return strided[-1]

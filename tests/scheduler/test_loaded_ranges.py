@@ -8,9 +8,11 @@ from polyc import driver
 from polyc.ir.access import expressions_in
 from polyc.ir.expr import Select, reads
 from polyc.ir.loaded_ranges import LoadedRange, expected_trips, find_loaded_ranges
-from polyc.ir.loops import Loop
+from polyc.ir.loops import Loop, Store
+from polyc.ir.text_reader import parse_program
 from polyc.ir.walk import loops_in
 from polyc.machine import X86_64_V2, X86_64_V3, X86_64_V4
+from polyc.poly.exclusive import find_parts
 from tests.scheduler.support import check, infer, lower, read, run_pass
 
 ROWS = """def f(float(Z) v, int32(Z) c, int32(P) ptr, float(K,N) X) -> (Y) {
@@ -88,14 +90,30 @@ def test_loops_mean_what_the_program_says(text, sizes):
 
 
 def test_elements_of_segments_are_reached_by_their_segments():
-    loops = segment_loops(lower(SOFTMAX, {"Z": 500, "P": 51}))
-    assert len(loops) == 3 and all(loop.kind == "vector" for loop in loops)
+    lowered = lower(SOFTMAX, {"Z": 50000, "P": 5001})
+    (segments,) = lowered.nest.body
+    assert isinstance(segments, Loop) and segments.kind == "parallel"
+    assert segment_loops(lowered) == list(segments.body) and all(loop.kind == "vector" for loop in segments.body)
+    (stored,) = segments.body[-1].body
+    assert isinstance(stored, Store) and stored.buffer == "w"  # once, and nothing before it
     counts = np.array([0, 1, 3, 40, 0, 16, 7, 0])
     ptr = np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)
     x = np.random.default_rng(1).standard_normal(ptr[-1]).astype(np.float32)
     parts = [np.exp(part - part.max()) for part in np.split(x, ptr[1:-1]) if part.size]
     expected = np.concatenate([part / part.sum() for part in parts])
     np.testing.assert_allclose(polyc.compile(SOFTMAX)(x, ptr), expected, rtol=1e-5)
+
+
+def test_elements_that_nothing_says_to_be_in_one_segment_may_be_in_several():
+    head, *_ = SOFTMAX.partition("  w(p)")
+    tested = head + """  w(p) max=! (p >= ptr(i) && p < ptr(i+1)) ? x(p) - m(i) + s(i) : -1.0 where i in 0:P-1, p in 0:Z }"""
+    found = [find_parts(lower(text, {"Z": 500, "P": 51}).scop) for text in (SOFTMAX, tested)]
+    assert [sorted(parts) for parts in found] == [["S0", "S1", "S2"], []]
+
+
+def test_an_element_gets_one_value_in_text_too():
+    program, _, _ = run_pass("loaded-bounds", *infer(read(SOFTMAX)))
+    assert " once" in str(program) and parse_program(str(program)) == program
 
 
 COUNTS = {

@@ -15,6 +15,7 @@ from polyc.ir.expr import (
     Expr,
     Index,
     Read,
+    Select,
     all_hold,
     eq,
     int_const,
@@ -185,6 +186,8 @@ class _Translator:
         if is_init:
             return [] if _is_same_cell(value, buffer, subscripts) else [Store(buffer, subscripts, value, name)]
         nodes: list[Node] = list(self._guard_nodes(s, values, ranges))
+        if s.assigns_parts and isinstance(value, Select):
+            return [*nodes, If(value.condition, (Store(buffer, subscripts, value.then, name),))]
         if s.op is None:
             return [*nodes, Store(buffer, subscripts, value, name)]
         return [*nodes, Update(buffer, subscripts, s.op, value, name)]

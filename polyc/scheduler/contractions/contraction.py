@@ -24,7 +24,7 @@ from polyc.poly.extraction import extract_scop
 from polyc.poly.ranges import Ranges, estimate_extent
 from polyc.poly.scop import Scop, ScopStatement
 from polyc.records import dataclass, replace
-from polyc.scheduler.accesses import index_trips, loaded_ranges, trip_count
+from polyc.scheduler.accesses import index_trips, trip_count
 from polyc.scheduler.amounts import A, Amount, Formula, N, largest, product
 from polyc.scheduler.contractions.operands import Operand, find_operands, form_extent
 
@@ -146,7 +146,7 @@ def find_contraction(
 ) -> Contraction | None:
     """The statement as a contraction; None if it is none.  `sequential`: indices that no tile can hold."""
     left, summed = s.left, s.reduction_indices
-    if s.op != "add" or not left or not summed or not s.writes_exactly or loaded_ranges(s):
+    if s.op != "add" or not left or not summed or not s.writes_exactly or s.loaded_ranges:
         return None
     trips = {i: max(1, n) for i, n in index_trips(s).items()}
     operands = find_operands(s.origin.value, trips)

@@ -15,7 +15,7 @@ from polyc.poly.rows import Member
 from polyc.poly.scop import ScopStatement
 from polyc.poly.tree import Mark, Plan, PlanLeaf, make_sequence
 from polyc.records import dataclass, replace
-from polyc.scheduler.accesses import access_motions, call_weight, index_trips, loaded_ranges, operation_weight, vector_itemsize
+from polyc.scheduler.accesses import access_motions, call_weight, index_trips, operation_weight, vector_itemsize
 from polyc.scheduler.loops.crossing import tile_for_locality
 from polyc.scheduler.loops.member_view import MemberView, make_loop
 from polyc.scheduler.loops.read_order import follow_reads
@@ -243,14 +243,14 @@ class NestPlanner:
         """Whether a sum between loaded ends reads at places that data names, and gathers are no faster than single loads."""
         index = self.view.index(member, s.name)
         places = (names for m in access_motions(s) for c, names in zip(m.coefficients, m.named, strict=True) if c is None)
-        is_segment = index in loaded_ranges(s) and index in s.reduction_indices
+        is_segment = index in s.loaded_ranges and index in s.reduction_indices
         return is_segment and any(index in names for names in places) and not self.view.target.has_fast_gather
 
     def _count_chains(self, s: ScopStatement, member: Member) -> int:
         """Partial sums of single elements of a segment, so that additions of as many do not wait for each other; 1 where few
         elements are expected, or where an order is asked for."""
         options, index = self.view.options, self.view.index(member, s.name)
-        if index not in loaded_ranges(s) or index not in s.reduction_indices or not (options.vectorize and options.reassociate):
+        if index not in s.loaded_ranges or index not in s.reduction_indices or not (options.vectorize and options.reassociate):
             return 1
         return 4 if index_trips(s)[index] >= 4 else 1
 
@@ -374,7 +374,7 @@ class NestPlanner:
             is_short = len(statements) < MANY_STATEMENTS and sum(operation_weight(s.value) for s in statements) <= 12
             return 2 if is_short else 1
         rows = [(s, self.view.index(member, s.name) or "") for s in reducing]
-        if any(index in loaded_ranges(s) for s, index in rows):  # whatever is in flight is combined behind each segment
+        if any(index in s.loaded_ranges for s, index in rows):  # whatever is in flight is combined behind each segment
             vectors = min(index_trips(s)[index] for s, index in rows) // self.view.lanes(statements)
             return next((n for n in (4, 2) if vectors >= 2 * n), 1)
         unrolled = len(statements) if points else 1

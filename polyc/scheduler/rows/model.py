@@ -16,9 +16,9 @@ from polyc.ir.scans import find_scan
 from polyc.ir.types import DType
 from polyc.machine.memory import LINE
 from polyc.poly.dependences import Dependences
+from polyc.poly.exclusive import find_parts
 from polyc.poly.scop import Scop, ScopStatement
 from polyc.records import dataclass
-from polyc.scheduler.accesses import loaded_ranges
 
 UNKNOWN_EXTENT = code_limits.UNKNOWN_EXTENT // 8
 """Extent of a dimension of unknown size, for footprints."""
@@ -111,12 +111,18 @@ def build_model(scop: Scop, dependences: Dependences, sizes: Mapping[str, int]) 
     }
     by_name = {s.name: s for s in scop.statements}
     pairs: dict[tuple[str, str], list[Equation]] = {}
+    parts = find_parts(scop)
     for flow in dependences.flows:
         source, sink = by_name[flow.source], by_name[flow.sink]
         found = pairs.setdefault((flow.source, flow.sink), [])
         for tensor, subscripts in _reads(sink):
             if tensor == flow.tensor:
-                for equation in coincidence_equations(source, source.subscripts, sink, subscripts):
+                written = source.subscripts
+                a, b = parts.get(flow.source), parts.get(flow.sink)
+                if a is not None and b is not None and a.key == b.key:  # of one element, in one part
+                    written = (*written, Index(source.indices[a.part]))
+                    subscripts = (*subscripts, Index(sink.indices[b.part]))
+                for equation in coincidence_equations(source, written, sink, subscripts):
                     if equation not in found:
                         found.append(equation)
     edges = tuple(
@@ -163,7 +169,7 @@ def _statement_model(
         fixed = frozenset(d for d in fixed if (d, d) in same)
     is_scan = not s.is_reduction and len(s.indices) == 1 and _is_scan(s, s.indices[0], dtype)
     place = {i: d for d, i in enumerate(s.indices)}
-    outer = {place[i]: frozenset(place[o] for o in r.outer) for i, r in loaded_ranges(s).items()}
+    outer = {place[i]: frozenset(place[o] for o in r.outer) for i, r in s.loaded_ranges.items()}
     return StatementModel(s.name, position, len(s.indices), extents, tuple(accesses), fixed, own, is_scan, outer)
 
 
