@@ -16,7 +16,7 @@ from polyc.ir.scans import find_scan
 from polyc.ir.types import DType
 from polyc.machine.memory import LINE
 from polyc.poly.dependences import Dependences
-from polyc.poly.exclusive import find_parts
+from polyc.poly.exclusive import Part, find_parts
 from polyc.poly.scop import Scop, ScopStatement
 from polyc.records import dataclass
 
@@ -104,25 +104,20 @@ class _Sizes(dict[str, int]):
 
 def build_model(scop: Scop, dependences: Dependences, sizes: Mapping[str, int]) -> Model:
     """Scop → Model.  `sizes` gives footprints their numbers; sizes that are not in it count as `UNKNOWN_EXTENT`."""
-    known = _Sizes(sizes)
+    known, parts = _Sizes(sizes), find_parts(scop)
     shapes = {t.name: tuple(max(1, evaluate(e, known)) for e in t.shape) for t in scop.tensors.values()}
     statements = {
-        s.name: _statement_model(n, s, shapes, known, scop.tensors[s.target].dtype) for n, s in enumerate(scop.statements)
+        s.name: _statement_model(n, s, shapes, known, scop.tensors[s.target].dtype, parts)
+        for n, s in enumerate(scop.statements)
     }
     by_name = {s.name: s for s in scop.statements}
     pairs: dict[tuple[str, str], list[Equation]] = {}
-    parts = find_parts(scop)
     for flow in dependences.flows:
         source, sink = by_name[flow.source], by_name[flow.sink]
         found = pairs.setdefault((flow.source, flow.sink), [])
         for tensor, subscripts in _reads(sink):
             if tensor == flow.tensor:
-                written = source.subscripts
-                a, b = parts.get(flow.source), parts.get(flow.sink)
-                if a is not None and b is not None and a.key == b.key:  # of one element, in one part
-                    written = (*written, Index(source.indices[a.part]))
-                    subscripts = (*subscripts, Index(sink.indices[b.part]))
-                for equation in coincidence_equations(source, written, sink, subscripts):
+                for equation in _coincidence((source, source.subscripts), (sink, subscripts), parts):
                     if equation not in found:
                         found.append(equation)
     edges = tuple(
@@ -153,7 +148,12 @@ def _reads(s: ScopStatement) -> list[tuple[str, tuple[Expr, ...]]]:
 
 
 def _statement_model(
-    position: int, s: ScopStatement, shapes: Mapping[str, tuple[int, ...]], known: _Sizes, dtype: DType
+    position: int,
+    s: ScopStatement,
+    shapes: Mapping[str, tuple[int, ...]],
+    known: _Sizes,
+    dtype: DType,
+    parts: Mapping[str, Part],
 ) -> StatementModel:
     extents = tuple(max(1, evaluate(s.extents[i], known)) for i in s.indices)
     accesses = [_access_shape(s, s.target, s.subscripts, True, extents, shapes)]
@@ -164,7 +164,7 @@ def _statement_model(
     own: tuple[Equation, ...] = ()
     fixed = frozenset(range(len(s.indices)))
     if s.is_reduction:
-        own = tuple(coincidence_equations(s, s.subscripts, s, s.subscripts))
+        own = tuple(_coincidence((s, s.subscripts), (s, s.subscripts), parts))
         same = unit_pairs_of(own, len(s.indices), len(s.indices))
         fixed = frozenset(d for d in fixed if (d, d) in same)
     is_scan = not s.is_reduction and len(s.indices) == 1 and _is_scan(s, s.indices[0], dtype)
@@ -282,6 +282,21 @@ def coincidence_equations(
         tail = [shift.get(name, 0) for name in sizes]
         matrix.append([*left.coefficients, *(-c for c in right.coefficients), *tail, left.constant - right.constant])
     return equations_of_rows(matrix, n, m, n + m + len(sizes) + 1)
+
+
+def _coincidence(written: _Touched, read: _Touched, parts: Mapping[str, Part]) -> list[Equation]:
+    """When rows are equal on all pairs that touch the same element: what touches one of a partition does so in one part."""
+    (source, left), (sink, right) = written, read
+    a, b = parts.get(source.name), parts.get(sink.name)
+    if a is not None and b is not None and a.key == b.key:
+        element = Index(source.indices[a.element]), Index(sink.indices[b.element])
+        if element in zip(left, right, strict=True):
+            left, right = (*left, Index(source.indices[a.part])), (*right, Index(sink.indices[b.part]))
+    return coincidence_equations(source, left, sink, right)
+
+
+_Touched = tuple[ScopStatement, tuple[Expr, ...]]
+"""A statement, and the subscripts of an access in it."""
 
 
 def equations_of_rows(matrix: list[list[int]], n: int, m: int, width: int) -> list[Equation]:
