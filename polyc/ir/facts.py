@@ -39,7 +39,7 @@ from polyc.ir.intervals import COMPARISONS, Interval, range_of
 from polyc.ir.loops import Guard, If, Loop, Node, Store, Update, tile_size
 from polyc.ir.simplify import Term, difference, form_expr, is_i64, linear_form, simplify
 from polyc.ir.types import BOOL, I64, DType
-from polyc.ir.walk import Body
+from polyc.ir.walk import Body, nodes_in
 from polyc.records import dataclass, replace
 
 Known = Callable[[Expr], bool | None]
@@ -235,6 +235,17 @@ def comparisons_in(condition: Expr) -> Iterator[Call]:
                 yield from comparisons_in(a)
         elif condition.op in COMPARISONS and not reads(condition):
             yield condition
+
+
+def is_refused(first: Body, test: Expr, var: str, lower: Expr, upper: Expr) -> bool:
+    """Whether checks that run `first` refuse a call where a test holds for a value of `var` from one bound up to the other."""
+    for node, scope in nodes_in(first):
+        if isinstance(node, Guard) and node.bound == int_const(0) and len(scope.loops) == 1:
+            (loop,) = scope.loops
+            is_same = node.condition == simplify(substitute(test, {var: Index(loop.var)}))
+            if is_same and (loop.lower, loop.upper) == (lower, upper):
+                return True
+    return False
 
 
 # -- loops cut there

@@ -11,9 +11,13 @@ from collections.abc import Mapping
 
 import islpy
 
-from polyc.ir.expr import Expr, Index, substitute
+from polyc.ir.expr import Expr, Index, lt, substitute
+from polyc.ir.simplify import simplify
+from polyc.poly.ranges import DataCheck
 from polyc.poly.scop import Scop, ScopStatement
 from polyc.records import dataclass
+
+_PART = Index("·part")
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,19 +31,28 @@ class Part:
 
 
 def find_parts(scop: Scop) -> Mapping[str, Part]:
-    """By statement, the partition that it runs through, if that is checked: if some statement assigns its elements."""
-    if not any(s.assigns_parts for s in scop.statements):
-        return {}
-    found = {s.name: part for s in scop.statements if (part := _find_part(s)) is not None}
-    checked = {found[s.name].key for s in scop.statements if s.assigns_parts and s.name in found}
-    return {name: part for name, part in found.items() if part.key in checked}
+    """By statement, the partition that it runs through, if the call checks that its parts are in order."""
+    checks = scop.ranges.data_checks
+    found = {s.name: part for s in scop.statements if checks and (part := _find_part(s)) is not None}
+    return {name: part for name, part in found.items() if any(_is_order(check, part) for check in checks)}
+
+
+def _is_order(check: DataCheck, part: Part) -> bool:
+    """Whether a check refuses parts that end before they begin."""
+    begin, extent = part.key
+    if len(check.box) != 1:
+        return False
+    ((index, interval),) = check.box
+    end = substitute(begin, {_PART.name: _PART + 1})
+    decreases = simplify(substitute(lt(end, begin), {_PART.name: Index(index) - interval.lower}))
+    return simplify(interval.extent) == extent and simplify(check.violated) == decreases
 
 
 def _find_part(s: ScopStatement) -> Part | None:
     for index, r in s.loaded_ranges.items():
         if r.is_partition and r.begin is not None and len(r.outer) == 1:
             (outer,) = r.outer
-            begin = substitute(r.begin, {outer: Index("part")})
+            begin = substitute(r.begin, {outer: _PART})
             return Part((begin, s.extents[outer]), s.indices.index(outer), s.indices.index(index))
     return None
 

@@ -105,10 +105,25 @@ def test_elements_of_segments_are_reached_by_their_segments():
 
 
 def test_elements_that_nothing_says_to_be_in_one_segment_may_be_in_several():
-    head, *_ = SOFTMAX.partition("  w(p)")
-    tested = head + """  w(p) max=! (p >= ptr(i) && p < ptr(i+1)) ? x(p) - m(i) + s(i) : -1.0 where i in 0:P-1, p in 0:Z }"""
+    tested = """def f(float(Z) x, int32(P) ptr) -> (s) {
+  s(i) +=! (p >= ptr(i) && p < ptr(i+1)) ? x(p) : 0.0 where i in 0:P-1, p in 0:Z }"""
     found = [find_parts(lower(text, {"Z": 500, "P": 51}).scop) for text in (SOFTMAX, tested)]
     assert [sorted(parts) for parts in found] == [["S0", "S1", "S2"], []]
+
+
+PACKED = """def f(float(T,D) q, float(T,D) k, int32(B) seq) -> (S) {
+  S(i,j) +=! q(i,d) * k(j,d) where b in 1:B, i in seq(b-1):seq(b), j in seq(b-1):seq(b) }"""
+
+
+def test_threads_share_segments_whose_elements_are_summed():
+    lowered = lower(PACKED, {"T": 400, "D": 64, "B": 9})
+    (_, segments) = lowered.nest.body
+    assert isinstance(segments, Loop) and segments.kind == "parallel" and len(segment_loops(lowered)) == 2
+    seq = np.array([0, 3, 3, 9, 10], np.int32)
+    q, k = np.random.default_rng(1).integers(-4, 5, (2, 10, 7)).astype(np.float32)
+    number = np.repeat(np.arange(4), np.diff(seq))
+    expected = np.where(number[:, None] == number, q @ k.T, 0)
+    np.testing.assert_array_equal(polyc.compile(PACKED)(q, k, seq), expected)
 
 
 def test_an_element_gets_one_value_in_text_too():

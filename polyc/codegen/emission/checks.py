@@ -18,11 +18,12 @@ from polyc.codegen.emission.expressions import eval_value
 from polyc.codegen.emission.linear import index_names
 from polyc.codegen.writer import vectors
 from polyc.codegen.writer.builder import Val, int_val
-from polyc.ir.access import writes_in
-from polyc.ir.expr import Expr, Index, int_const, lt, maximum, minimum, operands_of, reads, rewrite, substitute
+from polyc.ir.access import writes_in, written_in
+from polyc.ir.expr import Expr, Index, lt, maximum, minimum, operands_of, reads, rewrite, substitute
+from polyc.ir.facts import is_refused
 from polyc.ir.loops import Guard, Loop, Node, Store, Update
 from polyc.ir.simplify import simplify
-from polyc.ir.walk import map_nodes, nodes_in
+from polyc.ir.walk import map_nodes
 from polyc.records import replace
 
 BLOCK = 512
@@ -157,12 +158,10 @@ def _are_in_order(state: State, loop: Loop, inner: Loop) -> bool:
         return False
     if simplify(substitute(lower, {loop.var: Index(loop.var) + 1})) != simplify(upper):
         return False
-    for node, scope in nodes_in(state.nest.preconditions):
-        if isinstance(node, Guard) and [(n.lower, n.upper) for n in scope.loops] == [(loop.lower, loop.upper)]:
-            decreases = simplify(substitute(lt(upper, lower), {loop.var: Index(scope.loops[0].var)}))
-            if node.condition == decreases and node.bound == int_const(0):
-                return True
-    return False
+    written = {name for b in written_in(state.nest.body) for name in (b, *state.by_name[b].may_alias)}
+    if not written.isdisjoint(r.tensor for r in reads(lower)):
+        return False
+    return is_refused(state.nest.preconditions, lt(upper, lower), loop.var, loop.lower, loop.upper)
 
 
 def _loaded_end(bound: Expr, op: Literal["min", "max"]) -> Expr | None:

@@ -10,10 +10,11 @@ new bounds read is read once for each run of the loop, and only where an iterati
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import reduce
 
 from polyc.ir.access import written_in
-from polyc.ir.expr import Expr, all_hold, lt, maximum, mentions, minimum, operands_of, reads
-from polyc.ir.facts import assume, hold, span_of
+from polyc.ir.expr import Expr, Index, all_hold, index_names, lt, maximum, mentions, minimum, operands_of, reads, substitute
+from polyc.ir.facts import assume, hold, is_refused, span_of
 from polyc.ir.intervals import range_of, ranges_in
 from polyc.ir.loaded_ranges import needed_tests
 from polyc.ir.loops import Buffer, Guard, If, Loop, Node, Update
@@ -22,9 +23,10 @@ from polyc.ir.walk import Body, Scope, rewrite_inside, rewrite_nodes
 from polyc.records import dataclass, replace
 
 
-def tighten_bounds(body: Body, buffers: Iterable[Buffer]) -> Body:
-    """The same nodes with loops of step 1 from and up to loaded ends."""
+def tighten_bounds(body: Body, buffers: Iterable[Buffer], first: Body = ()) -> Body:
+    """The same nodes with loops of step 1 from and up to loaded ends; `first`: what the entry point checks before them."""
     aliases = {b.name: {b.name, *b.may_alias} for b in buffers}
+    written = {name for buffer in written_in(body) for name in aliases[buffer]}
 
     def visit(node: Node, scope: Scope) -> Body | None:
         if not isinstance(node, Loop) or node.kind not in ("serial", "vector") or node.step != 1 or node.registers:
@@ -36,9 +38,12 @@ def tighten_bounds(body: Body, buffers: Iterable[Buffer]) -> Body:
         spans = {t: span for t in loaded if (span := span_of(t, node.var, ranges)) is not None}
         if not spans or any(mentions(e, node.var) for ends in needed.runs for e in ends):
             return None
-        lowers = (s.lower for s in spans.values() if s.lower is not None)
-        uppers = (s.upper for s in spans.values() if s.upper is not None)
-        lower, upper = simplify(maximum(node.lower, *lowers)), simplify(minimum(node.upper, *uppers))
+        lowers = [simplify(s.lower) for s in spans.values() if s.lower is not None]
+        uppers = [simplify(s.upper) for s in spans.values() if s.upper is not None]
+        is_kept = written.isdisjoint(r.tensor for e in (*lowers, *uppers) for r in reads(e))
+        if not is_kept or not any(_lie_inside(node, loop, lowers, uppers, first) for loop in scope.loops):
+            lowers, uppers = [node.lower, *lowers], [node.upper, *uppers]
+        lower, upper = simplify(reduce(maximum, lowers)), simplify(reduce(minimum, uppers))
         inside = assume(node.body, hold(spans))
         made = rewrite_inside(replace(node, lower=lower, upper=upper, max_trip=None, tile=None, body=inside), visit, scope)
         runs = [
@@ -47,6 +52,20 @@ def tighten_bounds(body: Body, buffers: Iterable[Buffer]) -> Body:
         return (If(all_hold(runs), (made,)),) if runs else (made,)
 
     return rewrite_nodes(body, visit)
+
+
+def _lie_inside(node: Loop, around: Loop, lowers: list[Expr], uppers: list[Expr], first: Body) -> bool:
+    """Whether checks say that ends which a loop around counts are in order, and lie inside of the loop."""
+    if len(lowers) != 1 or len(uppers) != 1 or index_names(*lowers, *uppers) != {around.var}:
+        return False
+    (low,), (high,), begin, end = lowers, uppers, around.lower, around.upper
+    follows = simplify(substitute(low, {around.var: Index(around.var) + 1})) == high
+    return (
+        follows
+        and is_refused(first, lt(high, low), around.var, begin, end)
+        and is_refused(first, lt(low, node.lower), around.var, begin, simplify(begin + 1))
+        and is_refused(first, lt(node.upper, high), around.var, simplify(end - 1), end)
+    )
 
 
 @dataclass(frozen=True, slots=True)

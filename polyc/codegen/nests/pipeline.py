@@ -100,7 +100,7 @@ _PASSES: tuple[LoopPass, ...] = (
     Pass("verify", _verify, "what the schedule was translated to is well formed", required=True),
     Pass(
         "tighten-bounds",
-        lambda nest, ctx: _rebuild(nest, tighten_bounds(nest.body, nest.buffers), nest.buffers),
+        lambda nest, ctx: _rebuild(nest, tighten_bounds(nest.body, nest.buffers, nest.preconditions), nest.buffers),
         "loops run from and up to ends that data gives, where tests of these stand around all that they do",
     ),
     # Tests leave vector loops first: every later pass looks for loops without them.

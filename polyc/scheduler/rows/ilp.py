@@ -16,9 +16,10 @@ from polyc.poly.dependences import Dependences
 from polyc.poly.farkas import Piece
 from polyc.poly.rows import Node
 from polyc.poly.scop import Scop
+from polyc.scheduler.rows.coincidence import Equation
 from polyc.scheduler.rows.groups import Choice, Group, NoRow, Used
 from polyc.scheduler.rows.merge import Merger
-from polyc.scheduler.rows.model import Edge, Equation, Link, Model, build_model
+from polyc.scheduler.rows.model import Edge, Link, Model, build_model
 from polyc.scheduler.rows.objective import group_costs
 from polyc.scheduler.rows.solver import Budget, Problem, solve
 from polyc.scheduler.rows.union_find import ClassFinder

@@ -16,8 +16,9 @@ from polyc.ir.graphs import find_components
 from polyc.poly.farkas import Piece, coincides, not_carried, respects
 from polyc.poly.rows import Band, Kind, Leaf, Member, Node, Row
 from polyc.poly.rows import Sequence as SequenceNode
+from polyc.scheduler.rows.coincidence import pivot_columns
 from polyc.scheduler.rows.groups import Group, NoRow, RowFinder, Used, group_graph, has_detour, sort_groups
-from polyc.scheduler.rows.model import Model, pivot_columns
+from polyc.scheduler.rows.model import Model
 from polyc.scheduler.rows.objective import TOLERANCE, fusion_gain
 from polyc.scheduler.rows.recurrence import edges_of_pieces, find_sequential_row
 from polyc.scheduler.rows.solver import Budget

@@ -12,7 +12,8 @@ from math import inf
 
 from polyc.poly.farkas import ConeRow, Piece, hull_equalities, respects
 from polyc.poly.rows import Row
-from polyc.scheduler.rows.model import Edge, Equation, equations_of_rows, null_space, unit_pairs_of
+from polyc.scheduler.rows.coincidence import Equation, equations_of_rows, null_space, unit_pairs_of
+from polyc.scheduler.rows.model import Edge
 from polyc.scheduler.rows.solver import Budget, Problem, solve
 
 COST_ADVANCE, COST_COEFFICIENT, COST_SHIFT = 1000.0, 100.0, 1.0
