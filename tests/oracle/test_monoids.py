@@ -264,7 +264,7 @@ ERRORS: dict[str, tuple[str, str]] = {
     "p[i] = bad_name(x[i, j])": ("semantic-monoid", "has no value in bad_name"),
     "p[i] = bad_type(int(x[i, j]))": ("type-monoid", "gives f64 for a component that is i64"),
     "p[i] = bad_count(x[i, j])": ("semantic-monoid", "returns 2 values"),
-    "p[i] = bad_body(x[i, j])": ("semantic-element-function", "cannot be read as a function of elements: it says 'for"),
+    "p[i] = bad_body(x[i, j])": ("semantic-element-function", "cannot be read as a function of elements: it says 'while"),
     "p[i] = bad_parameters(x[i, j])": ("semantic-monoid", "takes 3 parameters"),
     "p[i] = bad_identity(int(x[i, j]))": ("type-monoid", "the identity of bad_identity is -inf"),
 }
@@ -292,9 +292,8 @@ def bad_count(a: Any, b: Any) -> Any:
 
 @polyc.monoid(identity=0)
 def bad_body(a: Any, b: Any) -> Any:
-    for _ in range(2):
+    while True:
         a = a + b
-    return a
 
 
 @polyc.monoid(identity=0)
