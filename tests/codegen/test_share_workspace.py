@@ -15,7 +15,7 @@ from polyc.ir.interpret import interpret
 from polyc.ir.interpret_loops import interpret_loops
 from polyc.records import replace
 from polyc.runtime.threads import get_num_threads, set_num_threads
-from tests.property.pipeline import spoil_workspace
+from tests.property.pipeline import small_thresholds, spoil_workspace
 from tests.scheduler.test_recurrence_ends import PLANES
 from tests.scheduler.test_short_recurrences import small_cache
 
@@ -85,3 +85,16 @@ def test_the_interpreter_sees_memory_that_is_taken_too_early() -> None:
         interpret_loops(each, [x, steps, y], {**SIZES, "N": 20, "M": 40})
         results.append(y)
     assert not np.allclose(*results, equal_nan=True)
+
+
+def test_the_second_buffer_of_a_place_has_values_of_its_own() -> None:
+    """LLVM was told that pointers to one piece of memory never meet, and stored to the second before it loaded the first."""
+    text = """def f(int16(N, M) A) -> (T) {
+      T(i, j) +=! (r >= 0 ? complex64(0.25) : complex64(0.25)) * complex64(A((j + 2) % N, r / 2)) 
+        where i in 0:1, j in 0:3, r in 0:M, r <= i
+    }"""
+    a = np.arange(24, dtype=np.int16).reshape(3, 8)
+    with small_thresholds():
+        operator = polyc.compile(text)
+        assert places(operator.lower(a))
+        np.testing.assert_array_equal(operator(a), [[0.25 * a[(j + 2) % 3, 0] for j in range(3)]])

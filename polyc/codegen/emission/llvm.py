@@ -105,6 +105,7 @@ def _emit_entry(nest: LoopNest, target: Machine, module: Module, linkage: str = 
     streamed = frozenset(n.buffer for n in walk_nodes(nest.body) if isinstance(n, Store) and n.streamed)
 
     def make_state(version: LoopNest) -> State:
+        version = _alias_places(version)
         return State(
             version,
             target,
@@ -251,6 +252,17 @@ def _load_parameters(fn: Function, nest: LoopNest) -> dict[str, Val]:
     if nest.version is not None:
         params[VERSION] = eval_expr(_bare_state(fn, nest, params), Context(), nest.version)
     return params
+
+
+def _alias_places(nest: LoopNest) -> LoopNest:
+    """The nest in which buffers that take turns with one piece of memory say so."""
+    places: dict[str, list[str]] = {}
+    for b in nest.buffers:
+        places.setdefault(b.place, []).append(b.name)
+    if len(places) == len(nest.buffers):
+        return nest
+    others = {b.name: [n for n in places[b.place] if n != b.name] for b in nest.buffers}
+    return replace(nest, buffers=tuple(replace(b, may_alias=(*b.may_alias, *others[b.name])) for b in nest.buffers))
 
 
 def _bare_state(fn: Function, nest: LoopNest, params: dict[str, Val]) -> State:
