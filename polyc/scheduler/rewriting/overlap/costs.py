@@ -54,14 +54,15 @@ class Model:
         self.writers = program.writers()
         self.sites = {s.name: _collect_reads(s) for s in program.statements}
         self.accesses = {s.name: _collect_accesses(s) for s in program.statements}
-        self.read = {name: {site.read.tensor for site in sites} for name, sites in self.sites.items()}
+        self.read = {name: set(tensors) for name, tensors in self.accesses.items()}
         """The tensors that a statement reads."""
         self.readers: dict[str, set[str]] = {}
         for name, read in self.read.items():
             for tensor in read:
                 self.readers.setdefault(tensor, set()).add(name)
         self._shapes: dict[str, list[int]] = {}
-        self._trips: dict[str, dict[str, int]] = {}
+        own = ranges.statements
+        self._trips = {s.name: {i: self.extent(own[s.name].indices[i].extent) for i in s.indices} for s in program.statements}
         self._work: dict[str, float] = {}
         self._windows: dict[str, dict[str, tuple[int, set[str]]]] = {}
 
@@ -88,9 +89,6 @@ class Model:
         return max(1, (UNKNOWN_EXTENT if known is None else known))
 
     def trips(self, s: Statement) -> Mapping[str, int]:
-        if s.name not in self._trips:
-            own = self.ranges.statements[s.name].indices
-            self._trips[s.name] = {i: self.extent(own[i].extent) for i in s.indices}
         return self._trips[s.name]
 
     def shape(self, tensor: str) -> list[int]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from functools import reduce
 
-from polyc.ir.expr import Const, Index, PadMode, Size, int_const
+from polyc.ir.expr import Const, Expr, Index, PadMode, Size, int_const
 from polyc.ir.program import Statement
 from polyc.ir.read_sites import ReadSite
 from polyc.ir.simplify import Term, add_forms, clean_form, linear_form
@@ -54,25 +54,19 @@ Boxes = dict[str, tuple[Box | None, ...]]
 Roots = Mapping[str, Mapping[str, Box]]
 """By consumer, where its indices that are cut run inside a tile."""
 
-Along = tuple[Form | None, PadMode | None]
-"""A subscript along one dimension, and what takes the place of elements outside where a read is padded."""
-
-Accesses = Mapping[str, Sequence[Sequence[Along]]]
-"""By tensor, the different subscripts of all reads of a statement along each dimension.
-
-A transformed or unrolled window reads some hundred elements at a few places along each: their hull is found from these."""
+Accesses = Mapping[str, Sequence[Sequence[tuple[Form | None, PadMode | None]]]]
+"""By tensor, the different subscripts of all reads of a statement along each dimension, with the mode where a read is padded: a
+transformed or unrolled window reads some hundred elements at a few places along each."""
 
 
-def collect_accesses(sites: Iterable[ReadSite]) -> dict[str, tuple[tuple[Along, ...], ...]]:
+def collect_accesses(sites: Iterable[ReadSite]) -> Accesses:
     """The `Accesses` of a statement with these reads."""
-    found: dict[str, list[dict[object, Along]]] = {}
+    found: dict[str, list[dict[tuple[Expr, PadMode | None], None]]] = {}
     for site in sites:
-        mode = site.mode if site.is_padded else None
         along = found.setdefault(site.read.tensor, [{} for _ in site.read.subscripts])
         for seen, subscript in zip(along, site.read.subscripts, strict=True):
-            if (subscript, mode) not in seen:
-                seen[subscript, mode] = linear_form(subscript), mode
-    return {tensor: tuple(tuple(seen.values()) for seen in along) for tensor, along in found.items()}
+            seen[subscript, site.mode if site.is_padded else None] = None
+    return {tensor: [[(linear_form(e), mode) for e, mode in seen] for seen in along] for tensor, along in found.items()}
 
 
 def tile_name(index: str) -> str:
@@ -116,14 +110,15 @@ def tile_boxes(
         for name, dimensions in accesses[s.name].items():
             if name in targets:
                 pairs = zip(dimensions, ranges.tensors[name], strict=True)
-                found = tuple(reduce(_hull, (_read_box(a, inside, own, whole) for a in along)) for along, whole in pairs)
+                found = tuple(reduce(_hull, (_read_box(*a, inside, own, whole) for a in along)) for along, whole in pairs)
                 boxes[name] = tuple(map(_hull, boxes[name], found)) if name in boxes else found
     return boxes
 
 
-def _read_box(along: Along, inside: Mapping[str, Box], own: Mapping[str, Interval], whole: Interval) -> Box | None:
+def _read_box(
+    form: Form | None, mode: PadMode | None, inside: Mapping[str, Box], own: Mapping[str, Interval], whole: Interval
+) -> Box | None:
     """The box of a subscript; None where it does not move with the tile, or its size is not known."""
-    form, mode = along
     if form is None or not any(isinstance(t, Index) and t.name in inside for t in form):
         return None
     lower: Form = {term: c for term, c in form.items() if isinstance(term, (int, Size))}

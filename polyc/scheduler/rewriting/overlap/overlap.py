@@ -93,7 +93,7 @@ def _producers(roots: Sequence[Statement], model: Model, done: set[str]) -> list
     members, found = {s.name for s in roots}, list[Statement]()
     queue = deque(roots)
     while queue and len(found) < MAX_PRODUCERS:
-        for tensor in dict.fromkeys(site.read.tensor for site in model.sites[queue.popleft().name]):
+        for tensor in model.accesses[queue.popleft().name]:
             p = next(iter(model.writers.get(tensor, ())), None)
             if p is None or p.name in members | done or not model.readers[tensor] <= members or len(found) == MAX_PRODUCERS:
                 continue
