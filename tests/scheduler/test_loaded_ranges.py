@@ -32,7 +32,7 @@ def ranges_of(text: str) -> dict[str, LoadedRange]:
     program, _, _ = run_pass("loaded-bounds", *infer(read(text)))
     (s,) = program.statements
     assert s.reduction is not None
-    return find_loaded_ranges(s.reduction.op, s.value, s.indices)
+    return find_loaded_ranges(s.reduction.op, s.value, s.indices, s.reduction_indices)
 
 
 def test_ends_are_named_by_other_indices():
@@ -47,6 +47,13 @@ def test_of_two_indices_that_bound_each_other_one_stays_under_a_test():
     (found,) = ranges_of(text).values()
     assert not found.is_partition
     check(text, {"N": 5})
+
+
+@pytest.mark.parametrize("test", ["a(p) == k", "k < a(p)", "a(p) > k"])
+def test_sums_by_class_keep_their_results_in_registers(test):
+    text = f"def f(int32(P) a, float(P) x) -> (S) {{ S(k) +=! ({test}) ? x(p) : 0.0 where k in 0:6, p in 0:P }}"
+    assert ranges_of(text) == {}
+    check(text, {"P": 40})
 
 
 def test_what_is_not_the_identity_is_no_range():
