@@ -181,3 +181,21 @@ def test_positions_outside_are_found_in_whatever_segment_they_are(text, bad):
     wrong = columns.copy()
     wrong[200] = bad
     operator(v, wrong, short, x)
+
+
+def test_sums_have_the_same_bits_for_any_number_of_threads():
+    rng = np.random.default_rng(1)
+    counts = rng.integers(0, 60, 400)
+    counts[17] = 9000  # nearly half of the work in one segment
+    ptr = np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)
+    columns, v = rng.integers(0, 50, ptr[-1]).astype(np.int32), rng.standard_normal(ptr[-1]).astype(np.float32)
+    x = rng.standard_normal((50, 19)).astype(np.float32)
+    operator = polyc.compile(ROWS)
+    try:
+        results = []
+        for n in (1, 2, 3):
+            polyc.set_num_threads(n)
+            results.append(operator(v, columns, ptr, x))
+    finally:
+        polyc.set_num_threads(None)
+    assert results[0].tobytes() == results[1].tobytes() == results[2].tobytes()
