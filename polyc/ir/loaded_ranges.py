@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import field
 from math import prod
 
-from polyc.ir.expr import MONOIDS, Const, Expr, Select, identity_of, index_names, operands_of, reads
+from polyc.ir.expr import MONOIDS, Call, Const, Expr, Select, identity_of, index_names, operands_of, reads
 from polyc.ir.facts import span_of
 from polyc.ir.simplify import difference, simplify
 from polyc.records import dataclass
@@ -34,13 +34,17 @@ def needed_tests(op: str, value: Expr) -> list[Expr]:
     return []
 
 
-def find_loaded_ranges(op: str, value: Expr, indices: Sequence[str]) -> dict[str, LoadedRange]:
-    """The indices of a reduction that run between loaded ends.  No index names the ends of one that names its own."""
+def find_loaded_ranges(op: str, value: Expr, indices: Sequence[str], reduced: Collection[str]) -> dict[str, LoadedRange]:
+    """The indices of a reduction over those that are `reduced` that run between loaded ends, as far as loops should.
+
+    No index names the ends of one that names its own.  Left out is what an index of a sum says of one of its results, but for
+    segments: the terms of a result would be far apart, and single values (equations) are classes, of which there may be few."""
     found: dict[str, LoadedRange] = {}
     ends: dict[str, list[tuple[Expr | None, Expr | None]]] = {}
     assumed = dict.fromkeys(indices, (0, 0))  # the loops will tell whether indices fit into the types that they are compared in
     for test in needed_tests(op, value):
-        for index in reversed(indices) if reads(test) else ():
+        is_range = isinstance(test, Call) and test.op != "eq" and bool(reads(test))
+        for index in reversed(indices) if is_range else ():
             span = span_of(test, index, assumed)
             if span is None:
                 continue
@@ -53,7 +57,7 @@ def find_loaded_ranges(op: str, value: Expr, indices: Sequence[str]) -> dict[str
             begin = next((low for low, _ in ends[index] if low is not None), None) if is_partition else None
             found[index] = LoadedRange(frozenset(outer), is_partition, begin and simplify(begin))
             break
-    return found
+    return {i: r for i, r in found.items() if r.is_partition or i in reduced or r.outer.isdisjoint(reduced)}
 
 
 def expected_trips(found: Mapping[str, LoadedRange], trips: Mapping[str, int]) -> dict[str, int]:

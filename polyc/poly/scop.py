@@ -84,8 +84,9 @@ class ScopStatement:
     def loaded_ranges(self) -> Mapping[str, LoadedRange]:
         """The indices that run between ends that data gives."""
         if self._loaded is None:
-            op = None if self.origin.reduction is None else self.origin.reduction.op
-            object.__setattr__(self, "_loaded", {} if op is None else find_loaded_ranges(op, self.value, self.indices))
+            op = "" if self.origin.reduction is None else self.origin.reduction.op
+            found = find_loaded_ranges(op, self.value, self.indices, self.reduction_indices) if op else {}
+            object.__setattr__(self, "_loaded", found)
         assert self._loaded is not None
         return self._loaded
 

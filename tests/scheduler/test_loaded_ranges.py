@@ -32,7 +32,7 @@ def ranges_of(text: str) -> dict[str, LoadedRange]:
     program, _, _ = run_pass("loaded-bounds", *infer(read(text)))
     (s,) = program.statements
     assert s.reduction is not None
-    return find_loaded_ranges(s.reduction.op, s.value, s.indices)
+    return find_loaded_ranges(s.reduction.op, s.value, s.indices, s.reduction_indices)
 
 
 def test_ends_are_named_by_other_indices():
@@ -47,6 +47,13 @@ def test_of_two_indices_that_bound_each_other_one_stays_under_a_test():
     (found,) = ranges_of(text).values()
     assert not found.is_partition
     check(text, {"N": 5})
+
+
+@pytest.mark.parametrize("test", ["a(p) == k", "k < a(p)", "a(p) > k"])
+def test_sums_by_class_keep_their_results_in_registers(test):
+    text = f"def f(int32(P) a, float(P) x) -> (S) {{ S(k) +=! ({test}) ? x(p) : 0.0 where k in 0:6, p in 0:P }}"
+    assert ranges_of(text) == {}
+    check(text, {"P": 40})
 
 
 def test_what_is_not_the_identity_is_no_range():
@@ -174,3 +181,21 @@ def test_positions_outside_are_found_in_whatever_segment_they_are(text, bad):
     wrong = columns.copy()
     wrong[200] = bad
     operator(v, wrong, short, x)
+
+
+def test_sums_have_the_same_bits_for_any_number_of_threads():
+    rng = np.random.default_rng(1)
+    counts = rng.integers(0, 60, 400)
+    counts[17] = 9000  # nearly half of the work in one segment
+    ptr = np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)
+    columns, v = rng.integers(0, 50, ptr[-1]).astype(np.int32), rng.standard_normal(ptr[-1]).astype(np.float32)
+    x = rng.standard_normal((50, 19)).astype(np.float32)
+    operator = polyc.compile(ROWS)
+    try:
+        results = []
+        for n in (1, 2, 3):
+            polyc.set_num_threads(n)
+            results.append(operator(v, columns, ptr, x))
+    finally:
+        polyc.set_num_threads(None)
+    assert results[0].tobytes() == results[1].tobytes() == results[2].tobytes()

@@ -137,12 +137,12 @@ def segment_checks(state: State, ctx: Context, loop: Loop) -> dict[Loop, tuple[G
     made for many segments at once."""
     if loop.step != 1 or ctx.lane is not None or ctx.is_remainder or state.held or any(not p.branched for p in ctx.predicates):
         return {}
-    written = {name for n in writes_in(loop.body) for name in (n.buffer, *state.by_name[n.buffer].may_alias)}
     found: dict[Loop, tuple[Guard, ...]] = {}
-    for inner in loop.body:
-        checks = tuple(takewhile(lambda n: isinstance(n, Guard), inner.body)) if isinstance(inner, Loop) else ()
-        if not checks or not isinstance(inner, Loop) or not _are_in_order(state, loop, inner):
+    for inner in (n for n in loop.body if isinstance(n, Loop) and reads(n.lower)):
+        checks = tuple(takewhile(lambda n: isinstance(n, Guard), inner.body))
+        if not checks or not _are_in_order(state, loop, inner):
             continue
+        written = {name for n in writes_in(loop.body) for name in (n.buffer, *state.by_name[n.buffer].may_alias)}
         parts = [e for c in checks if isinstance(c, Guard) for e in (c.value, c.bound) if c.condition is None]
         used = {r.tensor for e in (*parts, inner.lower, inner.upper) for r in reads(e)}
         if used.isdisjoint(written) and len(parts) == 2 * len(checks) and set().union(*map(index_names, parts)) == {inner.var}:

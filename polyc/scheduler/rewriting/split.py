@@ -47,7 +47,7 @@ def _find_split(s: Statement, ranges: Ranges) -> Split | None:
     if any(r.tensor == s.target for r in reads(s.value)):
         return None  # a recurrence: its parts would wait for the whole
     extents = ranges.statements[s.name].indices
-    loaded = find_loaded_ranges(s.reduction.op, s.value, s.indices)
+    loaded = find_loaded_ranges(s.reduction.op, s.value, s.indices, s.reduction_indices)
     segments = {i for i, r in loaded.items() if r.is_partition}
     trips = expected_trips(loaded, {i: trip_count(extents[i].extent) for i in s.indices})
     sides = (s.left_indices, s.reduction_indices)
