@@ -141,8 +141,8 @@ def _items(node: ast.expr, name: str, scope: Scope) -> list[Number | tuple[Numbe
             return _items(inner, name, scope)[::-1]
         case ast.Tuple(elements) | ast.List(elements):
             return [_item(e, scope) for e in elements]
-        case ast.Name(known) if known not in scope.current and (numbers := find_numbers(scope.text.lookup(known))) is not None:
-            return cast(list[Number | tuple[Number, ...]], list(numbers))
+        case ast.Name(known) if known not in scope.current and (found := find_numbers(scope.text.lookup(known))) is not None:
+            return cast(list[Number | tuple[Number, ...]], list(found))
     raise Fault("semantic-static-loop", _UNKNOWN, _EXAMPLE + "; over elements of tensors, indices stand for loops")
 
 
