@@ -73,7 +73,10 @@ def read_expression(node: ast.expr, scope: Scope, depth: int = 0) -> Value:
     try:
         return _read_node(node, scope, depth + 1)
     except Fault as fault:
-        scope.report(fault.code, fault.message, node, fault.help)
+        help = fault.help
+        if fault.code == "budget-expression" and scope.element_function is not None:  # there, names stand for their values
+            help = f"make {scope.element_function} of fewer rounds and branches, and its steps statements of the operator"
+        scope.report(fault.code, fault.message, node, help)
         return POISON
 
 
