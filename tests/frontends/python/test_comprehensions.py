@@ -58,6 +58,28 @@ def test_a_range_over_sizes_and_indices_is_a_reduction() -> None:
     np.testing.assert_allclose(n, sum(b[q] for p in range(5) for q in range(p)))
 
 
+def test_integer_parameters_bound_generator_expressions_and_extents() -> None:
+    @polyc.op
+    def f(x: "f64[N, M]", T: "i64"):
+        with polyc.where(0 <= h < T):
+            g[h * x.shape[1] + v] = x[h, v]
+        s = sum(g[k] for k in range(2 * T)) + len(g)
+        d = doubled(g)
+        return s, d
+
+    values = rng.random((5, 4))
+    for steps in (2, 5):
+        s, d = f(values, steps)
+        flat = values[:steps].ravel()
+        np.testing.assert_allclose(s, flat[: 2 * steps].sum() + len(flat))
+        np.testing.assert_allclose(d, 2 * flat)
+
+
+def doubled(v):
+    w[i] = 2 * v[i]
+    return w
+
+
 def test_variables_are_python_numbers_and_hide_indices_of_the_same_name() -> None:
     def f(x: "f32[N]"):
         y[k] = x[k] * sum(x[k] * k for k in range(N))
