@@ -25,6 +25,14 @@ def look_up(function: types.FunctionType, name: str) -> object | None:
     return found
 
 
+def find_numbers(value: object) -> tuple[object, ...] | None:
+    """The elements of a tuple, list or range that holds numbers, or tuples of them; None for anything else."""
+    if not isinstance(value, (tuple, list, range)):
+        return None
+    found = tuple(n if type(n) in (bool, int, float) else find_numbers(n) for n in value)
+    return None if any(n is None for n in found) else found
+
+
 def is_own_function(found: object) -> bool:
     """Whether a name stands for a Python function of the user's, which counts more than one that polyc knows by that name."""
     return isinstance(found, types.FunctionType) and str(found.__module__).split(".")[0] not in LIBRARIES

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from polyc import driver
 from polyc.crash import name_crashes
-from polyc.diagnostics import Diagnostic, PolycError, PolycWarning, SemanticError, user_stacklevel
+from polyc.diagnostics import Diagnostic, PolycError, PolycWarning, SemanticError, merge_contexts, user_stacklevel
 from polyc.ir.number_checks import NumberCheck, find_number_checks
 from polyc.ir.program import Program, integer_parameters
 from polyc.ir.types import DType
@@ -33,7 +33,7 @@ class ArrayType:
 
 def issue_warnings(found: Iterable[Diagnostic]) -> None:
     """Front ends' findings as `PolycWarning`s that point at the user's line."""
-    for diagnostic in found:
+    for diagnostic in merge_contexts(tuple(found)):
         warnings.warn(PolycWarning(diagnostic), stacklevel=user_stacklevel())
 
 

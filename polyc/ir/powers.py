@@ -49,12 +49,12 @@ from polyc.ir.program import (
     place_statement,
     statement_reads,
 )
-from polyc.ir.read_sites import collect_reads
+from polyc.ir.read_sites import collect_reads, is_data_dependent
 from polyc.ir.simplify import simplify_int
 from polyc.ir.types import I64
 from polyc.records import replace
 
-MAX_COPIES = 256
+MAX_COPIES = 64
 """Statements that one may become."""
 
 _POWERS = ("pow", "shl", "shr")
@@ -85,7 +85,7 @@ def _placing(s: Statement) -> Iterator[Expr]:
     """Subscripts of what is written and read, and bounds."""
     yield from s.subscripts
     for read in statement_reads(s):
-        yield from read.subscripts
+        yield from (e for e in read.subscripts if not is_data_dependent(e))  # those are guarded by data in any case
     for clause in s.where:
         match clause:
             case RangeClause():

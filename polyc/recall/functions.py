@@ -20,7 +20,7 @@ from polyc.digest import sha256
 from polyc.ir.expr import Expr
 from polyc.ir.program import Program
 from polyc.ir.types import DType
-from polyc.live import describe_code, is_own_function, look_up, write_number
+from polyc.live import describe_code, find_numbers, is_own_function, look_up, write_number
 from polyc.log import logger
 from polyc.recall.entries import open_store, own_versions, read_or_make
 from polyc.records import dataclass
@@ -175,6 +175,8 @@ def _describe_value(value: object) -> str:
         return "nothing"
     if isinstance(value, (str, numbers.Number, np.generic)):
         return f"{kind.__name__} {write_number(value)}"
+    if (elements := find_numbers(value)) is not None:
+        return f"{kind.__name__} {elements!r}"
     if isinstance(value, types.ModuleType):
         return f"module {value.__name__}"
     if isinstance(value, (type, types.BuiltinFunctionType, np.ufunc)) or (

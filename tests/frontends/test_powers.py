@@ -114,10 +114,18 @@ def test_errors_of_copies_are_told_once_with_the_value() -> None:
         )
     (error,) = caught.value.diagnostics
     assert error.code == "range-out-of-bounds" and error.message.endswith("(with s = 3, and once more)")
-    for s in ("-1:3", "0:70"):
+    for s in ("-1:3", "0:64"):
         with pytest.raises(PolycError, match="no whole number of 64 bits") as caught:
             read_tc(f"def f(float(N) x) -> (y) {{ y(s) = x(pow(2, s)) where s in {s} }}")
         assert len(caught.value.diagnostics) == 1
+
+
+def test_subscripts_that_depend_on_data_are_left() -> None:
+    (program,) = read_tc("def f(int32(N) k, float(8) t) -> (y) { y(i, s) = t(k(i) / pow(2, s)) where s in 0:3 }")
+    assert len(program.statements) == 1
+    k = np.arange(8, dtype=np.int32)
+    found = interpret(program, {"k": k, "t": np.arange(8, dtype=np.float32)})["y"]
+    np.testing.assert_array_equal(found, k[:, None] >> np.arange(3))
 
 
 def test_guarded_reads_bound_no_index() -> None:

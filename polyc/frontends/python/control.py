@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Sequence
+from typing import cast
 
 from polyc.frontends.core.values import Fault
 from polyc.frontends.python.expressions import known_number, read_expression
@@ -11,6 +12,7 @@ from polyc.frontends.python.scope import Scope
 from polyc.frontends.python.signature import Number
 from polyc.frontends.python.syntax import call_name
 from polyc.frontends.python.values import POISON
+from polyc.live import find_numbers
 from polyc.records import replace
 
 MAX_ROUNDS = 4096
@@ -139,6 +141,8 @@ def _items(node: ast.expr, name: str, scope: Scope) -> list[Number | tuple[Numbe
             return _items(inner, name, scope)[::-1]
         case ast.Tuple(elements) | ast.List(elements):
             return [_item(e, scope) for e in elements]
+        case ast.Name(known) if known not in scope.current and (found := find_numbers(scope.text.lookup(known))) is not None:
+            return cast(list[Number | tuple[Number, ...]], list(found))
     raise Fault("semantic-static-loop", _UNKNOWN, _EXAMPLE + "; over elements of tensors, indices stand for loops")
 
 

@@ -142,7 +142,9 @@ def run_body(body: Sequence[ast.stmt | _Round], scope: Scope, depth: int = 0) ->
             case _:
                 line = scope.text.source.text[scope.text.span(statement).start :].split("\n", 1)[0]
                 message = f"{name} cannot be read as a function of elements: it says '{line.strip()[:60]}'"
-                raise Fault(_CODE, message, _ALLOWED)
+                is_while = isinstance(statement, ast.While)
+                help = "loop over numbers, for k in range(50), and leave the loop by break: if done: break"
+                raise Fault(_CODE, message, help if is_while else _ALLOWED)
     return None
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from typing import cast
 
 import numpy as np
 
@@ -32,6 +33,7 @@ from polyc.ir.expr import (
     walk,
 )
 from polyc.ir.types import BOOL, I64
+from polyc.live import find_numbers
 from polyc.records import replace
 
 MAX_DEPTH = 120
@@ -71,7 +73,10 @@ def read_expression(node: ast.expr, scope: Scope, depth: int = 0) -> Value:
     try:
         return _read_node(node, scope, depth + 1)
     except Fault as fault:
-        scope.report(fault.code, fault.message, node, fault.help)
+        help = fault.help
+        if fault.code == "budget-expression" and scope.element_function is not None:  # there, names stand for their values
+            help = f"make {scope.element_function} of fewer rounds and branches, and its steps statements of the operator"
+        scope.report(fault.code, fault.message, node, help)
         return POISON
 
 
@@ -222,6 +227,8 @@ def read_element(version: Version, subscripts: tuple[Expr, ...], name: str, node
 
 
 def _read_subscript(node: ast.Subscript, scope: Scope, depth: int) -> Value:
+    if (outside := _read_outside(node, scope, depth)) is not None:
+        return outside
     match node.value:
         case ast.Name(name) if name in scope.values:
             help = (
@@ -272,6 +279,28 @@ def _read_tensor(name: str, node: ast.Subscript, scope: Scope, depth: int, is_tu
         from_end = [isinstance(p, ast.UnaryOp) and isinstance(p.operand, ast.Constant) for p in written]
         subscripts = count_from_the_end(subscripts, from_end[::-1] if is_turned else from_end, version)
     return read_element(version, subscripts, name, node, scope).made_of(*values)
+
+
+def _read_outside(node: ast.Subscript, scope: Scope, depth: int) -> Value | None:
+    """The number that ``C[2]`` or ``C[2][0]`` is, of a tuple of numbers outside of the function; None for anything else."""
+    places: list[ast.expr] = []
+    base: ast.expr = node
+    while isinstance(base, ast.Subscript):
+        places, base = [base.slice, *places], base.value
+    if not isinstance(base, ast.Name) or base.id in scope.values or base.id in scope.current or base.id in scope.assigned_names:
+        return None
+    found: object = None if scope.is_taken(base.id) else find_numbers(scope.text.lookup(base.id))
+    if found is None:
+        return None
+    for place in places:
+        number = known_number(read_expression(place, scope, depth), scope)
+        if not isinstance(found, tuple) or not isinstance(number, int) or not -len(found) <= number < len(found):
+            help = f"read it by numbers that it has, as in a loop over range(2), or make {base.id} a parameter"
+            raise Fault("semantic-undefined", f"{base.id} is a tuple of numbers outside of the function", help)
+        found = found[number]
+    if isinstance(found, tuple):
+        raise Fault("semantic-undefined", f"{base.id} is a tuple of tuples", f"read a number of them: {base.id}[0][0]")
+    return make_literal(cast(int | float | bool, found), scope.text.span(node))
 
 
 def _read_subscripts(node: ast.expr, scope: Scope, depth: int) -> tuple[Value, ...] | None:

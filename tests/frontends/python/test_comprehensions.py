@@ -58,6 +58,28 @@ def test_a_range_over_sizes_and_indices_is_a_reduction() -> None:
     np.testing.assert_allclose(n, sum(b[q] for p in range(5) for q in range(p)))
 
 
+def test_integer_parameters_bound_generator_expressions_and_extents() -> None:
+    @polyc.op
+    def f(x: "f64[N, M]", T: "i64"):
+        with polyc.where(0 <= h < T):
+            g[h * x.shape[1] + v] = x[h, v]
+        s = sum(g[k] for k in range(2 * T)) + len(g)
+        d = doubled(g)
+        return s, d
+
+    values = rng.random((5, 4))
+    for steps in (2, 5):
+        s, d = f(values, steps)
+        flat = values[:steps].ravel()
+        np.testing.assert_allclose(s, flat[: 2 * steps].sum() + len(flat))
+        np.testing.assert_allclose(d, 2 * flat)
+
+
+def doubled(v):
+    w[i] = 2 * v[i]
+    return w
+
+
 def test_variables_are_python_numbers_and_hide_indices_of_the_same_name() -> None:
     def f(x: "f32[N]"):
         y[k] = x[k] * sum(x[k] * k for k in range(N))
@@ -88,3 +110,50 @@ def test_functions_of_elements_hold_generator_expressions() -> None:
 def test_what_cannot_be_written_out_is_refused(body: str, code: str, words: str) -> None:
     (error,) = errors_of(f"def f(x: 'f64[N]'):\n    {body}\n    return y")
     assert error.code == code and words in error.message
+
+
+TAPS = (0.25, 0.5, 0.25)
+PAIRS = [(0, 1.0), (2, -1.0)]
+
+
+def smooth_root(v):
+    r = 0
+    for c in TAPS:
+        r = r * v + c
+    return r + PAIRS[1][1]
+
+
+def test_tuples_of_numbers_outside_of_the_function_are_numbers() -> None:
+    def f(x: "f64[N]"):
+        y[i] = sum(TAPS[k] * x[i + k] for k in range(3))
+        z[i] = sum(w * x[i + shift] for shift, w in PAIRS)
+        for k, c in enumerate(TAPS):
+            p[k, i] = c * x[i]
+        r[i] = smooth_root(x[i]) + PAIRS[1][0]
+        return y, z, p, r
+
+    y, z, p, r = run(f, x)
+    np.testing.assert_allclose(y, np.correlate(x, TAPS, "valid"))
+    np.testing.assert_allclose(z, x[:-2] - x[2:])
+    np.testing.assert_allclose(p, np.outer(TAPS, x))
+    np.testing.assert_allclose(r, np.polyval(TAPS, x) - 1 + 2)
+
+
+def test_a_subscript_that_a_tuple_of_numbers_has_not_is_refused(tmp_path) -> None:
+    path = tmp_path / "taps.py"
+    path.write_text("TAPS = (1.0, 2.0)\ndef f(x: 'f64[N]'):\n    y[i] = x[i] * TAPS[i]\n    return y\n")
+    names: dict = {}
+    exec(compile(path.read_text(), str(path), "exec"), names)
+    with pytest.raises(polyc.PolycError, match="TAPS is a tuple of numbers outside of the function"):
+        polyc.op(names["f"])
+
+
+def test_other_numbers_in_a_tuple_outside_are_read_again(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("POLYC_CACHE", "1")
+    monkeypatch.setenv("POLYC_CACHE_DIR", str(tmp_path))
+    path = tmp_path / "sums.py"
+    path.write_text("def f(x: 'f64[N]'):\n    y[i] = sum(c * x[i] for c in TAPS)\n    return y\n")
+    for taps in ((1.0, 2.0), (3.0, 4.0)):
+        names: dict = {"TAPS": taps, "__name__": "sums"}
+        exec(compile(path.read_text(), str(path), "exec"), names)
+        np.testing.assert_allclose(polyc.op(names["f"])(x), sum(taps) * x)

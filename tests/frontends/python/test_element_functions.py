@@ -287,6 +287,22 @@ def test_functions_of_elements_loop_over_numbers():
     np.testing.assert_allclose(last, values + 2)
 
 
+def repeated(x):
+    for _ in range(40):
+        x = x * x + x
+    return x + 0
+
+
+def test_rounds_that_grow_beyond_the_budget_are_refused_with_another_way():
+    def f(X: "f32[N]"):
+        Y[i] = repeated(X[i])
+        return Y
+
+    with pytest.raises(PolycError) as caught:
+        read_function(f)
+    assert caught.value.code == "budget-expression" and "steps statements of the operator" in caught.value.diagnostics[0].help
+
+
 def test_a_loop_of_a_function_over_something_unknown_is_refused_in_its_text():
     def f(X: "f32[N]"):
         Y[i] = ranged(X[i])
