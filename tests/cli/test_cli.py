@@ -89,7 +89,7 @@ def test_accumulated_outputs_start_the_same_way_every_time(tmp_path):
         (["run", "{source}", "--size", "M=1", "--size", "M=2"], 2, "given as 1 and as 2"),
         (["run", "{source}", "--size", "M=?,M=2"], 2, "given as ? and as 2"),
         (["run", "{source}", "--size", "M=?,N=2"], 1, "no value for M"),
-        (["compile", "{source}", "--size", "Q=?"], 1, "its names are: M, N"),
+        (["compile", "{source}", "--size", "Q=?"], 1, "its sizes are: M, N"),
         (["compile", "{source}", "--size", "M=??"], 2, "or N=?"),
         (["run", "{source}", "--entry", "other"], 1, "defs are: total"),
         (["run", "{source}", "--input", "{dir}/none.npy"], 1, "No such file"),

@@ -84,7 +84,7 @@ def test_state_that_steps_pass_on_is_kept_for_all_batches_and_units():
       M(t) +=! Y(t-1,b,h) where t in 1:T, b in 0:B, h in 0:H
       C(t,b,h) = G(t,b,h) * w(b) + (t == 0 ? 0.0 : 0.5 * C(t-1,b,h) + M(t)) where t in 0:T
       Y(t,b,h) = exp(C(t,b,h) - 9.0) * C(t,b,h) where t in 0:T }"""
-    assert storage(text, {"T": 9, "B": 3, "H": 16})["C"].moduli == (1, None, None)
+    assert storage(text, {"T": 9, "B": 13, "H": 16})["C"].moduli == (1, None, None)
 
 
 @pytest.mark.parametrize(("last", "kept"), [("Y(4, i)", 2), ("Y(4, i) + Y(1, i)", 4)])

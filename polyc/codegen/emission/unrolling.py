@@ -106,7 +106,7 @@ def _count_vectors(body: tuple[Node, ...]) -> int:
 def _count_operations(body: tuple[Node, ...]) -> int:
     """Operations of the longest update or store inside."""
     inner = [_count_operations(node.body) for node in body if isinstance(node, Loop)]
-    nodes = [walk(node.value) for node in body if isinstance(node, Update | Store)]
+    nodes = [walk(node.value) for node in body if isinstance(node, (Update, Store))]
     return max([*inner, *(sum(_INLINE_OPERATIONS if _is_inline(n) else 1 for n in expr) for expr in nodes)], default=0)
 
 

@@ -23,7 +23,6 @@ from polyc.frontends.python.syntax import call_name
 from polyc.frontends.python.values import POISON, convert, make_literal, require_integer
 from polyc.ir.expr import Index, index_names, int_const
 from polyc.ir.program import RangeClause
-from polyc.ir.segments import is_loaded
 from polyc.ir.types import BOOL, I64
 
 MAX_TERMS = 4096
@@ -109,12 +108,11 @@ def _reduce(node: ast.Call, inner: Comprehension, reducer: str, scope: Scope, de
     ranges = dict(clauses.ranges)
     scope.values = dict(hidden)
     conditions: list[ast.expr] = []
-    loaded: list[RangeClause] = []
     try:
         for g in inner.generators:
             (name,) = loop_names(g.target)[:1]
             index = name
-            taken = {*scope.outer_names, *scope.used_indices, *ranges, *(c.index for c in loaded)}
+            taken = {*scope.outer_names, *scope.used_indices, *ranges, *(c.index for c in clauses.loaded)}
             while index in taken:
                 index += "_"
             span = scope.text.span(g.iter)
@@ -123,16 +121,12 @@ def _reduce(node: ast.Call, inner: Comprehension, reducer: str, scope: Scope, de
             if any(b is POISON for b in given):
                 return POISON
             bounds = [scope.as_size(inline_numbers(require_integer(b, "the bound of a range"), scope)) for b in given]
-            clause = RangeClause(index, bounds[0] if len(bounds) == 2 else int_const(0), bounds[-1], span)
-            if any(map(is_loaded, bounds)):
-                for bound in bounds:
-                    check_bound(bound)
-                loaded.append(clause)
-            else:
-                ranges[index] = clause
+            for bound in bounds:
+                check_bound(bound)
+            ranges[index] = RangeClause(index, bounds[0] if len(bounds) == 2 else int_const(0), bounds[-1], span)
             scope.values[name] = Value(Index(index, scope.text.span(g.target)), I64, weak=True)
             conditions += g.ifs
-        scope.clauses = restrict(conditions, Clauses(ranges, clauses.conditions, (*clauses.loaded, *loaded)), scope)
+        scope.clauses = restrict(conditions, Clauses(ranges, clauses.conditions, clauses.loaded), scope)
         own = [scope.clauses.ranges[i] for i in scope.clauses.ranges.keys() - clauses.ranges.keys()]
         own += scope.clauses.loaded[len(clauses.loaded) :]
         told = [e for w in own for e in (Index(w.index), w.lower, w.upper)]
