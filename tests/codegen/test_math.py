@@ -8,6 +8,7 @@ import math
 import numpy as np
 import pytest
 
+import polyc
 from polyc.codegen.functions.polynomials import INLINE
 from polyc.ir.expr import Const, Select
 from polyc.ir.loops import Loop, LoopNest, Store
@@ -315,6 +316,19 @@ def test_comparisons_with_hypot_are_those_of_the_exact_root(dtype, level):
         wanted = [compare(*sides) for sides in ((root, limit), (limit, root)) for compare in COMPARISONS.values()]
     for k, holds in enumerate(wanted):
         np.testing.assert_array_equal((found.astype(int) >> k & 1)[is_exact], holds[is_exact])
+
+
+@pytest.mark.parametrize("dtype", ["complex64", "complex128"])
+def test_absolute_values_equal_themselves_and_their_maximum(dtype):
+    """Bounds that are roots are rounded, and squares are not: what is computed is compared as it is computed."""
+    operator = polyc.compile(f"""def f({dtype}(N) z) -> (top, at, less) {{
+      top max=! fabs(z(i))  at(i) = fabs(z(i)) >= top  less(i) = fabs(z(i)) < fabs(z(i)) }}""")
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        z = (rng.standard_normal(30) + 1j * rng.standard_normal(30)).astype(dtype)
+        _, at, less = operator(z)
+        assert at.sum() == 1
+        assert not less.any()
 
 
 @pytest.mark.parametrize("level", LEVELS)

@@ -24,6 +24,7 @@ from polyc.codegen.emission.quotients import emit_quotient, multiply_parts
 from polyc.codegen.functions.floats import F32, F64, Math
 from polyc.codegen.functions.roots import compare_hypot
 from polyc.codegen.writer.builder import Val, float_val, int_val, llvm_type
+from polyc.ir.access import written_in
 from polyc.ir.expr import (
     Call,
     Cast,
@@ -40,6 +41,7 @@ from polyc.ir.expr import (
     lt,
     reads,
     type_of,
+    walk,
 )
 from polyc.ir.halves import narrow_bits
 from polyc.ir.loops import Buffer
@@ -96,9 +98,21 @@ def eval_expr(state: State, ctx: Context, expr: Expr) -> Val:
 
 
 def _compare_hypot(state: State, ctx: Context, op: str, parts: tuple[Expr, ...], bound: Expr) -> Val:
-    """``hypot(x, y)`` on the left side of a comparison."""
+    """``hypot(x, y)`` on the left side of a comparison: by squares, where the bound can be no such root itself, which is rounded."""
+    if any(isinstance(n, Call) and n.op == "hypot" for n in walk(bound)) or not _are_given(state, bound):
+        operands = [eval_expr(state, ctx, e) for e in (Call("hypot", parts), bound)]
+        return emit_operator(state.fn, state.target, op, operands, type_of(bound, state.types))
     x, y, limit = (eval_expr(state, ctx, e) for e in (*parts, bound))
     return compare_hypot(Math(state.fn, state.target, F32 if x.type == "float" else F64), op, x, y, limit)
+
+
+def _are_given(state: State, expr: Expr) -> bool:
+    """Whether all that is read is the caller's, and stays so."""
+    buffers = [state.by_name[r.tensor] for r in reads(expr)]
+    if not buffers:
+        return True
+    written = written_in(state.nest.body)
+    return all(b.space == "argument" and written.isdisjoint((b.name, *b.may_alias)) for b in buffers)
 
 
 # -- reads

@@ -91,7 +91,7 @@ class Contraction:
         known = tuple(self.has_known_trips((i,)) for i in self.s.indices)
         views = tuple((v.operand, tuple(v.strides.items()), v.elements, v.itemsize, v.is_given, v.is_made) for v in self.views)
         lengths = self.s.indices, known, tuple(self.trips.items()), tuple(self.result.items()), self.lanes, self.itemsize
-        return lengths, views, self.left, self.summed, self.separate_left, self.tested
+        return lengths, views, self.left, self.summed, self.separate_left, self.s.separate_left, self.tested
 
 
 @dataclass(frozen=True, slots=True)

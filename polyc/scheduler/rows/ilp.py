@@ -142,7 +142,7 @@ class IlpFinder:
         for edge in self._edges_within(names):
             add(edge.equations, edge.source, edge.sink)
         for link in links:
-            add([(((0, a), -1), ((1, b), 1)) for a, b in link.unit_pairs], link.first, link.second)
+            add([(((0, a), -1), ((1, b), 1)) for a, b in sorted(link.unit_pairs)], link.first, link.second)
         if tier == 1:
             for name in names:
                 add(self.model.statements[name].own_equations, name, name)

@@ -235,7 +235,7 @@ def _link_sums(scop: Scop, links: Mapping[tuple[str, str], Link]) -> Iterator[Li
         mine = reads[s.name] = {(t, walked[1]): walked[0] for t, walked in walks if walked is not None}
         for other in dict.fromkeys(seen[key] for key in mine if key in seen):
             theirs = reads[other.name]
-            alike = {pair for key in mine.keys() & theirs.keys() for pair in zip(theirs[key], mine[key], strict=True)}
+            alike = {pair for key in mine if key in theirs for pair in zip(theirs[key], mine[key], strict=True)}
             is_known = (other.name, s.name) in links
             if is_known or not (_moves_only(other, {a for a, _ in alike}) and _moves_only(s, {b for _, b in alike})):
                 continue
