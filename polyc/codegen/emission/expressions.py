@@ -98,7 +98,7 @@ def eval_expr(state: State, ctx: Context, expr: Expr) -> Val:
 
 
 def _compare_hypot(state: State, ctx: Context, op: str, parts: tuple[Expr, ...], bound: Expr) -> Val:
-    """``hypot(x, y)`` on the left side of a comparison: by squares, where the bound can be no such root itself, which is rounded."""
+    """``hypot(x, y)`` on the left side of a comparison: by squares, where the bound can be no such root, which is rounded."""
     if any(isinstance(n, Call) and n.op == "hypot" for n in walk(bound)) or not _are_given(state, bound):
         operands = [eval_expr(state, ctx, e) for e in (Call("hypot", parts), bound)]
         return emit_operator(state.fn, state.target, op, operands, type_of(bound, state.types))
