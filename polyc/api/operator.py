@@ -416,7 +416,7 @@ class Operator:
                 shapes[name] = tuple(value.shape)
         known = {**sizes, **number_sizes(program.sizes, formals, given_arrays)}
         values = solve_sizes(declared, shapes, known, self._fixed_sizes, program.defined_sizes)
-        problem = missing_sizes(program.sizes, values)
+        problem = missing_sizes(program.sizes, values, self._fixed_sizes)
         if problem is not None:
             raise problem
         return values

@@ -73,7 +73,11 @@ def program_formals(program: Program) -> tuple[Formal, ...]:
 
 def possible_sizes(source: ProgramSource) -> tuple[str, ...]:
     """Names of sizes, and of inputs that may be sizes as well, where their types are not known yet."""
-    opened = [f.name for f in source.formals if f.dtype is None] if source.fixed is None else []
+    opened = (
+        [f.name for f in source.formals if f.dtype is None or (f.shape == () and f.dtype.is_integer)]
+        if source.fixed is None
+        else []
+    )
     return tuple(dict.fromkeys((*source.sizes, *opened)))
 
 

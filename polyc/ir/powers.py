@@ -101,7 +101,7 @@ def _unroll(s: Statement, powers: set[str], tensors: dict[str, Tensor]) -> list[
     for i in chosen:
         n_copies *= len(ranges[i])
     is_plain = s.reduction is None or (s.reduction.monoid is None and not any(reads(e) for e in s.subscripts))
-    if not chosen or not is_plain or n_copies > MAX_COPIES:
+    if not chosen or not is_plain or not 0 < n_copies <= MAX_COPIES:
         return [s]
     reduced = [i for i in chosen if i not in s.left_indices]
     last: list[Statement] = []
@@ -189,6 +189,8 @@ def _split_reduction(s: Statement, reduced: list[str], tensors: dict[str, Tensor
     parts = replace(s, target=name, subscripts=element, indices=(*reduced, *left, *rest), reduction=reduction)
     known = {*left, *reduced}
     where = tuple(w for w in s.where if not isinstance(w, Exists) and _indices_of(w) <= known)
+    # What a condition with a power of a reduced index leaves out holds the identity in `parts`.
+    where = tuple(w for w in where if not (isinstance(w, Condition) and find_power_indices(w.condition) & set(reduced)))
     return parts, [replace(s, indices=(*left, *reduced), value=Read(name, element, s.span), where=where)]
 
 

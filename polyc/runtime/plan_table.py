@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -58,9 +59,8 @@ class PlanTable:
         if not self.sizes:
             return self
         try:
-            # What is no integer lands under one: the plans there are of other layouts.
-            return self.with_sizes([int(inputs[p]) for p in self.sizes])
-        except (TypeError, ValueError, OverflowError, IndexError):
+            return self.with_sizes([operator.index(inputs[p]) for p in self.sizes])
+        except (TypeError, OverflowError, IndexError):
             return self
 
     def with_sizes(self, values: Sequence[int]) -> PlanTable:

@@ -147,8 +147,11 @@ def check_size(name: str, value: Any, span: Span | None = None) -> int:
     return number
 
 
-def missing_sizes(names: Sequence[str], values: Mapping[str, int]) -> PolycError | None:
-    """The error for sizes that neither an array nor a keyword determines, or None."""
+def missing_sizes(names: Sequence[str], values: Mapping[str, int], fixed: Collection[str] = ()) -> PolycError | None:
+    """The error for sizes that neither an array nor a keyword determines, or for `fixed` names that are none; else None."""
+    for name in (n for n in fixed if n not in names):
+        help = f"its sizes are: {', '.join(names)}" if names else "it has no sizes"
+        return argument_error("argument-name", f"{name}, which sizes= fixes, is no size", None, help)
     missing = [n for n in names if n not in values]
     if not missing:
         return None

@@ -263,3 +263,13 @@ TEXTS = {
 def test_what_is_no_integer_bounds_nothing(case: str) -> None:
     parameters, body, code = TEXTS[case]
     refuse(lambda: polyc.compile(f"def f({parameters}) -> (y) {{ {body} }}").lower(), code, "^")
+
+
+def test_sizes_that_are_none_are_refused_at_the_call() -> None:
+    @polyc.op(sizes={"f": 3})
+    def scale(x, f):
+        y[i] = x[i] * f
+        return y
+
+    with pytest.raises(polyc.PolycError, match="f, which sizes= fixes, is no size"):
+        scale(np.ones(4), 5)

@@ -150,3 +150,17 @@ def test_a_power_without_a_range_of_numbers_names_the_way_out(body: str, code: s
     with pytest.raises(PolycError, match="s stands in a power: give it a range of numbers, where s in 0:10") as caught:
         polyc.compile(f"def f(float(N) x) -> (y) {{ {body} }}")(rng.random(8, np.float32))
     assert caught.value.code == code
+
+
+def test_no_value_of_a_power_adds_nothing() -> None:
+    x = rng.random(32, np.float32)
+    sums = polyc.compile("def f(float(N) x) -> (y) { y(i) +=! x(i + pow(2, s)) where s in 3:3, i in 0:4 }")
+    rows = polyc.compile("def f(float(N) x) -> (y) { y(s, i) = x(i + pow(2, s)) where s in 3:3, i in 0:4 }")
+    np.testing.assert_array_equal(sums(x), np.zeros(4))
+    assert rows(x).shape == (0, 4)
+
+
+def test_conditions_with_powers_choose_what_is_added() -> None:
+    x = rng.random(32, np.float32)
+    found = polyc.compile("def f(float(N) x) -> (y) { y(i) +=! x(i + pow(2, s)) where s in 0:3, i in 0:8, i < pow(2, s) }")(x)
+    np.testing.assert_allclose(found, [sum(x[i + 2**s] for s in range(3) if i < 2**s) for i in range(8)], rtol=1e-6)

@@ -104,7 +104,15 @@ def _reduce(node: ast.Call, inner: Comprehension, reducer: str, scope: Scope, de
     if scope.outer_names is None:
         message = "a generator expression over a range that is not known yet cannot stand here"
         raise Fault(_CODE, message, "use numbers as bounds, or assign the sum to a name of its own first")
+    for g in inner.generators:
+        match g.iter:
+            case ast.Call(func, [_] | [_, _], []) if call_name(func) == (None, "range"):
+                pass
+            case _:
+                message = "beside a loop whose range is not known yet, this one cannot be written out"
+                raise Fault(_CODE, message, "give it a range with the step 1: range(n) or range(a, b)", scope.text.span(g.iter))
     hidden, clauses = scope.values, scope.clauses
+    around = {v.expr.name for v in hidden.values() if isinstance(v.expr, Index)}
     ranges = dict(clauses.ranges)
     scope.values = dict(hidden)
     conditions: list[ast.expr] = []
@@ -123,6 +131,10 @@ def _reduce(node: ast.Call, inner: Comprehension, reducer: str, scope: Scope, de
             bounds = [scope.as_size(inline_numbers(require_integer(b, "the bound of a range"), scope)) for b in given]
             for bound in bounds:
                 check_bound(bound)
+            if around & index_names(*bounds):  # where its range is empty, the loop around it has a value nevertheless
+                message = f"the range of {name} depends on the variable of a loop in another expression"
+                help = "write both loops in one, sum(A[i, k] for j in range(i) for k in range(j)), or give the inner sum a name"
+                raise Fault(_CODE, message, help, span)
             ranges[index] = RangeClause(index, bounds[0] if len(bounds) == 2 else int_const(0), bounds[-1], span)
             scope.values[name] = Value(Index(index, scope.text.span(g.target)), I64, weak=True)
             conditions += g.ifs

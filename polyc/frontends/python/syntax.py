@@ -8,6 +8,7 @@ from polyc.frontends.core.reductions import SELECTIONS
 from polyc.frontends.python.functions import REDUCERS
 from polyc.frontends.python.names import Index as IndexObject
 from polyc.frontends.python.scope import Scope
+from polyc.ir.expr import Index
 
 
 def call_name(node: ast.expr) -> tuple[str | None, str] | None:
@@ -55,19 +56,26 @@ def is_division(node: ast.AST) -> bool:
     return found is not None and found[1] == "divmod"
 
 
-def find_outer_names(nodes: list[ast.expr], scope: Scope) -> frozenset[str]:
-    """Names in expressions, those inside of reductions left out: what a reduction among them does not run over."""
+def find_outer_names(nodes: list[ast.expr], scope: Scope, hidden: frozenset[str] = frozenset()) -> frozenset[str]:
+    """Names in expressions, without those in reductions and the variables `hidden`: what a reduction among them does not
+    run over.  Variables of loops further out are the indices that stand for them."""
     found: set[str] = set()
     waiting: list[ast.AST] = list(nodes)
     while waiting:
         node = waiting.pop()
         if isinstance(node, ast.Name):
-            meaning = scope.text.lookup(node.id)
-            found.add(meaning.name if isinstance(meaning, IndexObject) else node.id)
+            if node.id in hidden:
+                continue
+            value = scope.values.get(node.id)
+            meaning = scope.text.lookup(node.id) if value is None else value.expr
+            found.add(meaning.name if isinstance(meaning, (IndexObject, Index)) else node.id)
         elif isinstance(node, (ast.GeneratorExp, ast.ListComp)):
-            variables = {n.id for g in node.generators for n in ast.walk(g.target) if isinstance(n, ast.Name)}
-            found |= find_outer_names([c for c in ast.iter_child_nodes(node) if isinstance(c, ast.expr)], scope) - variables
-            found |= find_outer_names([e for g in node.generators for e in (g.iter, *g.ifs)], scope) - variables
+            inside = hidden
+            for g in node.generators:
+                found |= find_outer_names([g.iter], scope, inside)
+                inside |= {n.id for n in ast.walk(g.target) if isinstance(n, ast.Name)}
+                found |= find_outer_names(g.ifs, scope, inside)
+            found |= find_outer_names([node.elt], scope, inside)
         elif not is_reduction(node):
             waiting += ast.iter_child_nodes(node)
     return frozenset(found)

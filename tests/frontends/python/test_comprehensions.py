@@ -157,3 +157,33 @@ def test_other_numbers_in_a_tuple_outside_are_read_again(tmp_path, monkeypatch: 
         names: dict = {"TAPS": taps, "__name__": "sums"}
         exec(compile(path.read_text(), str(path), "exec"), names)
         np.testing.assert_allclose(polyc.op(names["f"])(x), sum(taps) * x)
+
+
+def test_variables_of_other_expressions_keep_their_indices() -> None:
+    def f(A: "f64[N, N]"):
+        y[i, j] = A[i, j] + sum(A[i, j] * max(A[j, k]) for j in range(len(A)))
+        z[i] = sum(A[i, k] for j in range(i) for k in range(j))
+        return y, z
+
+    a = np.random.default_rng(3).random((5, 5))
+    y, z = run(f, a)
+    np.testing.assert_allclose(y, a + (a * a.max(1)).sum(1, keepdims=True))
+    np.testing.assert_allclose(z, [sum(a[i, k] for j in range(i) for k in range(j)) for i in range(5)])
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        ("sum(A[i, j] * k for j in range(i) for k in range(0, 6, 2))", "beside a loop whose range is not known"),
+        ("sum(A[i, j] * k for k in (1, 2) for j in range(i))", "beside a loop whose range is not known"),
+        ("sum(sum(A[i, j] for j in range(j)) for j in range(i))", "depends on the variable of a loop in another"),
+        ("sum(1.0 + sum(A[i, k] for k in range(j)) for j in range(i))", "depends on the variable of a loop in another"),
+    ],
+)
+def test_loops_that_cannot_be_read_are_refused(value: str, words: str, tmp_path) -> None:
+    path = tmp_path / "loops.py"
+    path.write_text(f"def f(A: 'f64[N, N]'):\n    y[i] = {value}\n    return y\n")
+    names: dict = {}
+    exec(compile(path.read_text(), str(path), "exec"), names)
+    with pytest.raises(polyc.PolycError, match=words):
+        polyc.op(names["f"])
