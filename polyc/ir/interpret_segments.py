@@ -9,7 +9,7 @@ from polyc.ir.expr import index_names
 from polyc.ir.interpret_forms import Box
 from polyc.ir.interpret_values import Array, Scope, enter_box, evaluate_points
 from polyc.ir.program import RangeClause, Statement
-from polyc.ir.segments import is_loaded, is_segmented, loaded_clauses, segment_reads
+from polyc.ir.segments import is_segmented, loaded_clauses, segment_reads
 
 
 def check_loaded_ranges(s: Statement, scope: Scope, box: Box) -> None:
@@ -23,11 +23,7 @@ def check_loaded_ranges(s: Statement, scope: Scope, box: Box) -> None:
         first, end = box[clause.index]
         segments = segment_reads(clause)
         if segments is None:
-            outside = np.zeros(extents, np.bool_)
-            if is_loaded(clause.lower):
-                outside |= (lower < upper) & (lower < first)
-            if is_loaded(clause.upper):
-                outside |= (lower < upper) & (upper > end)
+            outside = (lower < upper) & ((lower < first) | (upper > end))
             _refuse(outside, "argument-range", f"leaves its range {first}:{end}", clause, named)
             continue
         _refuse((lower < first) | (upper > end), "argument-segments", f"leaves its range {first}:{end}", clause, named)

@@ -6,13 +6,29 @@ of one over i may run from one end to the other (`codegen.nests.bounds`), on ave
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence, Set
 from dataclasses import field
 from math import prod
 
-from polyc.ir.expr import MONOIDS, Call, Const, Expr, Select, identity_of, index_names, operands_of, reads
-from polyc.ir.facts import span_of
+from polyc.ir.expr import (
+    MONOIDS,
+    Call,
+    Cast,
+    Const,
+    Expr,
+    Index,
+    Read,
+    Select,
+    identity_of,
+    index_names,
+    map_children,
+    operands_of,
+    reads,
+    substitute,
+)
+from polyc.ir.facts import Span, span_of
 from polyc.ir.simplify import difference, simplify
+from polyc.ir.types import I64
 from polyc.records import dataclass
 
 
@@ -54,8 +70,8 @@ def find_loaded_ranges(op: str, value: Expr, indices: Sequence[str], reduced: Co
             ends.setdefault(index, []).append((span.lower, span.upper))
             outer |= found[index].outer if index in found else set()
             is_partition = _are_neighbours(ends[index])
-            begin = next((low for low, _ in ends[index] if low is not None), None) if is_partition else None
-            found[index] = LoadedRange(frozenset(outer), is_partition, begin and simplify(begin))
+            begin = _first_end(ends[index]) if is_partition else None
+            found[index] = LoadedRange(frozenset(outer), is_partition, begin)
             break
     return {i: r for i, r in found.items() if r.is_partition or i in reduced or r.outer.isdisjoint(reduced)}
 
@@ -77,6 +93,14 @@ def _all_outer(names: Collection[str], found: Mapping[str, LoadedRange]) -> set[
     return result
 
 
+def _first_end(spans: Sequence[tuple[Expr | None, Expr | None]]) -> Expr | None:
+    """Where a part begins, if the next one begins where it ends: ``ptr[i] + 1`` up to ``ptr[i + 1] + 1``; else None."""
+    low, high = (next(e for e in ends if e is not None) for ends in zip(*spans, strict=True))
+    names = index_names(low, high)
+    follows = {i: Index(i) + 1 for i in names} if len(names) == 1 else {}
+    return simplify(low) if follows and simplify(substitute(low, follows)) == simplify(high) else None
+
+
 def _are_neighbours(spans: Sequence[tuple[Expr | None, Expr | None]]) -> bool:
     """Whether the least and the greatest value are elements of one array that lie side by side."""
     lowers, uppers = ([r for e in ends if e is not None for r in reads(e)] for ends in zip(*spans, strict=True))
@@ -84,3 +108,21 @@ def _are_neighbours(spans: Sequence[tuple[Expr | None, Expr | None]]) -> bool:
         return False
     steps = [difference(b, a) for a, b in zip(lowers[0].subscripts, uppers[0].subscripts, strict=True)]
     return None not in steps and [s for s in steps if s] == [1]
+
+
+def may_wrap(test: Expr, span: Span, wide: Set[str]) -> bool:
+    """Whether an end is 1 beside what the test reads, of 64 bits: ``k <= n`` holds for all k where n is the greatest number."""
+    if not isinstance(test, Call) or test.op == "eq":
+        return False
+    ends = [e for e in (span.lower, span.upper) if e is not None and any(r.tensor in wide for r in reads(e))]
+    return any(all(difference(_as_i64(e), _as_i64(a)) != 0 for a in test.args) for e in ends)
+
+
+def _as_i64(expr: Expr) -> Expr:
+    """The same with each read as an ``i64``, once."""
+    match expr:
+        case Cast(Read(), dtype) if dtype == I64:
+            return expr
+        case Read():
+            return Cast(expr, I64)
+    return map_children(expr, _as_i64)

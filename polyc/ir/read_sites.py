@@ -16,7 +16,7 @@ from polyc.ir.simplify import difference
 from polyc.ir.types import BOOL
 from polyc.records import dataclass, replace
 
-Place = Literal["value", "init", "exists"]
+Place = Literal["value", "init", "exists", "bound"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ def collect_reads(statement: Statement) -> list[ReadSite]:
         if isinstance(clause, Exists):
             sites += find_sites(clause.value, "exists", inside)
         elif inside and isinstance(clause, RangeClause):
-            sites += [*find_sites(clause.lower, "value"), *find_sites(clause.upper, "value")]
+            sites += [*find_sites(clause.lower, "bound"), *find_sites(clause.upper, "bound")]
     return sites
 
 

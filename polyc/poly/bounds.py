@@ -107,7 +107,7 @@ def _prove_statement(
             continue
         # An initial value is also read for elements that no instance writes, so its reads are proved for the whole target.
         follows = program.tensor(s.target).shape is None and not s.writes_part
-        by_ranges = site.place != "init" or follows
+        by_ranges = site.place not in ("init", "bound") or (site.place == "init" and follows)
         for d, bounds in enumerate(tensors[site.read.tensor]):
             if by_ranges and (site.read, d) in solution.implied:
                 continue
@@ -121,11 +121,19 @@ def _prove_statement(
             if outcome != "guard":
                 settled.append(set(site.conditions))
             else:
+                place = site.read.span or s.span
                 if site.place == "init":
                     message = f"the initial value of {program.tensor(s.target).base} has a subscript that depends on data"
                     help_text = "read it into a tensor of its own first, and start from that"
-                    place = site.read.span or s.span
                     report.diagnostics.append(Diagnostic("unsupported-init-subscript", message, place, help_text))
+                    continue
+                if site.place == "bound":
+                    base = program.tensor(site.read.tensor).base
+                    message = f"only data tells whether {base} has the element that bounds this range"
+                    help_text = "bounds of ranges are read at sums and differences of indices, sizes and numbers"
+                    report.diagnostics.append(
+                        Diagnostic("semantic-read-in-bound", message, site.read.span or s.span, help_text)
+                    )
                     continue
                 guarded.setdefault((site.read, d), []).append(join_conditions(site.conditions))
     for d, sub in enumerate(s.subscripts):
@@ -183,6 +191,8 @@ def make_frame(solution: StatementSolution, place: str, target: tuple[Bounds, ..
             isl.set_space(sizes.parameters, f"init_{solution.statement.name}", left), {i: n for n, i in enumerate(left)}
         )
         indices, conditions = dict(zip(left, target, strict=True)), ()
+    if place == "bound":  # the check at the call reads them for the whole box
+        conditions = ()
     live = sizes.context
     for bounds in indices.values():
         live = live.intersect(sizes.extent_set(bounds, 1))

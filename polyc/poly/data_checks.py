@@ -10,11 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from polyc.diagnostics import Diagnostic, in_notation
-from polyc.ir.expr import Expr, Read, Size, all_hold, index_names, lt, minimum, ne, walk
+from polyc.ir.expr import Const, Expr, Read, Size, all_hold, index_names, lt, minimum, ne, walk
 from polyc.ir.program import Condition, Program, RangeClause, Statement
 from polyc.ir.segments import fixed_indices, is_loaded, is_segmented, loaded_clauses, segment_reads
 from polyc.ir.signature import HostCheck
 from polyc.ir.simplify import simplify
+from polyc.ir.types import U64
 from polyc.poly.bounds import negate_condition, size_values
 from polyc.poly.describe import describe_expr, escape_format, print_expr
 from polyc.poly.ranges import DataCheck, Interval
@@ -45,6 +46,11 @@ def find_computed_bounds(program: Program) -> Iterator[Diagnostic]:
                     message = f"the range of {clause.index} is bounded by {base}, which is computed here"
                     help = f"bounds are read from arguments: compute {base} in an operator of its own, and give it to this one"
                     yield Diagnostic("unsupported-computed-bound", message, read.span or clause.span, help)
+                    return
+                if program.tensor(read.tensor).dtype == U64:
+                    message = f"the range of {clause.index} is bounded by {read.tensor}, of type uint64, and indices are int64"
+                    help = "declare it int64, and convert the array"
+                    yield Diagnostic("type-not-integral", message, read.span or clause.span, help)
                     return
 
 
@@ -142,7 +148,8 @@ def _check_bounds(c: _Clause) -> Iterator[DataCheck]:
     cut = f"min({describe_expr(upper, c.names)}, {print_expr(c.end)})"
     help = f"give data that stays inside; to leave out what lies behind, write the bound {cut}"
     for bound, is_outside, text in ((lower, lt(lower, c.first), c.before), (upper, lt(c.end, upper), c.behind)):
-        if is_loaded(bound):
+        told = simplify(is_outside)
+        if is_loaded(bound) or not isinstance(told, Const) or told.value:
             yield c.check(all_hold([lt(lower, upper), is_outside]), bound, text, "argument-range", help)
 
 

@@ -278,7 +278,17 @@ REFUSED = [
     ("y(p, q) = v(p) + v(q) where p in ptr(i):ptr(i+1), q in ptr(i):ptr(i+1)", "range-unwritten", "y(p, q)"),
     ("T(0) = v(0)  T(p) = v(p) where p in ptr(i):ptr(i+1)  y(p) = T(p)", "range-unwritten", "T(p)"),
     ("y(p) = v(p) + v(i) where p in ptr(i):ptr(i)+3", "semantic-missing-reduction", "i"),
+    ("y(p) = v(p) where p in ptr(i):ptr(i)+3", "semantic-missing-reduction", "y(p)"),
+    ("y(i) +=! v(p) where i in 0:P, i < P-1, p in ptr(i):ptr(i+1)", "range-out-of-bounds", "i+1"),
+    ("y(i) +=! v(p) where i in 0:P, p in 0:ptr(i*i)", "semantic-read-in-bound", "ptr"),
 ]
+
+
+@pytest.mark.parametrize("bounds", ["n(i):100", "n(i):Z+1", "-2:n(i)"])
+def test_the_half_that_reads_nothing_is_not_cut_either(bounds: str) -> None:
+    operator = polyc.compile(f"def f(float(Z) v, int32(B) n) -> (y) {{ y(i) +=! v(p) where p in {bounds} }}")
+    with pytest.raises(ArgumentError, match="argument-range"):
+        operator(np.ones(40, np.float32), np.array([3, 5], np.int32))
 
 
 @pytest.mark.parametrize(("statement", "code", "marked"), REFUSED)
@@ -368,3 +378,12 @@ def test_results_and_errors_are_the_same_at_any_number_of_threads() -> None:
         polyc.set_num_threads(None)
     for a, b in zip(*found, strict=True):
         np.testing.assert_array_equal(a, b)
+
+
+def test_checks_read_no_bound_that_is_not_there() -> None:
+    """They ask the whole box of the indices, triangles aside."""
+    operator = polyc.compile(
+        "def f(float(Z) v, int32(P) ptr) -> (y) { y(i, j) +=! v(p) where i in 0:P, j in 0:P-i, p in 0:ptr(i+j) }"
+    )
+    with pytest.raises(PolycError, match="range-"):
+        operator(np.ones(40, np.float32), np.ones(10, np.int32))

@@ -1,5 +1,7 @@
 """Sums between ends that data gives: loops run from one end to the other, inside of the loops over what names the ends."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 
@@ -122,10 +124,11 @@ PACKED = """def f(float(T,D) q, float(T,D) k, int32(B) seq) -> (S) {
   S(i,j) +=! q(i,d) * k(j,d) where b in 1:B, i in seq(b-1):seq(b), j in seq(b-1):seq(b) }"""
 
 
-def test_threads_share_segments_whose_elements_are_summed():
+def test_sums_into_elements_of_segments_stay_on_one_thread():
+    """Where their loop is not cut to the segment they would add the identity to elements of other threads."""
     lowered = lower(PACKED, {"T": 400, "D": 64, "B": 9})
     (_, segments) = lowered.nest.body
-    assert isinstance(segments, Loop) and segments.kind == "parallel" and len(segment_loops(lowered)) == 2
+    assert isinstance(segments, Loop) and segments.kind == "serial" and len(segment_loops(lowered)) == 2
     seq = np.array([0, 3, 3, 9, 10], np.int32)
     q, k = np.random.default_rng(1).integers(-4, 5, (2, 10, 7)).astype(np.float32)
     number = np.repeat(np.arange(4), np.diff(seq))
@@ -199,3 +202,32 @@ def test_sums_have_the_same_bits_for_any_number_of_threads():
     finally:
         polyc.set_num_threads(None)
     assert results[0].tobytes() == results[1].tobytes() == results[2].tobytes()
+
+
+OVERLAPPING = {
+    "ends beyond": ("p in ptr(i):min(ptr(i+1)+3, Z)", "v(p)", "w(p)"),
+    "tests": ("p in 0:Z", "v(p)", "ptr(i) <= p && p < ptr(i+1) + 3 ? w(p) : 0.0"),
+}
+
+
+@pytest.mark.parametrize(("span", "value", "term"), OVERLAPPING.values(), ids=OVERLAPPING)
+def test_ranges_that_overlap_are_no_segments(span, value, term):
+    """What a range read beyond its segment was not computed yet."""
+    text = f"""def f(float(Z) v, int32(P) ptr, float(R) x) -> (w, y) {{
+      w(p) = {value} * x(i) where i in 0:R, p in ptr(i):ptr(i+1)
+      y(i) +=! {term} where i in 0:R, {span} }}"""
+    counts = np.array([0, 3, 1, 9, 0, 7, 20])
+    ptr = np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)
+    v, x = (np.random.default_rng(2).integers(-4, 5, n).astype(np.float32) for n in (ptr[-1], counts.size))
+    expected = v * np.repeat(x, counts)
+    w, y = polyc.compile(text)(v, ptr, x)
+    np.testing.assert_array_equal(w, expected)
+    np.testing.assert_array_equal(y, [expected[a : min(b + 3, ptr[-1])].sum() for a, b in pairwise(ptr)])
+
+
+@pytest.mark.parametrize("value", [2**63 - 1, 2**63 - 2, -(2**63), 3])
+@pytest.mark.parametrize(("test", "holds"), [("k <= n(0)", np.less_equal), ("k > n(0)", np.greater)])
+def test_no_end_of_a_loop_is_beyond_the_integers(test, holds, value):
+    operator = polyc.compile(f"def f(float(300, 9) x, int64(1) n) -> (y) {{ y(d) +=! {test} ? x(k, d) : 0.0 }}")
+    found = operator(np.ones((300, 9), np.float32), np.array([value]))
+    np.testing.assert_array_equal(found, np.full(9, holds(np.arange(300), value).sum()))

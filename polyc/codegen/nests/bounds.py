@@ -16,7 +16,7 @@ from polyc.ir.access import written_in
 from polyc.ir.expr import Expr, Index, all_hold, index_names, lt, maximum, mentions, minimum, operands_of, reads, substitute
 from polyc.ir.facts import assume, hold, is_refused, span_of
 from polyc.ir.intervals import range_of, ranges_in
-from polyc.ir.loaded_ranges import needed_tests
+from polyc.ir.loaded_ranges import may_wrap, needed_tests
 from polyc.ir.loops import Buffer, Guard, If, Loop, Node, Update
 from polyc.ir.simplify import simplify
 from polyc.ir.walk import Body, Scope, rewrite_inside, rewrite_nodes
@@ -27,6 +27,7 @@ def tighten_bounds(body: Body, buffers: Iterable[Buffer], first: Body = ()) -> B
     """The same nodes with loops of step 1 from and up to loaded ends; `first`: what the entry point checks before them."""
     aliases = {b.name: {b.name, *b.may_alias} for b in buffers}
     written = {name for buffer in written_in(body) for name in aliases[buffer]}
+    wide = {b.name for b in buffers if b.dtype.itemsize > 4}
 
     def visit(node: Node, scope: Scope) -> Body | None:
         if not isinstance(node, Loop) or node.kind not in ("serial", "vector") or node.step != 1 or node.registers:
@@ -35,7 +36,7 @@ def tighten_bounds(body: Body, buffers: Iterable[Buffer], first: Body = ()) -> B
         changing = {name for buffer in written_in(node.body) for name in aliases[buffer]}
         loaded = [t for t in needed.tests if reads(t) and changing.isdisjoint(r.tensor for r in reads(t))]
         ranges = ranges_in(scope.inside(node)) if loaded else {}
-        spans = {t: span for t in loaded if (span := span_of(t, node.var, ranges)) is not None}
+        spans = {t: s for t in loaded if (s := span_of(t, node.var, ranges)) is not None and not may_wrap(t, s, wide)}
         if not spans or any(mentions(e, node.var) for ends in needed.runs for e in ends):
             return None
         lowers = [simplify(s.lower) for s in spans.values() if s.lower is not None]

@@ -257,7 +257,7 @@ _NUMBERS = {
 
 
 def _report_missing_reduction(d: Definition, s: SyntaxStatement, value: Value, names: tuple[str, ...]) -> None:
-    first = next(node for node in walk(value.expr) if isinstance(node, Index) and node.name in names)
+    first = next((node for node in walk(value.expr) if isinstance(node, Index) and node.name in names), None)
     plural = "variable" if len(names) == 1 else "variables"
     message = f"{s.target} includes reduction {plural} {', '.join(names)} but does not specify a reduction"
     # An index k beside a size K is what everybody writes; only a longer name can be a slip.
@@ -268,7 +268,7 @@ def _report_missing_reduction(d: Definition, s: SyntaxStatement, value: Value, n
     elif names[0][0].isupper() and not close:
         sizes = f"the sizes are {', '.join(d.sizes)}" if d.sizes else "there are none"
         help += f"; if a size is meant: sizes come from parameters, and {sizes}"
-    d.reporter.error("semantic-missing-reduction", message, first.span or s.span, help)
+    d.reporter.error("semantic-missing-reduction", message, (first and first.span) or s.span, help)
 
 
 def _choose_type(d: Definition, s: SyntaxStatement, op: str | None, continues: bool, value: Value | None) -> DType | None:
