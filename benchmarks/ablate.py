@@ -130,6 +130,7 @@ def _numbers(_: click.Context, __: click.Parameter, value: str) -> list[int]:
 @click.option("--target", default="host", type=click.Choice(("host", "x86-64-v2", "x86-64-v3", "x86-64-v4")), show_default=True)
 @click.option("--dynamic", is_flag=True, help="Compile for any sizes.")
 @click.option("--digests-only", is_flag=True, help="Compare LLVM IR, and measure nothing.")
+@click.option("--check", is_flag=True, help="Compare results with exact ones, and measure nothing.")
 @click.option("--at-most", type=click.IntRange(min=1), help="Measure only passes that make a difference to so many workloads.")
 @click.option("--sample", type=click.IntRange(min=1), help="Measure each pass on so many of its workloads.")
 @click.option("--threads", default="1", callback=_numbers, help="Numbers of threads, e.g. 1,2.", show_default=True)
@@ -145,6 +146,7 @@ def main(
     target: str,
     dynamic: bool,
     digests_only: bool,
+    check: bool,
     at_most: int | None,
     sample: int | None,
     threads: list[int],
@@ -161,6 +163,7 @@ def main(
     \b
     Examples:
       python -m benchmarks ablate --digests-only --target x86-64-v3
+      python -m benchmarks ablate --check --threads 1,2
       python -m benchmarks ablate --level loops --at-most 3 --record found.json
       python -m benchmarks ablate polybench_medium --pass jam-rows --pass block-columns
       python -m benchmarks ablate bi_gru --pass run-sections --threads 1,2
@@ -185,14 +188,29 @@ def main(
             status.update(f"lowered {name}")
             kept.save()
     found = {n: entries[n] for n in board if n in entries}
-    is_right = digests_only or _measure_all(
-        console, kept, found, select(found, passes, at_most, sample), options, threads, rounds
-    )
+    wanted = {} if digests_only else select(found, passes, at_most, sample)
+    if check:
+        is_right = _check_all(console, wanted, options, threads)
+    else:
+        is_right = _measure_all(console, kept, found, wanted, options, threads, rounds)
     print_table(console, chosen, found)
     if summary is not None:
         summary.write_text(json.dumps(summarise(kept, steps), indent=1) + "\n")
     if not is_right:
         sys.exit(1)
+
+
+def _check_all(console: Console, wanted: dict[str, list[str]], options: dict[str, Any], threads: list[int]) -> bool:
+    """Whether all results are right without each of the passes `wanted`."""
+    count = wrong = 0
+    with console.status("checking") as status:
+        for name, lines in ablation.find_wrong(wanted, options, threads):
+            status.update(f"checked {name}")
+            count, wrong = count + len(wanted[name]), wrong + len(lines)
+            for line in lines:
+                console.print(line, markup=False)
+    console.print(f"{count} kernels without a pass, {wrong} with a wrong result")
+    return not wrong
 
 
 def _measure_all(

@@ -9,15 +9,20 @@ import multiprocessing
 import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from math import comb
 from pathlib import Path
 from typing import Any
 
-from benchmarks import sides
+import numpy as np
+
+from benchmarks import coordinator, sides
 from benchmarks.statistics import geometric_mean
-from benchmarks.workload import Workload
+from benchmarks.worker import largest_error
+from benchmarks.workload import Workload, as_tuple
 from benchmarks.workloads import WORKLOADS
 
 LIMIT = 300
@@ -215,3 +220,38 @@ def assess(name: str, entries: Mapping[str, Entry]) -> Worth:
         round(sum(e.changed[name] for _, e in known), 2),
     )
     return Worth(*worth, len(found), max(found), min(found), geometric_mean(r for r, _ in found)) if found else Worth(*worth)
+
+
+def errors(name: str, variants: list[dict[str, Any]], threads: list[int]) -> list[list[float]]:
+    """For each variant of the options, by number of threads, the `largest_error` of the workload's results."""
+    workload = WORKLOADS[name]
+    exact, inputs = list(coordinator.exact_results(workload)), workload.inputs()
+    found: list[list[float]] = [[] for _ in variants]
+    for own, variant in zip(found, variants, strict=True):
+        for n in threads:
+            run = sides.build("polyc", workload, inputs, None, n, variant)
+            own.append(largest_error([np.asarray(r) for r in as_tuple(run(1))], exact))
+    return found
+
+
+def find_wrong(
+    wanted: Mapping[str, list[str]], options: Mapping[str, Any], threads: list[int]
+) -> Iterator[tuple[str, list[str]]]:
+    """By workload, one line for each of `wanted`'s passes without which a result misses the workload's tolerance.
+
+    Each workload runs in a process of its own, as wrong code may end it."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([__name__, "polyc.driver.ladder", "polyc.codegen.emission.llvm"])
+    for name, passes in wanted.items():
+        variants = [{**options, "disable": (p,)} for p in passes]
+        with ProcessPoolExecutor(1, context) as pool:
+            try:
+                by_pass = pool.submit(errors, name, variants, threads).result()
+            except BrokenProcessPool:
+                yield name, [f"{name} without one of {', '.join(passes)}: the process ended"]
+            except Exception as error:
+                yield name, [f"{name}: {type(error).__name__}: {error}".splitlines()[0]]
+            else:
+                pairs = zip(passes, by_pass, strict=True)
+                bad = [(p, max(own)) for p, own in pairs if not max(own) <= WORKLOADS[name].tolerance]
+                yield name, [f"{name} without {p}: an error of {worst:.1e}" for p, worst in bad]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -127,6 +128,19 @@ def test_from_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert Record(kept.path).entries["x86-64-v3"]["tmm"].differs == {"pack": {}, "a": {"1": [1.5, 1.5, 1.5]}}
     read = json.loads(summary.read_text())
     assert read["settings"] == {"x86-64-v3": 1} and read["passes"]["pack"]["x86-64-v3"]["differs"] == 1
+
+
+def test_results_without_a_pass_are_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    name = "polybench_atax_medium"
+    kept = Record(tmp_path / "kept.json")
+    kept.entries["host"] = {name: Entry("a", {"inline": 0.5}, differs={"inline": {}})}
+    kept.save()
+    arguments = [name, "--pass", "inline", "--record", str(kept.path), "--check"]
+    result = CliRunner().invoke(ablate.main, arguments)
+    assert result.exit_code == 0 and "1 kernels without a pass, 0 with a wrong result" in result.output
+    monkeypatch.setitem(WORKLOADS, name, replace(WORKLOADS[name], tolerance=0.0))
+    result = CliRunner().invoke(ablate.main, arguments)
+    assert result.exit_code == 1 and f"{name} without inline: an error of" in result.output
 
 
 @pytest.mark.parametrize(
