@@ -66,6 +66,20 @@ def solve_in_python(A: "f64[N, N]", b: "f64[N]", T: "i64", eps: "f64"):  # type:
     return y, n
 
 
+AVERAGE = """def average(double(N) b, int64 T, double eps) -> (y, n) {
+  x(0, i) = b(i)
+  e(t) max=! fabs(x(t, i)) where t in 0:T
+  done(0) = e(0) < eps
+  done(t) = done(t-1) || e(t) < eps where t in 1:T
+  x(t, i) = done(t-1) ? x(t-1, i) : 0.5 * x(t-1, i) where t in 1:T
+  u(0, i) = b(i)
+  u(t, i) = done(t-1) ? u(t-1, i) : u(t-1, i) + x(t, i) where t in 1:T
+  y(i) = u(T-1, i)
+  n +=! done(t) ? 0 : 1 where t in 0:T-1
+}"""
+"""A statement without indices, ``done(0) = …``, stands between those of a recurrence."""
+
+
 @functools.cache
 def operator(text: str) -> Any:
     return polyc.compile(text, dynamic=True)
@@ -114,6 +128,19 @@ def test_a_solver_ends_where_its_residual_is_small(limit: int) -> None:
 def test_a_start_that_is_good_enough_takes_no_step() -> None:
     A, b = system(23)
     check(operator(SOLVE)(A, b, 40, 10.0), (0 * b, 0))
+
+
+def test_a_single_element_stands_between_the_steps_of_a_recurrence() -> None:
+    """No order of loops was found for it where T is symbolic."""
+    b = np.array([0.75, -1.0, 0.25])
+    lowered = operator(AVERAGE).lower(b, 9, 0.1)
+    assert any(r.message.startswith("ilp: proved") for r in lowered.remarks)
+    for limit in (1, 2, 3, 9):
+        x, u, steps = b, b, 0
+        while steps < limit - 1 and np.abs(x).max() >= 0.1:
+            x, steps = 0.5 * x, steps + 1
+            u = u + x
+        check(operator(AVERAGE)(b, limit, 0.1), (u, steps))
 
 
 def test_a_residual_without_a_number_ends_nothing() -> None:
