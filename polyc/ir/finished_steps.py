@@ -143,6 +143,11 @@ def _moves_on(read: Read, after: tuple[Expr, ...], var: str) -> bool:
     return [simplify(substitute(e, following)) for e in read.subscripts] == [simplify(e) for e in after]
 
 
+def _distance(expr: Expr, var: str) -> int | None:
+    """By how much an expression grows from each step to the next; None where that is not known, or not the same at all."""
+    return difference(substitute(expr, {var: Index(var) + 1}), expr)
+
+
 def _unswitch(flag: _Flag, own: set[str], nest: LoopNest) -> Loop | None:
     """The loop with other bodies for steps before which the flag held; None where these would not be without loops."""
     rest = _find_rest(flag, own, nest)
@@ -159,7 +164,8 @@ def _unswitch(flag: _Flag, own: set[str], nest: LoopNest) -> Loop | None:
     if not windows:
         return replace(flag.loop, body=_choose(flag.held(int(has_checks)), final, body))
     back = max(windows.values()) - 1
-    if any(isinstance(e, Call) and e.op == "mod" for e in flag.after) or flag.before == flag.after:
+    distances = [_distance(e, flag.loop.var) for e in flag.after]
+    if None in distances or not any(distances):
         return None  # what the flag was steps ago is gone
     first = _choose(flag.held(int(has_checks)), rest, body)
     return replace(flag.loop, body=_choose(flag.held(back, back), final, first))
@@ -219,8 +225,8 @@ def _window(node: Node, flag: _Flag) -> int:
         return 0
     moving = [e for e in node.subscripts if not flag.is_steady(e)]
     match moving:
-        case [Call("mod", (_, Const(int(window), _)))] if _moves_on(node.value, node.subscripts, flag.loop.var):
-            return window
+        case [Call("mod", (place, Const(int(window), _)))] if _moves_on(node.value, node.subscripts, flag.loop.var):
+            return window if _distance(place, flag.loop.var) is not None else 0
     return 0
 
 
