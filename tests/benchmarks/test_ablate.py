@@ -56,6 +56,7 @@ def test_lines_are_those_of_the_functions_own_modules() -> None:
     assert ablation.modules_of(STEPS["jam-rows"]) == {"polyc.codegen.nests.row_pairs"}
     assert ablation.modules_of(STEPS["overlap"]) == {"polyc.scheduler.rewriting.overlap.overlap"}
     assert ablation.modules_of(STEPS["separate-tiles"]) == {"polyc.codegen.nests.tiles"}
+    assert ablation.modules_of(STEPS["skip-finished-steps"]) == {"polyc.ir.finished_steps"}
     assert all(ablation.lines_of(p) > 0 for p in STEPS.values() if not p.required)
 
 

@@ -30,6 +30,7 @@ from polyc.codegen.nests.tile_loops import split_full_tiles, split_last_tiles
 from polyc.codegen.nests.tiles import split_partial_tiles
 from polyc.codegen.nests.transposes import block_transposes
 from polyc.codegen.nests.triangles import split_triangles
+from polyc.ir.finished_steps import skip_finished_steps
 from polyc.ir.loops import Buffer, LoopNest
 from polyc.ir.loops_text import format_loops
 from polyc.ir.verify_loops import verify_loops
@@ -163,6 +164,7 @@ _PASSES: tuple[LoopPass, ...] = (
     ),
     Pass("peel-full-tiles", lambda nest, ctx: split_full_tiles(nest), "loops over tiles are split behind the last full one"),
     Pass("share-workspace", lambda nest, ctx: share_workspace(nest), "buffers that are not alive together share memory"),
+    Pass("skip-finished-steps", lambda nest, _: skip_finished_steps(nest), "steps behind the end of a recurrence run no loops"),
     Pass("check-size", _check_size, "too much code is a reason for a simpler schedule", required=True),
 )
 

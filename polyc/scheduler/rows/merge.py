@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from itertools import islice
 
 from polyc.code_limits import MAX_ITEMS
 from polyc.ir.graphs import find_components
@@ -144,7 +145,8 @@ class Merger:
         pending: list[list[Piece]] = []
         found: list[Member] = []
         inner: dict[str, frozenset[int]] = dict(used)
-        while all(len(inner[name]) < dims[name] for name in names):
+        moving = [name for name in names if self._has_rows_left(name, used)]  # the others are points of the first row
+        while moving and all(len(inner[name]) < dims[name] for name in moving):
             rows = find_sequential_row(dims, band, remaining, earlier, self.budget)
             if rows is None:
                 break
@@ -157,7 +159,7 @@ class Merger:
             remaining = [rest for piece in remaining if (rest := not_carried(rows, piece)) is not None]
         if not found:
             raise NoRow(names)
-        if len(names) > 1 and any(len(inner[name]) < dims[name] for name in names):
+        if len(names) > 1 and (len(moving) < len(names) or any(len(inner[name]) < dims[name] for name in names)):
             return self._below_first_row(names, used, band, members, found[0])
         before_last = pending[-1]
         if len(found) > 1 and found[-1].kind_inside != "P":
@@ -203,7 +205,8 @@ class Merger:
         rest = [left for piece in band if (left := not_carried(first.rows, piece)) is not None]
         inner = {**used}
         for name, row in first.rows.items():
-            inner[name] = used[name] | {next(d for d, c in enumerate(row.coefficients) if c and d not in used[name])}
+            fresh = (d for d, c in enumerate(row.coefficients) if c and d not in used[name])
+            inner[name] = used[name] | set(islice(fresh, 1))
         return _close((*members, first), [self._with_pieces(names, rest).schedule(names, inner)])
 
     def _with_pieces(self, names: tuple[str, ...], pieces: list[Piece]) -> Merger:
