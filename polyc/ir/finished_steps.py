@@ -37,14 +37,17 @@ from polyc.records import dataclass, replace
 def skip_finished_steps(nest: LoopNest) -> LoopNest:
     """The nest where steps behind the last one of a recurrence run no loops."""
     own = {b.name for b in nest.buffers if b.position is None and not b.may_alias}
+    flags = {b.name for b in nest.buffers if b.name in own and b.dtype == BOOL}
 
     def visit(node: Node, scope: Scope) -> Node | None:
         if not isinstance(node, Loop) or node.kind != "serial" or node.step != 1 or node.registers:
             return None
         if any(loop.kind != "parallel" for loop in scope.loops) or not any(loops_in(node.body)):
             return None
-        for flag in _find_flags(node.body, node):
-            unswitched = _unswitch(flag, own, nest) if flag.buffer in own else None
+        written = written_in(node.body)
+        written |= {b.name for b in nest.buffers if written & {*b.may_alias}}
+        for flag in _find_flags(node.body, node, frozenset(written)):
+            unswitched = _unswitch(flag, own, nest) if flag.buffer in flags else None
             if unswitched is not None:
                 return unswitched
         return None
@@ -57,6 +60,8 @@ class _Flag:
     """``buffer[after] = buffer[before] || …`` in the steps of a loop where `tests` of its variable hold."""
 
     loop: Loop
+    written: frozenset[str]
+    """What the loop may write."""
     buffer: str
     before: tuple[Expr, ...]
     after: tuple[Expr, ...]
@@ -90,8 +95,7 @@ class _Flag:
 
     def is_steady(self, *exprs: Expr) -> bool:
         """Whether expressions are the same at all steps."""
-        written = written_in(self.loop.body)
-        return not any(mentions(e, self.loop.var) or any(r.tensor in written for r in reads(e)) for e in exprs)
+        return not any(mentions(e, self.loop.var) or any(r.tensor in self.written for r in reads(e)) for e in exprs)
 
     def is_at_all_steps(self, scope: Scope) -> bool:
         """Whether a place inside the loop is reached by the same points at all steps that ask for the flag."""
@@ -105,12 +109,12 @@ class _Flag:
         return True
 
 
-def _find_flags(body: Body, loop: Loop, tests: tuple[Expr, ...] = ()) -> Iterator[_Flag]:
+def _find_flags(body: Body, loop: Loop, written: frozenset[str], tests: tuple[Expr, ...] = ()) -> Iterator[_Flag]:
     for node in body:
         match node:
             case If():
-                yield from _find_flags(node.body, loop, (*tests, *operands_of(node.condition, "and")))
-                yield from _find_flags(node.orelse, loop, (*tests, *_behind_first(node.condition, loop)))
+                yield from _find_flags(node.body, loop, written, (*tests, *operands_of(node.condition, "and")))
+                yield from _find_flags(node.orelse, loop, written, (*tests, *_behind_first(node.condition, loop)))
             case Store(name, after, value):
                 spans = [span_of(t, loop.var) for t in tests]
                 if not all(map(_is_one_sided, spans)):
@@ -118,7 +122,7 @@ def _find_flags(body: Body, loop: Loop, tests: tuple[Expr, ...] = ()) -> Iterato
                 last = tuple(t for t, s in zip(tests, spans, strict=True) if s is not None and s.upper is not None)
                 for operand in operands_of(value, "or"):
                     if isinstance(operand, Read) and operand.tensor == name and _moves_on(operand, after, loop.var):
-                        yield _Flag(loop, name, operand.subscripts, after, tests, last)
+                        yield _Flag(loop, written, name, operand.subscripts, after, tests, last)
 
 
 def _behind_first(condition: Expr, loop: Loop) -> tuple[Expr, ...]:
@@ -157,6 +161,13 @@ def _unswitch(flag: _Flag, own: set[str], nest: LoopNest) -> Loop | None:
     has_checks = any(node in checks for node in walk_nodes(rest) if isinstance(node, Guard))
     rest = _without(rest, lambda node: isinstance(node, Guard) and node in checks)
     windows = {id(node): w for node, scope in nodes_in(rest) if flag.is_at_all_steps(scope) and (w := _window(node, flag))}
+    others = _without(rest, lambda node: id(node) in windows)
+    changed = written_in(others)  # places of these do not hold the same after all copies
+    windows = {
+        id(n): windows[id(n)]
+        for n in walk_nodes(rest)
+        if id(n) in windows and not {w.buffer for w in writes_in((n,))} & changed
+    }
     final = _without(rest, lambda node: id(node) in windows)
     if any(loops_in(final)):
         return None
@@ -207,6 +218,8 @@ def _read_for_places(body: Body) -> set[str]:
         places = tuple(node_expressions(node))
         if isinstance(node, (Store, Update)):
             places, values = node.subscripts, (node.value,)
+        elif isinstance(node, Loop):
+            values = tuple(i.value for i in node.initial)
         inside = [e for value in values for read in reads(value) for e in read.subscripts]
         found |= {r.tensor for e in (*places, *inside) for r in reads(e)}
     return found
