@@ -146,13 +146,7 @@ def find_differences(
 
 
 def modules_of(step: Any) -> set[str]:
-    """The modules that the functions of a pass stand in: its own, or those that a few lines in the pipeline call; those of `ir`
-    where there are no others."""
-    layers = ("polyc.scheduler", "polyc.codegen")
-    return _modules_in(step, layers) or _modules_in(step, (*layers, "polyc.ir"))
-
-
-def _modules_in(step: Any, layers: tuple[str, ...]) -> set[str]:
+    """The modules that the functions of a pass stand in: its own, or those that a few lines in the pipeline call."""
     found, seen, waiting = set(), set(), [step.run]
     while waiting:
         function = waiting.pop()
@@ -160,7 +154,7 @@ def _modules_in(step: Any, layers: tuple[str, ...]) -> set[str]:
             waiting += list(filter(callable, function.args)) or [function.func]
             continue
         module, code = getattr(function, "__module__", None) or "", getattr(function, "__code__", None)
-        if code is None or function in seen or not module.startswith(layers):
+        if code is None or function in seen or not module.startswith(("polyc.scheduler", "polyc.codegen")):
             continue
         seen.add(function)
         if not module.endswith(".pipeline"):

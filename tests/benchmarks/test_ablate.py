@@ -56,7 +56,6 @@ def test_lines_are_those_of_the_functions_own_modules() -> None:
     assert ablation.modules_of(STEPS["jam-rows"]) == {"polyc.codegen.nests.row_pairs"}
     assert ablation.modules_of(STEPS["overlap"]) == {"polyc.scheduler.rewriting.overlap.overlap"}
     assert ablation.modules_of(STEPS["separate-tiles"]) == {"polyc.codegen.nests.tiles"}
-    assert ablation.modules_of(STEPS["skip-finished-steps"]) == {"polyc.ir.finished_steps"}
     assert all(ablation.lines_of(p) > 0 for p in STEPS.values() if not p.required)
 
 
@@ -138,10 +137,18 @@ def test_results_without_a_pass_are_checked(tmp_path: Path, monkeypatch: pytest.
     kept.save()
     arguments = [name, "--pass", "inline", "--record", str(kept.path), "--check"]
     result = CliRunner().invoke(ablate.main, arguments)
-    assert result.exit_code == 0 and "1 kernels without a pass, 0 with a wrong result" in result.output
+    assert result.exit_code == 0 and "1 kernels, 0 with a wrong result; 0 that could not be lowered" in result.output
     monkeypatch.setitem(WORKLOADS, name, replace(WORKLOADS[name], tolerance=0.0))
     result = CliRunner().invoke(ablate.main, arguments)
     assert result.exit_code == 1 and f"{name} without inline: an error of" in result.output
+
+
+def test_what_cannot_be_lowered_without_a_pass_is_no_success(tmp_path: Path) -> None:
+    kept = Record(tmp_path / "kept.json")
+    kept.entries["host"] = {"tmm": Entry("a", {"inline": 0.5}, fails={"inline": "InternalError: no order"})}
+    kept.save()
+    result = CliRunner().invoke(ablate.main, ["tmm", "--pass", "inline", "--record", str(kept.path), "--check"])
+    assert result.exit_code == 1 and "tmm without inline: InternalError: no order" in result.output
 
 
 @pytest.mark.parametrize(
@@ -151,6 +158,7 @@ def test_results_without_a_pass_are_checked(tmp_path: Path, monkeypatch: pytest.
         (["--pass", "plan-loops"], "plan-loops is part of the translation"),
         (["no_such"], "no workload 'no_such'"),
         (["--threads", "0"], "numbers of threads"),
+        (["--check", "--digests-only"], "--check runs kernels"),
         (["--rounds", "3"], "Invalid value"),
     ],
 )

@@ -194,3 +194,4 @@ def test_finished_steps_run_no_loops(text: str, arrays: tuple[Array, ...]) -> No
         check(found, solve(arrays[0], arrays[1], 40, 1e-2) if text is SOLVE else smooth(arrays[0], 40, 1e-2))
     assert "= true;" in texts[0]
     assert "= true;" not in texts[1]
+    assert "= true;" in operator(text).lower(*arguments).as_text("loops")

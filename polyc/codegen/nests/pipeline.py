@@ -14,6 +14,7 @@ from polyc.codegen.nests.coalesce import coalesce_copies
 from polyc.codegen.nests.double_buffer import double_buffer_strips
 from polyc.codegen.nests.epilogues import keep_epilogues
 from polyc.codegen.nests.far_rows import take_rows_from_afar
+from polyc.codegen.nests.finished_steps import skip_finished_steps
 from polyc.codegen.nests.partition import partition_loops
 from polyc.codegen.nests.parts import Tiling
 from polyc.codegen.nests.prefetch_accesses import prefetch_accesses
@@ -30,7 +31,6 @@ from polyc.codegen.nests.tile_loops import split_full_tiles, split_last_tiles
 from polyc.codegen.nests.tiles import split_partial_tiles
 from polyc.codegen.nests.transposes import block_transposes
 from polyc.codegen.nests.triangles import split_triangles
-from polyc.ir.finished_steps import skip_finished_steps
 from polyc.ir.loops import Buffer, LoopNest
 from polyc.ir.loops_text import format_loops
 from polyc.ir.verify_loops import verify_loops

@@ -5,8 +5,8 @@
 
 A flag that holds once holds at all later steps, since each step stores ``flag or …``.  This is loop unswitching with a
 condition that changes at most once, and then elimination of dead stores in the arm where it holds: copies of a value to its own
-place, and all that no later step, and nothing behind the loop, reads.  A value that has W places in turn is copied in the first
-W - 1 of these steps; then all its places hold the same.
+place, and all that no later step, and nothing behind the loop, reads.  A value that has W places in turn (a circular buffer) is
+copied in the first W - 1 of these steps; then all its places hold the same.
 """
 
 from __future__ import annotations
@@ -160,21 +160,14 @@ def _unswitch(flag: _Flag, own: set[str], nest: LoopNest) -> Loop | None:
     checks = _repeated_checks(flag)
     has_checks = any(node in checks for node in walk_nodes(rest) if isinstance(node, Guard))
     rest = _without(rest, lambda node: isinstance(node, Guard) and node in checks)
-    windows = {id(node): w for node, scope in nodes_in(rest) if flag.is_at_all_steps(scope) and (w := _window(node, flag))}
-    others = _without(rest, lambda node: id(node) in windows)
-    changed = written_in(others)  # places of these do not hold the same after all copies
-    windows = {
-        id(n): windows[id(n)]
-        for n in walk_nodes(rest)
-        if id(n) in windows and not {w.buffer for w in writes_in((n,))} & changed
-    }
-    final = _without(rest, lambda node: id(node) in windows)
+    copies = _copies_in_turn(rest, flag)
+    final = _without(rest, lambda node: isinstance(node, Store) and node.buffer in copies)
     if any(loops_in(final)):
         return None
     body = flag.loop.body
-    if not windows:
+    if not copies:
         return replace(flag.loop, body=_choose(flag.held(int(has_checks)), final, body))
-    back = max(windows.values()) - 1
+    back = max(copies.values()) - 1
     distances = [_distance(e, flag.loop.var) for e in flag.after]
     if None in distances or not any(distances):
         return None  # what the flag was steps ago is gone
@@ -189,6 +182,8 @@ def _choose(test: Expr, then: Body, other: Body) -> Body:
 def _find_rest(flag: _Flag, own: set[str], nest: LoopNest) -> Body | None:
     """What a step has to do where the flag held before it; None where that is not known."""
     loop = flag.loop
+    if sum(node is loop for node in walk_nodes(nest.body)) > 1:
+        return None  # what the other one reads would not count
     held, holds = Read(flag.buffer, flag.before), Read(flag.buffer, flag.after)
     nodes = assume(loop.body, flag.known(True, held))
     place = next((k for k, n in enumerate(nodes) if isinstance(n, Store) and n.buffer == flag.buffer), None)
@@ -230,6 +225,19 @@ def _repeated_checks(flag: _Flag) -> set[Guard]:
     found = [(node, scope) for node, scope in nodes_in(flag.loop.body) if isinstance(node, Guard)]
     other = {node for node, scope in found if not (flag.is_steady(*node.expressions) and flag.is_at_all_steps(scope))}
     return {node for node, _ in found} - other
+
+
+def _copies_in_turn(rest: Body, flag: _Flag) -> dict[str, int]:
+    """The buffers that finished steps only copy from one place to the next, the same points at all of them, with their number
+    of places."""
+    windows: dict[str, set[int]] = {}
+    for node, scope in nodes_in(rest):
+        if isinstance(node, (Store, Update)):
+            windows.setdefault(node.buffer, set()).add(_window(node, flag) if flag.is_at_all_steps(scope) else 0)
+        elif isinstance(node, Loop):
+            for start in node.initial:
+                windows.setdefault(start.buffer, set()).add(0)
+    return {name: max(own) for name, own in windows.items() if 0 not in own}
 
 
 def _window(node: Node, flag: _Flag) -> int:
