@@ -173,7 +173,7 @@ class Machine(Hashed):
         None where that was not measured to pay."""
         if self.architecture != "x86_64" or self.memory.streamed <= self.memory.written.memory:
             return None
-        return -(-self.l3 // 2), -(-self.l3 // 4), self.room(Level.L3, Share.ALL)
+        return -(-self.l3 // 2), -(-self.l3 // 4), self.room(Level.L3, Share.MOST)
 
     def is_streamed(self, size: int, read: int) -> bool:
         """Whether a result of `size` bytes goes to memory directly where `read` bytes are read meanwhile."""

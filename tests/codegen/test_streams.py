@@ -74,8 +74,8 @@ def test_only_results_beyond_half_of_the_last_cache_are_streamed():
 def test_results_that_fill_the_last_cache_together_with_what_is_read_are_streamed():
     nest = polyc.compile(ADD, target="x86-64-v4").lower(*inputs()).nest
     size = (2 * ROWS + 1) * COLUMNS * 4
-    assert stream_results(nest, replace(X86_64_V4, l3=size * 8 // 7 + 2)) == nest
-    assert stream_results(nest, replace(X86_64_V4, l3=size * 8 // 7)).offsets == ("Y",)
+    assert stream_results(nest, replace(X86_64_V4, l3=size * 4 // 3 + 2)) == nest
+    assert stream_results(nest, replace(X86_64_V4, l3=size * 4 // 3)).offsets == ("Y",)
 
 
 def test_a_table_that_is_read_here_and_there_does_not_make_results_long():
@@ -89,7 +89,7 @@ def test_a_table_that_is_read_here_and_there_does_not_make_results_long():
 def test_sizes_of_the_call_decide_where_the_compiler_does_not_know_them():
     lowered = polyc.compile(ADD, dynamic=("N",), target="aarch64").lower(*inputs())  # not streamed there
     size = (2 * ROWS + 1) * COLUMNS * 4
-    for l3, is_long in ((size * 8 // 7, True), (size * 8 // 7 + 2, False)):
+    for l3, is_long in ((size * 4 // 3, True), (size * 4 // 3 + 2, False)):
         nest = stream_results(lowered.nest, replace(X86_64_V4, l3=l3))
         (branch,) = [n for n in nodes_of(nest.body) if isinstance(n, If)]
         sizes = {"N": int_const(ROWS), "Y.offset": int_const(0)}
