@@ -8,11 +8,11 @@ gives the result; kinds say how iterations may be grouped.  The interpreter (`ir
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import field
 from typing import Literal
 
-from polyc.ir.expr import Expr
+from polyc.ir.expr import Expr, mentions
 from polyc.ir.simplify import difference
 from polyc.ir.types import DType
 from polyc.records import dataclass
@@ -184,6 +184,11 @@ Node = Store | Update | Guard | Prefetch | If | Loop
 def known_length(loop: Loop) -> int | None:
     """The distance of a loop's bounds, where it is a constant: its iterations, if its step is 1."""
     return difference(loop.upper, loop.lower)
+
+
+def do_bounds_depend(loops: Iterable[Loop], *variables: str) -> bool:
+    """Whether a bound of one of the loops depends on one of these variables."""
+    return any(mentions(e, *variables) for loop in loops for e in (loop.lower, loop.upper))
 
 
 def tile_size(loop: Loop) -> int | None:
