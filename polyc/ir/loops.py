@@ -225,8 +225,6 @@ class LoopNest:
     array's.  The entry point finds them from the addresses."""
     folds: tuple[Fold, ...] = ()
     """What the entry point does to the sizes, before anything else."""
-    version: Expr | None = None
-    """What the entry point then computes, over the sizes, for the parameter `versions.VERSION`."""
     preconditions: tuple[Node, ...] = ()
     """What runs first: loops of checks of arguments.  Where one fails the entry point returns, and has written nothing."""
     exact_quotients: bool = False
