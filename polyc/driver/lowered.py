@@ -74,10 +74,8 @@ class Lowered:
     @cached_property
     def llvm_ir(self) -> str:
         from polyc.codegen.emission.llvm import emit_llvm
-        from polyc.codegen.nests.shared_versions import share_versions
 
-        (nest, *others), places = share_versions([version.nest for version in (self, *self.others)], self.costs)
-        return emit_llvm(nest, self.target, others, self.costs, places)
+        return emit_llvm(self.nest, self.target, [version.nest for version in self.others], self.costs)
 
     @cached_property
     def _object(self) -> bytes:

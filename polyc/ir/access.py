@@ -76,6 +76,11 @@ def writes_in(body: Body) -> Iterator[Store | Update]:
     return (node for node in walk_nodes(body) if isinstance(node, (Store, Update)))
 
 
+def is_streaming(body: Body) -> bool:
+    """Whether a body streams something to memory."""
+    return any(isinstance(node, Store) and node.streamed for node in writes_in(body))
+
+
 def expressions_in(body: Body) -> Iterator[Expr]:
     """All expressions of a body, and those of nodes inside of it."""
     for node in walk_nodes(body):

@@ -18,7 +18,7 @@ from polyc.ir.expr import Call, Const, Expr, Index, index_names, int_const, ment
 from polyc.ir.intervals import Interval
 from polyc.ir.linear import index_coefficients
 from polyc.ir.loops import Buffer, Loop
-from polyc.ir.simplify import difference, simplify
+from polyc.ir.simplify import constant_of, difference, least_constant, simplify
 from polyc.records import replace
 
 ANY: Interval = (None, None)
@@ -117,12 +117,10 @@ def _find_bounds(moves: Mapping[str, int], loops: Loops) -> Interval:
 
 def _box_of(loop: Loop, loops: Loops) -> tuple[int, int] | None:
     """The first and the last value that a loop may have, where that is known whatever others around do."""
-    ends = operands_of(loop.upper, "min")
-    numbers = [int(e.value) for e in ends if isinstance(e, Const)]
-    if not numbers or not isinstance(loop.lower, Const) or not index_names(*ends).isdisjoint(n.var for n in loops):
+    first, end = constant_of(loop.lower), least_constant(loop.upper)
+    if first is None or end is None or not index_names(loop.upper).isdisjoint(n.var for n in loops):
         return None
-    first = int(loop.lower.value)
-    return first, first + max(0, min(numbers) - first - 1) // loop.step * loop.step
+    return first, first + max(0, end - first - 1) // loop.step * loop.step
 
 
 def _most(expr: Expr, loops: Loops) -> int | None:

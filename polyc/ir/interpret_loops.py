@@ -12,12 +12,10 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from polyc.ir.expr import evaluate
 from polyc.ir.loop_buffers import allocate, check_argument, fail
 from polyc.ir.loops import LoopNest
 from polyc.ir.loops_in_python import Failure, translate_loops
 from polyc.ir.numeric import quiet
-from polyc.ir.versions import VERSION
 from polyc.machine.memory import LINE
 
 
@@ -38,8 +36,6 @@ def interpret_loops(nest: LoopNest, data: list[np.ndarray], parameters: Mapping[
     missing = [p for p in nest.parameters if p not in values]
     if missing:
         fail(f"no value was given for the parameter {missing[0]}")
-    if nest.version is not None:
-        values[VERSION] = evaluate(nest.version, values)
     arrays = {b.name: check_argument(b, data[b.position], values) for b in arguments if b.position is not None}
     arrays |= allocate([b for b in nest.buffers if b.position is None], values)
     failures: list[Failure] = []

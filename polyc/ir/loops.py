@@ -8,11 +8,11 @@ gives the result; kinds say how iterations may be grouped.  The interpreter (`ir
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import field
 from typing import Literal
 
-from polyc.ir.expr import Expr
+from polyc.ir.expr import Expr, mentions
 from polyc.ir.simplify import difference
 from polyc.ir.types import DType
 from polyc.records import dataclass
@@ -186,6 +186,11 @@ def known_length(loop: Loop) -> int | None:
     return difference(loop.upper, loop.lower)
 
 
+def do_bounds_depend(loops: Iterable[Loop], *variables: str) -> bool:
+    """Whether a bound of one of the loops depends on one of these variables."""
+    return any(mentions(e, *variables) for loop in loops for e in (loop.lower, loop.upper))
+
+
 def tile_size(loop: Loop) -> int | None:
     """Iterations of the whole tile, for a loop over one."""
     return loop.tile if loop.tile is not None else loop.max_trip if loop.is_expanded else None
@@ -220,8 +225,6 @@ class LoopNest:
     array's.  The entry point finds them from the addresses."""
     folds: tuple[Fold, ...] = ()
     """What the entry point does to the sizes, before anything else."""
-    version: Expr | None = None
-    """What the entry point then computes, over the sizes, for the parameter `versions.VERSION`."""
     preconditions: tuple[Node, ...] = ()
     """What runs first: loops of checks of arguments.  Where one fails the entry point returns, and has written nothing."""
     exact_quotients: bool = False

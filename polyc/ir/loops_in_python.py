@@ -18,7 +18,6 @@ from polyc.ir.loop_buffers import fail, poison
 from polyc.ir.loops import Buffer, Guard, If, Loop, LoopNest, Node, Prefetch, Store, Update
 from polyc.ir.numeric import APPLY
 from polyc.ir.types import BOOL, I64, DType
-from polyc.ir.versions import VERSION
 
 Failure = tuple[int, int, int]
 """A run-time check that did not hold: its number, the value and the bound."""
@@ -66,8 +65,7 @@ def translate_loops(nest: LoopNest) -> Callable[[Mapping[str, np.ndarray], Mappi
         writer.emit(1, f"b{k} = arrays[{buffer.name!r}]")
         for d in range(len(buffer.shape)):
             writer.emit(1, f"b{k}_{d} = b{k}.shape[{d}]")
-    computed = [*(f"{name}.offset" for name in nest.offsets), *([] if nest.version is None else [VERSION])]
-    for k, name in enumerate((*nest.parameters, *computed)):
+    for k, name in enumerate((*nest.parameters, *(f"{name}.offset" for name in nest.offsets))):
         writer.variables["p " + name] = f"p{k}"
         writer.emit(1, f"p{k} = sizes[{name!r}]")
     if nest.preconditions:

@@ -28,7 +28,6 @@ from polyc.ir.loops import (
 from polyc.ir.text import ASSIGNMENT
 from polyc.ir.text_reader import TOKEN, Reader, read_binary, read_expr, read_list, split_tokens
 from polyc.ir.types import DTYPES
-from polyc.ir.versions import VERSION
 from polyc.ir.walk import node_expressions, walk_nodes
 from polyc.records import replace
 
@@ -50,19 +49,16 @@ def parse_loops(text: str, name: str = "<loops>") -> LoopNest:
     title = r.name()
     r.expect("(")
     parameters = _names(r, ")")
-    folds, version, buffers = [], None, []
+    folds, buffers = [], []
     while r.current.kind == "name" and r.tokens[r.position + 1].text == ",":
         folds.append(_read_fold(r))
-    if r.accept(VERSION):
-        r.expect("=")
-        version = read_expr(r)
     while r.at(*_SPACES) and r.tokens[r.position + 1].kind == "name":
         buffers.append(_read_buffer(r))
     first = _read_body(r) if r.at("first") and r.tokens[r.position + 1].text == "{" and r.accept("first") else ()
     body = []
     while r.current.kind != "end":
         body.append(_read_node(r))
-    nest = LoopNest(title, parameters, tuple(buffers), tuple(body), folds=tuple(folds), version=version, preconditions=first)
+    nest = LoopNest(title, parameters, tuple(buffers), tuple(body), folds=tuple(folds), preconditions=first)
     roots = [root for node in walk_nodes((*first, *nest.body)) for root in node_expressions(node)]
     used = {e.name for root in roots for e in walk(root) if isinstance(e, Size)}
     return replace(nest, offsets=tuple(b.name for b in buffers if f"{b.name}.offset" in used))

@@ -6,7 +6,6 @@ from typing import assert_never
 
 from polyc.ir.loops import Buffer, Guard, If, Loop, LoopNest, Node, Prefetch, Store, Update
 from polyc.ir.text import ASSIGNMENT, format_expr, format_name
-from polyc.ir.versions import VERSION
 
 
 def format_loops(nest: LoopNest) -> str:
@@ -17,8 +16,6 @@ def format_loops(nest: LoopNest) -> str:
         tests = " and ".join(f"{format_name(a)} == {second} * {format_expr(b, is_operand=True)}" for a, b in fold.strides)
         tests += " and there is one thread" if fold.alone else ""
         lines.append(f"  {first}, {second} = 1, {first} * {second} if {tests}")
-    if nest.version is not None:
-        lines.append(f"  {VERSION} = {format_expr(nest.version)}")
     lines += ["  " + _buffer(b) for b in nest.buffers]
     if nest.preconditions:
         lines += ["  first {", *_body(nest.preconditions, 1), "  }"]

@@ -34,7 +34,9 @@ from polyc.ir.expr import (
     children,
     evaluate,
     int_const,
+    operands_of,
     rewrite,
+    substitute,
     type_of,
     walk,
     with_children,
@@ -91,6 +93,11 @@ def constant_of(expr: Expr) -> int | None:
     return int(expr.value) if isinstance(expr, Const) else None
 
 
+def least_constant(upper: Expr) -> int | None:
+    """The least number among the operands of a minimum, which it never exceeds; None where there is none."""
+    return min((int(e.value) for e in operands_of(upper, "min") if isinstance(e, Const)), default=None)
+
+
 def product_of(factors: Iterable[Expr], constant: int = 1) -> Expr:
     return simplify(reduce(mul, factors, int_const(constant)))
 
@@ -98,6 +105,11 @@ def product_of(factors: Iterable[Expr], constant: int = 1) -> Expr:
 def difference(a: Expr, b: Expr) -> int | None:
     """``a - b`` where that is a constant; None where it is not known to be one."""
     return constant_of(simplify(a - b))
+
+
+def growth(expr: Expr, var: str) -> int | None:
+    """By how much it grows as an index grows by one; None where that is not known, or not the same everywhere."""
+    return difference(substitute(expr, {var: Index(var) + 1}), expr)
 
 
 def linear_form(expr: Expr) -> dict[Term, int] | None:

@@ -11,7 +11,6 @@ from polyc.ir.expr import MONOIDS, Call, Const, Expr, Index, Read, Size, type_of
 from polyc.ir.loops import Guard, If, Loop, LoopNest, Node, Prefetch, Store, Update
 from polyc.ir.types import BOOL, I64, DType
 from polyc.ir.verify import check_expression
-from polyc.ir.versions import VERSION
 from polyc.records import dataclass
 
 
@@ -39,8 +38,7 @@ def verify_loops(nest: LoopNest) -> None:
     Checked: buffers (argument positions 0, 1, …, ranks, register tiles of constant shape), names and element types of all
     expressions, loop kinds against their documented conditions, no shadowed loop variables, no nested parallel loops.
     """
-    computed = [*(f"{name}.offset" for name in nest.offsets), *([] if nest.version is None else [VERSION])]
-    known = frozenset((*nest.parameters, *computed))
+    known = frozenset((*nest.parameters, *(f"{name}.offset" for name in nest.offsets)))
     context = _Context({b.name: b.dtype for b in nest.buffers}, {b.name: len(b.shape) for b in nest.buffers}, known)
     problems = [*_check_buffers(nest, context)]
     for node in (*nest.preconditions, *nest.body):

@@ -12,9 +12,6 @@ import numpy as np
 
 from polyc.ir.expr import Call, Const, Expr, Select, Size, evaluate, int_const, le
 
-VERSION = "kernel.version"
-"""The parameter that is the number of a call's version, in loops that several versions share."""
-
 NEVER = int_const((1 << 63) - 1)
 """Cost of a version that cannot run."""
 

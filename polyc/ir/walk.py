@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from polyc.ir.expr import Expr, substitute
+from polyc.ir.expr import Expr, Read, rewrite, substitute
 from polyc.ir.loops import Guard, If, Loop, LoopNest, Node, Prefetch, Store, Update
 from polyc.ir.simplify import simplify, simplify_value
 from polyc.records import dataclass, replace
@@ -229,3 +229,12 @@ def map_nodes(
         return tuple(map(visit, nodes))
 
     return inside(body)
+
+
+def map_places(body: Body, place: Callable[[str, tuple[Expr, ...]], tuple[Expr, ...]]) -> Body:
+    """The nodes with `place` of the subscripts of all that they read, write or ask for."""
+
+    def value(expr: Expr) -> Expr:
+        return rewrite(expr, lambda e: replace(e, subscripts=place(e.tensor, e.subscripts)) if isinstance(e, Read) else None)
+
+    return map_nodes(body, value, place)

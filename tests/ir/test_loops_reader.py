@@ -19,7 +19,6 @@ PIPELINE = Path(__file__).parents[1] / "golden" / "pipeline"
 
 EVERYTHING = """nest f(N, X.stride0, Y.stride0)
   N, M = 1, N * M if X.stride0 == M * 4 and Y.stride0 == M * 8 and there is one thread
-  kernel.version = (N < 8 ? 0 : 1)
   argument X: f32[N, 8] strides (X.stride0, 4) at data[0] may alias Y
   argument Y: f64[N] strides (Y.stride0) at data[1]
   argument `size`: bool[] strides () at data[2]

@@ -19,7 +19,7 @@ from polyc.codegen.writer.builder import Function, Module, Val, float_val, int_v
 from polyc.ir.expr import Const, Expr, Select, Size, int_const, maximum, reads, walk
 from polyc.ir.loops import Buffer, Guard, If, Loop, LoopNest, Node, Store, Update
 from polyc.ir.simplify import simplify_int
-from polyc.ir.versions import VERSION, cheapest
+from polyc.ir.versions import cheapest
 from polyc.ir.walk import node_expressions, walk_nodes
 from polyc.machine import BASELINE, Machine
 from polyc.machine.memory import LINE
@@ -30,21 +30,15 @@ KEEPING = "!polyc.keeping = !{}"
 is to look for values to keep in registers, from one iteration to the next and instead of spilling them."""
 
 
-def emit_llvm(
-    nest: LoopNest,
-    target: Machine,
-    others: Sequence[LoopNest] = (),
-    costs: Sequence[Expr] = (),
-    places: Sequence[int] = (),
-) -> str:
+def emit_llvm(nest: LoopNest, target: Machine, others: Sequence[LoopNest] = (), costs: Sequence[Expr] = ()) -> str:
     """The text of a module with ``<name>`` and ``<name>_workspace``.  Deterministic.
 
     `others`: versions of `nest` (which is number 0) with the same parameters and arguments.  A call takes the one of least
-    cost; `places`: which nest each cost is one of."""
+    cost."""
     module = Module(target.mask_bits)
     if others:
         versions = [replace(v, name=f"{nest.name}.v{n}") for n, v in enumerate((nest, *others))]
-        _emit_choices(nest, [versions[place].name for place in places], costs, module)
+        _emit_choices(nest, [version.name for version in versions], costs, module)
         for version in versions:
             _emit_entry(version, target, module, "internal ")
             _emit_workspace(version, module, "internal ")
@@ -65,11 +59,11 @@ def _emit_choices(nest: LoopNest, versions: Sequence[str], costs: Sequence[Expr]
     functions that run them."""
     # Both must choose alike, whatever the number of threads they are told.
     folds = tuple(fold for fold in nest.folds if not fold.alone)
-    nest = replace(nest, folds=folds, version=cheapest(costs))
+    nest = replace(nest, folds=folds)
     entry = "ptr %data, ptr %sizes, ptr %workspace, ptr %error, i32 %threads"
     for suffix, result, arguments in (("", "i32", entry), ("_workspace", "i64", "ptr %sizes, i32 %threads")):
         fn = Function(module, f'define {result} @"{nest.name}{suffix}"({arguments})')
-        version = _load_parameters(fn, nest)[VERSION]
+        version = eval_expr(_bare_state(fn, nest, _load_parameters(fn, nest)), Context(), cheapest(costs))
         for n, called in enumerate(versions):
             rest = fn.new_block("rest") if n + 1 < len(versions) else None
             if rest is not None:
@@ -249,8 +243,6 @@ def _load_parameters(fn: Function, nest: LoopNest) -> dict[str, Val]:
             product = fn.binary("mul", params[fold.first], params[fold.second])
             params[fold.second] = fn.select(condition, product, params[fold.second])
             params[fold.first] = fn.select(condition, int_val(1), params[fold.first])
-    if nest.version is not None:
-        params[VERSION] = eval_expr(_bare_state(fn, nest, params), Context(), nest.version)
     return params
 
 

@@ -5,8 +5,8 @@
 
 Tiles of copies, tiles in which a row is computed from others (marked by `scheduler.row_tiles`) and strips of transposing copies
 may run twice, and overlap (`alignment.overlap`).  Each load of a strip off its lines takes two of them, and where rows lie
-powers of two apart, a line that two strips share is gone from the first-level cache before the second one (5000×4000 on AMD,
-Zen 4, 16 bytes off a line: 6.9 ms, and 6.1 at its lines; C, 4096×4096: 5.9 and 3.7).
+powers of two apart, a line that two strips share is gone from the first-level cache before the second one.  Figures:
+docs/decisions/0420.
 """
 
 from __future__ import annotations
@@ -19,31 +19,17 @@ from polyc.codegen.nests.copies import copy_nest, keeps_apart, strides_of
 from polyc.codegen.nests.prefetch import Arrays, arrays_of
 from polyc.codegen.nests.streams import find_long
 from polyc.ir.access import expressions_in, reads_in, writes_in, written_in
-from polyc.ir.expr import (
-    Const,
-    Expr,
-    Index,
-    Read,
-    index_names,
-    int_const,
-    mentions,
-    minimum,
-    operands_of,
-    reads,
-    rewrite,
-    substitute,
-)
+from polyc.ir.expr import Const, Expr, Index, Read, index_names, int_const, mentions, minimum, operands_of, reads, substitute
 from polyc.ir.linear import index_coefficients
 from polyc.ir.loops import Buffer, If, Loop, LoopNest, Node, Prefetch, Store, Update, known_length
 from polyc.ir.simplify import simplify
-from polyc.ir.walk import Body, Rule, Scope, map_nodes, nodes_in, replace_nodes, rewrite_nodes
+from polyc.ir.walk import Body, Rule, Scope, map_places, nodes_in, replace_nodes, rewrite_nodes
 from polyc.machine import Machine
 from polyc.machine.memory import LINE
 from polyc.records import replace
 
 LEAST_STRIPS, MANY_STRIPS = 8, 32
-"""Strips of a loop of which one more costs little, where rows meet in few sets of a cache, and where they do not (16 strips of
-784×256 to channels first, 16 bytes off a line: 1.28 ms, and 1.39 with one more; 32 strips 3.30 and 3.37)."""
+"""Strips of a loop of which one more costs little, where rows meet in few sets of a cache, and where they do not."""
 
 
 def align_tiles(nest: LoopNest, target: Machine) -> LoopNest:
@@ -53,11 +39,11 @@ def align_tiles(nest: LoopNest, target: Machine) -> LoopNest:
     once = [n for n, w in long.items() if w.is_written_once]
     used: list[str] = []
 
-    def move(node: Node, scope: Scope) -> Node | None:
+    def move(node: Node, scope: Scope) -> Node | Body | None:
         copy = copy_nest(node, buffers)
         if copy is not None:
             loops, store = copy
-            moved = _overlap_tiles(loops, store, buffers[store.buffer]) if store.buffer in long else None
+            moved: Node | Body | None = _overlap_tiles(loops, store, buffers[store.buffer]) if store.buffer in long else None
         elif isinstance(node, Loop) and node.is_apart and (row := _row_store(node, once, buffers)) is not None:
             store, moved = row, _overlap_counted(node, row, buffers[row.buffer])
         else:
@@ -92,7 +78,7 @@ def _moved(nest: LoopNest, rule: Rule, used: list[str]) -> LoopNest:
 # -- tiles of results
 
 
-def _overlap_tiles(loops: list[Loop], store: Store, buffer: Buffer) -> Loop | None:
+def _overlap_tiles(loops: list[Loop], store: Store, buffer: Buffer) -> Body | None:
     """The copy with tiles that begin at lines; None where rows do not lie whole lines apart, or nothing is in tiles."""
     moving = index_coefficients(store.subscripts[-1]) if store.subscripts else None
     inside = [n for n in loops if moving and n.var in moving]
@@ -113,9 +99,7 @@ def _overlap_tiles(loops: list[Loop], store: Store, buffer: Buffer) -> Loop | No
         return None
     lead = past_line(store, buffer, {tile.var: tile.lower, point.var: int_const(0)})
     whole = replace_nodes(tile.body, {id(point): replace(point, upper=int_const(step))})
-    (moved,) = replace_nodes((loops[0],), {id(tile): overlap(replace(tile, body=whole), lead)})
-    assert isinstance(moved, Loop)
-    return moved
+    return replace_nodes((loops[0],), {id(tile): overlap(replace(tile, body=whole), lead)})
 
 
 def _row_store(loop: Loop, wanted: list[str], buffers: Mapping[str, Buffer]) -> Store | None:
@@ -156,11 +140,6 @@ def _overlap_counted(loop: Loop, store: Store, buffer: Buffer) -> Loop | None:
 def _replace_tile(body: Body, var: str, step: int, base: str) -> Body | None:
     """`body` with `base` for `step` times `var`; None where that is not how `var` is used."""
 
-    def rule(node: Expr) -> Expr | None:
-        if not isinstance(node, Read):
-            return None
-        return Read(node.tensor, tuple(map(move, node.subscripts)))
-
     def move(subscript: Expr) -> Expr:
         coefficients = index_coefficients(subscript)
         times = (coefficients or {}).get(var, 0)
@@ -169,7 +148,7 @@ def _replace_tile(body: Body, var: str, step: int, base: str) -> Body | None:
         rest = substitute(subscript, {var: int_const(0)})
         return simplify(rest + times // step * Index(base))
 
-    moved = map_nodes(body, lambda e: rewrite(e, rule), lambda _, subscripts: tuple(map(move, subscripts)))
+    moved = map_places(body, lambda _, subscripts: tuple(map(move, subscripts)))
     return None if any(mentions(e, var) for e in expressions_in(moved)) else moved
 
 

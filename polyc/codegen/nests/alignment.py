@@ -142,9 +142,8 @@ def _split_at_line(loop: Loop, rows: Mapping[str, Buffer], target: Machine) -> B
     if to_line == int_const(0):
         return None
     most = int(to_line.value) if isinstance(to_line, Const) else lanes - 1
-    head = to_line
-    if not isinstance(head, Const) or not isinstance(trip, Const):
-        head = maximum(0, minimum(head, trip))
+    is_known = isinstance(to_line, Const) and isinstance(trip, Const)
+    head = to_line if is_known else maximum(0, minimum(to_line, trip))
     front = tuple(with_values(s, {loop.var: Index(loop.var) + loop.lower}) for s in stores)
     first = replace(loop, lower=int_const(0), upper=head, body=front, max_trip=most, interleave=1)
     in_flight = max(loop.interleave, IN_FLIGHT) if _overlap(stores, lanes) else loop.interleave

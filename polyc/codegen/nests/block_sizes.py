@@ -17,7 +17,7 @@ from polyc.ir.access import Access, accesses_in, expressions_in, writes_in
 from polyc.ir.dependence import carries_dependence
 from polyc.ir.expr import Const, Expr, Index, Select, gt, int_const, maximum, mentions, minimum
 from polyc.ir.linear import index_coefficients
-from polyc.ir.loops import Buffer, Loop, LoopNest, Node
+from polyc.ir.loops import Buffer, Loop, LoopNest, Node, do_bounds_depend
 from polyc.ir.simplify import simplify
 from polyc.ir.walk import Scope, make_nest, perfect_nest, rewrite_nest, substitute_nodes
 from polyc.machine import Level, Machine, Share
@@ -51,7 +51,7 @@ def _find_blocks(loop: Loop) -> tuple[Loop, ...]:
         is_inside = n > 1 and 1 < tiles.step < loop.step and loop.step % tiles.step == 0 and tiles.lower == int_const(0)
         if is_inside and tiles.upper == simplify(minimum(loop.upper - Index(loop.var), loop.step)):
             return loops[: n + 1]
-        if mentions(tiles.lower, loop.var) or mentions(tiles.upper, loop.var):
+        if do_bounds_depend((tiles,), loop.var):
             return ()
     return ()
 

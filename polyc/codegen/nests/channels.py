@@ -18,8 +18,8 @@ from polyc.codegen.nests.buffers import row_major_strides
 from polyc.codegen.nests.copies import copy_nest, is_plain, lies_across, strides_of, trip_count
 from polyc.codegen.nests.transposes import MAX_COLUMNS, MIN_LANES
 from polyc.ir.access import with_values
-from polyc.ir.expr import Expr, Index, Read, int_const, mentions, reads
-from polyc.ir.loops import Buffer, Loop, Node, Store
+from polyc.ir.expr import Expr, Index, Read, int_const, reads
+from polyc.ir.loops import Buffer, Loop, Node, Store, do_bounds_depend
 from polyc.ir.simplify import constant_of, simplify
 from polyc.ir.walk import Body, Scope, make_nest, rewrite_nodes
 from polyc.machine.memory import LINE
@@ -57,7 +57,7 @@ def transpose_channels(body: Body, buffers: tuple[Buffer, ...]) -> tuple[Body, t
 def _find_channels(loops: list[Loop], store: Store, buffers: Mapping[str, Buffer]) -> _Channels | None:
     result = buffers[store.buffer]
     size = result.dtype.itemsize
-    strides = strides_of(Read(store.buffer, store.subscripts), result, loops)
+    strides = strides_of(store, result, loops)
     across = next((n for n in loops if n.kind == "vector" and n.lanes >= MIN_LANES), None)
     channels = next((n for n in loops if strides[n.var] == size and 2 <= trip_count(n) <= MAX_STRIDE), None)
     if across is None or channels is None or across is channels:
@@ -67,8 +67,7 @@ def _find_channels(loops: list[Loop], store: Store, buffers: Mapping[str, Buffer
     if along is None or along is across:
         return None
     inner = (channels, along, across)
-    bounds = [e for loop in loops for e in (loop.lower, loop.upper)]
-    if not all(is_plain(n, strides[n.var]) for n in inner) or any(mentions(e, n.var) for e in bounds for n in inner):
+    if not all(is_plain(n, strides[n.var]) for n in inner) or do_bounds_depend(loops, *(n.var for n in inner)):
         return None
     if not any(lies_across(r, buffers[r.tensor], across.var, along.var) for r in reads(store.value)):
         return None

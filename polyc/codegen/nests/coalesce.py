@@ -11,13 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from polyc.codegen.nests.copies import copy_nest, rebuild, trip_count
+from polyc.codegen.nests.copies import copy_nest, trip_count
 from polyc.ir.access import expressions_in, with_values
-from polyc.ir.expr import Expr, Index, Pad, Read, int_const, mentions, reads, rewrite, walk
+from polyc.ir.expr import Expr, Index, Pad, Read, int_const, mentions, reads, walk
 from polyc.ir.linear import index_coefficients
-from polyc.ir.loops import Buffer, Loop, Store, known_length
+from polyc.ir.loops import Buffer, Loop, Store, do_bounds_depend, known_length
 from polyc.ir.simplify import constant_of, simplify
-from polyc.ir.walk import Body, map_nodes, nodes_in, replace_nodes
+from polyc.ir.walk import Body, make_nest, map_places, nodes_in, replace_nodes
 from polyc.records import replace
 
 Dimension = tuple[str, int]
@@ -65,8 +65,7 @@ def _joint_dimensions(loops: list[Loop], store: Store, position: int, buffers: M
     outer, inner = loops[position], loops[position + 1]
     if outer.kind not in ("serial", "parallel") or inner.kind != "serial" or outer.step != 1 or inner.step != 1:
         return None
-    bounds = [e for loop in loops[position + 2 :] for e in (loop.lower, loop.upper)]
-    if not trip_count(inner) or any(mentions(e, loop.var) for e in bounds for loop in (outer, inner)):
+    if not trip_count(inner) or do_bounds_depend(loops[position + 2 :], outer.var, inner.var):
         return None
     found: set[Dimension] = set()
     for access in (Read(store.buffer, store.subscripts), *reads(store.value)):
@@ -100,7 +99,7 @@ def is_dense(buffer: Buffer, d: int) -> bool:
 # -- rewriting
 
 
-def _join(loops: list[Loop], store: Store, position: int) -> Loop:
+def _join(loops: list[Loop], store: Store, position: int) -> Body:
     """The copy with loops `position` and ``position + 1`` as one; every subscript has both of them or neither."""
     outer, inner = loops[position], loops[position + 1]
     lower, upper = (simplify(bound * inner.upper) for bound in (outer.lower, outer.upper))
@@ -108,7 +107,7 @@ def _join(loops: list[Loop], store: Store, position: int) -> Loop:
     names: dict[str, Expr] = {outer.var: int_const(0), inner.var: Index(outer.var)}
     assert isinstance(store.value, Read)
     store = replace(with_values(store, names), value=with_values(store.value, names))
-    return rebuild([*loops[:position], joint, *loops[position + 2 :]], store)
+    return make_nest([*loops[:position], joint, *loops[position + 2 :]], (store,))
 
 
 def _merge(body: Body, buffers: tuple[Buffer, ...], name: str, d: int) -> tuple[Body, tuple[Buffer, ...]]:
@@ -121,9 +120,6 @@ def _merge(body: Body, buffers: tuple[Buffer, ...], name: str, d: int) -> tuple[
             return subscripts
         return (*subscripts[:d], simplify(subscripts[d] * extent + subscripts[d + 1]), *subscripts[d + 2 :])
 
-    def value(e: Expr) -> Expr:
-        return rewrite(e, lambda r: replace(r, subscripts=place(r.tensor, r.subscripts)) if isinstance(r, Read) else None)
-
     shape = (*merged.shape[:d], simplify(merged.shape[d] * extent), *merged.shape[d + 2 :])
     merged = replace(merged, shape=shape, strides=(*merged.strides[:d], *merged.strides[d + 1 :]))
-    return map_nodes(body, value, place), tuple(merged if b.name == name else b for b in buffers)
+    return map_places(body, place), tuple(merged if b.name == name else b for b in buffers)

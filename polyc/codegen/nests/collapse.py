@@ -6,8 +6,8 @@ for h in b_h % 12 { … } } }``, with loops of one iteration: an element of a ba
 
 from __future__ import annotations
 
-from polyc.ir.expr import Expr, Index, Size, ceil_div, index_names, int_const, maximum
-from polyc.ir.loops import Loop, Node
+from polyc.ir.expr import Expr, Index, Size, ceil_div, int_const, maximum
+from polyc.ir.loops import Loop, Node, do_bounds_depend
 from polyc.ir.simplify import simplify
 from polyc.ir.walk import Body, map_bodies
 from polyc.records import replace
@@ -16,7 +16,7 @@ from polyc.records import replace
 def collapse_parallel(outer: Loop) -> Loop:
     """The parallel loop `outer` and a parallel loop inside of it as one; where they cannot be, the inner one is serial."""
     inner = outer.body[0] if len(outer.body) == 1 else None
-    if not isinstance(inner, Loop) or inner.kind != "parallel" or outer.var in index_names(inner.lower, inner.upper):
+    if not isinstance(inner, Loop) or inner.kind != "parallel" or do_bounds_depend((inner,), outer.var):
         return replace(outer, body=tuple(map(_serialize, outer.body)))
     n_inner, both = _count(inner), f"{outer.var}_{inner.var}"
     place, within = Index(both) // n_inner, Index(both) % n_inner

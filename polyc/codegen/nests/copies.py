@@ -11,11 +11,11 @@ from types import MappingProxyType
 
 from polyc.ir.access import stride_of, with_values
 from polyc.ir.dependence import iterations_apart
-from polyc.ir.expr import Const, Expr, Index, Read, int_const, reads
+from polyc.ir.expr import Expr, Index, Read, int_const, reads
 from polyc.ir.linear import index_coefficients
 from polyc.ir.loops import Buffer, Loop, Node, Store
-from polyc.ir.simplify import simplify
-from polyc.ir.walk import make_nest, perfect_nest
+from polyc.ir.simplify import constant_of, simplify
+from polyc.ir.walk import perfect_nest
 from polyc.records import dataclass
 
 
@@ -52,32 +52,24 @@ def keeps_apart(loops: Iterable[Loop], store: Store) -> bool:
     return True
 
 
-def rebuild(loops: Sequence[Loop], store: Store) -> Loop:
-    """The nest of `loops`, outermost first, around `store`."""
-    (node,) = make_nest(loops, (store,))
-    assert isinstance(node, Loop)
-    return node
-
-
 # -- how it moves in memory
 
 
-def lies_across(read: Read, buffer: Buffer, outer: str, inner: str) -> bool:
-    """Whether `read` moves by one element with `outer`, and by more, or by an unknown stride, with `inner`."""
-    size, across = buffer.dtype.itemsize, stride_of(read, buffer, inner)
-    return stride_of(read, buffer, outer) == size and (across is None or abs(across) > size)
+def lies_across(access: Read | Store, buffer: Buffer, outer: str, inner: str) -> bool:
+    """Whether an access moves by one element with `outer`, and by more, or by an unknown stride, with `inner`."""
+    size, across = buffer.dtype.itemsize, stride_of(access, buffer, inner)
+    return stride_of(access, buffer, outer) == size and (across is None or abs(across) > size)
 
 
-def strides_of(access: Read, buffer: Buffer, loops: Iterable[Loop]) -> dict[str, int | None]:
+def strides_of(access: Read | Store, buffer: Buffer, loops: Iterable[Loop]) -> dict[str, int | None]:
     """Bytes by which an access moves with each of the loops."""
     return {loop.var: stride_of(access, buffer, loop.var) for loop in loops}
 
 
 def trip_count(loop: Loop) -> int:
     """Iterations of a loop from 0 on, whole steps; 0 where they are not known."""
-    known = loop.lower == int_const(0) and isinstance(loop.upper, Const)
-    length = int(loop.upper.value) if known and isinstance(loop.upper, Const) else 0
-    return 0 if length % loop.step else length // loop.step
+    length = constant_of(loop.upper) if loop.lower == int_const(0) else None
+    return 0 if length is None or length % loop.step else length // loop.step
 
 
 def is_plain(loop: Loop, stride: int | None) -> bool:
@@ -155,7 +147,7 @@ class Block:
 
     @property
     def strides(self) -> dict[str, int | None]:
-        return strides_of(Read(self.store.buffer, self.store.subscripts), self.result, self.loops)
+        return strides_of(self.store, self.result, self.loops)
 
     def place_of(self, row: Expr, element: Expr, outside: Mapping[str, Expr] = MappingProxyType({})) -> tuple[Expr, ...]:
         """Subscripts of an element by its number in a row, and that of the row; `outside`: values of variables around."""
@@ -167,7 +159,7 @@ class Block:
 def find_block(loops: Sequence[Loop], store: Store, buffers: Mapping[str, Buffer]) -> Block | None:
     """What loops of a copy write; None where their iterations are not known, or go downwards in memory."""
     result = buffers[store.buffer]
-    strides = strides_of(Read(store.buffer, store.subscripts), result, loops)
+    strides = strides_of(store, result, loops)
     if not all(is_plain(n, strides[n.var]) for n in loops):
         return None
     run, places = find_run(loops, strides, result.dtype.itemsize)

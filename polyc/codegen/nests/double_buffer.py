@@ -118,9 +118,9 @@ def _find_block(rows: Loop, place: Loop, width: int, buffers: Mapping[str, Buffe
     vector = next((n for n in loops if n.kind == "vector"), None)
     if store is None or not store.streamed or vector is None or not all(map(trip_count, loops)):
         return None
-    result, at = buffers[store.buffer], Read(store.buffer, store.subscripts)
-    size, across = result.dtype.itemsize, stride_of(at, result, place.var)
-    strides = strides_of(at, result, loops)
+    result = buffers[store.buffer]
+    size, across = result.dtype.itemsize, stride_of(store, result, place.var)
+    strides = strides_of(store, result, loops)
     if vector.lanes * size >= LINE or across is None or across <= size or strides[rows.var] != size:
         return None
     run, places = find_run(loops, strides, size)

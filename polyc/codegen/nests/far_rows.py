@@ -6,12 +6,9 @@ are left.
 
 A processor's prefetcher finds out anew where every stream goes, at its beginning and at each page.  Neighbouring rows in
 registers begin a stream for every row, and several in one page where rows are short; rows far apart are as many streams as
-there are registers, each of them as long as the array (C, AMD Zen 4, four rows of f64 beyond the second-level cache: rows of
-1 KiB 10 → 33 GB/s, of 4 KiB 21 → 35, of 10 KiB 30 → 43, of 16 KiB 26 → 38, of 32 KiB 26 → 28; in the second-level cache the
-same).
+there are registers, each of them as long as the array.  Figures: docs/fusion.md.
 
-Passes over several arrays that stand one behind the other become one pass over fewer rows of each, as many streams as before
-(two matrices of f64, four rows of each in turn and two of each at once: rows of 10 KiB 41 → 48 GB/s, of 16 KiB 30 → 33).
+Passes over several arrays that stand one behind the other become one pass over fewer rows of each, as many streams as before.
 
 Legal where rows need nothing of each other: with the number of a row in the place of ``i + r``, no dependence goes from one
 row to another, but for sums that may be added up in any order, and for buffers that hold something for each row of a block.
@@ -25,23 +22,10 @@ from dataclasses import field
 from polyc.codegen.nests.prefetch import is_large
 from polyc.ir.access import Access, accesses_in, stride_of, touched_in, written_in
 from polyc.ir.dependence import carries_dependence
-from polyc.ir.expr import (
-    Const,
-    Expr,
-    Index,
-    Read,
-    all_hold,
-    ge,
-    index_names,
-    int_const,
-    mentions,
-    operands_of,
-    rewrite,
-    substitute,
-)
+from polyc.ir.expr import Expr, Index, Read, all_hold, ge, index_names, int_const, mentions, operands_of, rewrite, substitute
 from polyc.ir.loops import Buffer, If, Loop, Node, Store, Update
-from polyc.ir.simplify import simplify
-from polyc.ir.walk import Body, Scope, map_bodies, map_nodes, nodes_in, rewrite_nodes, walk_nodes
+from polyc.ir.simplify import constant_of, least_constant, simplify
+from polyc.ir.walk import Body, Scope, map_bodies, map_places, nodes_in, rewrite_nodes, walk_nodes
 from polyc.machine import Machine
 from polyc.records import dataclass, replace
 
@@ -114,23 +98,20 @@ class _Blocks:
         is_moved = any(mentions(s, self.loop.var) for s in access.subscripts)
         if stride_of(access, buffer, vector.var) != size or not is_moved:
             return False
-        pieces = [int(e.value) * size for e in operands_of(vector.upper, "min") if isinstance(e, Const)]
-        if not pieces:
+        piece = least_constant(vector.upper)
+        if piece is None:
             return True  # whole rows, of any length
         step = stride_of(access, buffer, self.loop.var)
         if step is None or step > self.target.prefetchers.long_run:
             return False
-        return 0 <= step - min(pieces) <= min(pieces) // SLACK
+        return 0 <= step - piece * size <= piece * size // SLACK
 
     def at_distance(self, body: Body, n_rows: int, distance: Expr) -> Body:
         """`body` with `n_rows` rows in a block, `distance` apart."""
         far = {n.var: distance * Index(n.var) for n in self.rows.values()}
 
-        def place(subscripts: tuple[Expr, ...]) -> tuple[Expr, ...]:
+        def place(_: str, subscripts: tuple[Expr, ...]) -> tuple[Expr, ...]:
             return tuple(simplify(substitute(s, far)) if mentions(s, self.loop.var) else s for s in subscripts)
-
-        def value(e: Expr) -> Expr:
-            return rewrite(e, lambda r: replace(r, subscripts=place(r.subscripts)) if isinstance(r, Read) else None)
 
         def resize(node: Node) -> Node:
             if isinstance(node, Loop):
@@ -140,7 +121,7 @@ class _Blocks:
                 node = replace(node, initial=initial)
             return map_bodies(node, lambda inside: tuple(map(resize, inside)))
 
-        return map_nodes(tuple(map(resize, body)), value, lambda _, subscripts: place(subscripts))
+        return map_places(tuple(map(resize, body)), place)
 
 
 def _spread(found: _Blocks, reassociate: bool) -> Body | None:
@@ -153,8 +134,7 @@ def _spread(found: _Blocks, reassociate: bool) -> Body | None:
         return None
     body, n_passes = _join_passes(loop.body, found)
     n_rows = max(1, loop.step // n_passes)
-    known = min((int(e.value) for e in ends if isinstance(e, Const)), default=None)
-    others = [e for e in ends if not isinstance(e, Const)]
+    known, others = least_constant(loop.upper), [e for e in ends if constant_of(e) is None]
     if known is None:
         if len(ends) > 1 or not own_ends:
             return None

@@ -13,11 +13,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from polyc.ir.access import reads_in, writes_in, written_in
+from polyc.ir.access import accesses_in, reads_in, with_values, writes_in, written_in
 from polyc.ir.expr import Call, Const, Expr, Index, Read, Select, all_hold, ge, mentions, operands_of, reads, substitute
-from polyc.ir.facts import Known, Span, assume, hold, span_of
+from polyc.ir.facts import Known, assume, hold, is_empty, span_of
 from polyc.ir.loops import Guard, If, Loop, LoopNest, Node, Prefetch, Store, Update
-from polyc.ir.simplify import difference, simplify
+from polyc.ir.simplify import growth, simplify
 from polyc.ir.types import BOOL
 from polyc.ir.walk import (
     Body,
@@ -88,7 +88,7 @@ class _Flag:
             if test in held:
                 return True
             span = span_of(test, self.loop.var)
-            is_before = span is not None and span.upper is not None and any(_is_at_most(span.upper, f) for f in firsts)
+            is_before = span is not None and span.upper is not None and any(is_empty(f, span.upper) for f in firsts)
             return False if is_before else None
 
         return outcome
@@ -116,10 +116,10 @@ def _find_flags(body: Body, loop: Loop, written: frozenset[str], tests: tuple[Ex
                 yield from _find_flags(node.body, loop, written, (*tests, *operands_of(node.condition, "and")))
                 yield from _find_flags(node.orelse, loop, written, (*tests, *_behind_first(node.condition, loop)))
             case Store(name, after, value):
-                spans = [span_of(t, loop.var) for t in tests]
-                if not all(map(_is_one_sided, spans)):
+                spans = {t: span for t in tests if (span := span_of(t, loop.var)) is not None}
+                if len(spans) < len(set(tests)) or any((s.lower is None) == (s.upper is None) for s in spans.values()):
                     continue
-                last = tuple(t for t, s in zip(tests, spans, strict=True) if s is not None and s.upper is not None)
+                last = tuple(t for t in tests if spans[t].upper is not None)
                 for operand in operands_of(value, "or"):
                     if isinstance(operand, Read) and operand.tensor == name and _moves_on(operand, after, loop.var):
                         yield _Flag(loop, written, name, operand.subscripts, after, tests, last)
@@ -132,24 +132,9 @@ def _behind_first(condition: Expr, loop: Loop) -> tuple[Expr, ...]:
     return (ge(Index(loop.var), span.upper),) if span is not None and span.upper is not None and is_first else ()
 
 
-def _is_at_most(a: Expr, b: Expr) -> bool:
-    apart = difference(b, a)
-    return apart is not None and apart >= 0
-
-
-def _is_one_sided(span: Span | None) -> bool:
-    return span is not None and (span.lower is None) != (span.upper is None)
-
-
 def _moves_on(read: Read, after: tuple[Expr, ...], var: str) -> bool:
     """Whether the next step reads what this one stored `after`."""
-    following = {var: Index(var) + 1}
-    return [simplify(substitute(e, following)) for e in read.subscripts] == [simplify(e) for e in after]
-
-
-def _distance(expr: Expr, var: str) -> int | None:
-    """By how much an expression grows from each step to the next; None where that is not known, or not the same at all."""
-    return difference(substitute(expr, {var: Index(var) + 1}), expr)
+    return with_values(read, {var: Index(var) + 1}).subscripts == tuple(map(simplify, after))
 
 
 def _unswitch(flag: _Flag, own: set[str], nest: LoopNest) -> Loop | None:
@@ -168,7 +153,7 @@ def _unswitch(flag: _Flag, own: set[str], nest: LoopNest) -> Loop | None:
     if not copies:
         return replace(flag.loop, body=_choose(flag.held(int(has_checks)), final, body))
     back = max(copies.values()) - 1
-    distances = [_distance(e, flag.loop.var) for e in flag.after]
+    distances = [growth(e, flag.loop.var) for e in flag.after]
     if None in distances or not any(distances):
         return None  # what the flag was steps ago is gone
     first = _choose(flag.held(int(has_checks)), rest, body)
@@ -231,12 +216,10 @@ def _copies_in_turn(rest: Body, flag: _Flag) -> dict[str, int]:
     """The buffers that finished steps only copy from one place to the next, the same points at all of them, with their number
     of places."""
     windows: dict[str, set[int]] = {}
-    for node, scope in nodes_in(rest):
-        if isinstance(node, (Store, Update)):
-            windows.setdefault(node.buffer, set()).add(_window(node, flag) if flag.is_at_all_steps(scope) else 0)
-        elif isinstance(node, Loop):
-            for start in node.initial:
-                windows.setdefault(start.buffer, set()).add(0)
+    for access in accesses_in(rest):
+        if access.is_write:
+            n_places = _window(access.node, flag) if flag.is_at_all_steps(access.scope) else 0
+            windows.setdefault(access.buffer, set()).add(n_places)
     return {name: max(own) for name, own in windows.items() if 0 not in own}
 
 
@@ -247,7 +230,7 @@ def _window(node: Node, flag: _Flag) -> int:
     moving = [e for e in node.subscripts if not flag.is_steady(e)]
     match moving:
         case [Call("mod", (place, Const(int(window), _)))] if _moves_on(node.value, node.subscripts, flag.loop.var):
-            return window if _distance(place, flag.loop.var) is not None else 0
+            return window if growth(place, flag.loop.var) is not None else 0
     return 0
 
 

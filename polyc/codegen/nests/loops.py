@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import takewhile
 from math import gcd
-from typing import Literal
 
 from polyc.codegen.nests.buffers import make_buffers
 from polyc.codegen.nests.collapse import collapse_parallel
@@ -28,9 +28,9 @@ from polyc.ir.expr import (
 )
 from polyc.ir.intervals import Interval, range_of
 from polyc.ir.linear import index_coefficients
-from polyc.ir.loops import Guard, If, Loop, LoopNest, Node, Store, Update
+from polyc.ir.loops import Guard, If, Loop, LoopNest, Node, Store, Update, do_bounds_depend
 from polyc.ir.signature import Signature
-from polyc.ir.simplify import constant_of, simplify
+from polyc.ir.simplify import constant_of, least_constant, simplify
 from polyc.ir.walk import Body, walk_nodes
 from polyc.poly import isl
 from polyc.poly.isl import AstNode, Schedule, expr_of_ast
@@ -89,16 +89,13 @@ def translate_schedule(
     )
 
 
-def _count_stores(body: Body) -> int:
-    """Stores in a body, each once; an update counts for none, as accumulators want their loops expanded."""
-    return sum(isinstance(node, Store) for node in walk_nodes(body))
-
-
 class _Translator:
     def __init__(self, scop: Scop, storage: Mapping[str, Folding]) -> None:
         self.scop, self.storage = scop, storage
         self.guards: list[str] = []
+        self.first_guards: dict[str, int] = {}
         for s in scop.statements:
+            self.first_guards[s.name] = len(self.guards)
             self.guards += [g.message for g in s.guards]
 
     def translate(self, node: AstNode, ranges: dict[str, Values], marks: dict[str, Mark]) -> list[Node]:
@@ -141,7 +138,7 @@ class _Translator:
         return [*guards, self._mark_loop(Loop(var, lower, upper, step, "serial", body), mark)]
 
     def _mark_loop(self, loop: Loop, mark: Mark | None) -> Loop:
-        step, first, end = loop.step, constant_of(loop.lower), _end(loop.upper)
+        step, first, end = loop.step, constant_of(loop.lower), least_constant(loop.upper)
         if mark is None or mark.kind == "section":
             return loop
         trip = end if first == 0 and step == 1 else None
@@ -163,8 +160,9 @@ class _Translator:
                 if step != 1:
                     return loop
                 short = trip is not None and trip <= MAX_EXPANSION * mark.lanes
-                if trip is not None and short and trip > mark.lanes:
-                    short = -(-trip // mark.lanes) * _count_stores(loop.body) <= MAX_EXPANDED_STORES
+                if trip is not None and short and trip > mark.lanes:  # accumulators of updates want their loops expanded
+                    n_stores = sum(isinstance(node, Store) for node in walk_nodes(loop.body))
+                    short = -(-trip // mark.lanes) * n_stores <= MAX_EXPANDED_STORES
                 return replace(
                     loop,
                     kind="vector",
@@ -183,8 +181,8 @@ class _Translator:
         place = tuple(Index(e) for e in s.elements) if is_init else s.subscripts
         buffer, subscripts = self._fold(s.target, tuple(self._expression(e, values, ranges) for e in place), ranges)
         value = self._expression(s.init if is_init else s.value, values, ranges)
-        if is_init:
-            return [] if _is_same_cell(value, buffer, subscripts) else [Store(buffer, subscripts, value, name)]
+        if is_init:  # accumulation into the caller's own array finds it in place
+            return [] if value == Read(buffer, subscripts) else [Store(buffer, subscripts, value, name)]
         nodes: list[Node] = list(self._guard_nodes(s, values, ranges))
         if s.assigns_parts and isinstance(value, Select):
             return [*nodes, If(value.condition, (Store(buffer, subscripts, value.then, name),))]
@@ -193,19 +191,14 @@ class _Translator:
         return [*nodes, Update(buffer, subscripts, s.op, value, name)]
 
     def _guard_nodes(self, s: ScopStatement, values: dict[str, Expr], ranges: dict[str, Values]) -> list[Node]:
-        first = 0
-        for other in self.scop.statements:
-            if other.name == s.name:
-                break
-            first += len(other.guards)
         return [
             Guard(
-                first + n,
+                number,
                 self._expression(g.value, values, ranges),
                 g.bound,
                 None if g.condition is None else self._expression(g.condition, values, ranges),
             )
-            for n, g in enumerate(s.guards)
+            for number, g in enumerate(s.guards, self.first_guards[s.name])
         ]
 
     def _expression(self, expr: Expr | None, values: dict[str, Expr], ranges: dict[str, Values]) -> Expr:
@@ -253,9 +246,7 @@ def _hoist_guards(body: Body, var: str, lower: Expr, upper: Expr) -> tuple[list[
     """Guards at the start of a loop that do not move with it go in front of it (and hold only if it runs at all).
 
     Those at the start of a loop inside that is first in the body go in front as a loop of guards."""
-    runs: Expr | None = simplify(lt(lower, upper))
-    if isinstance(runs, Const) and runs.value:
-        runs = None
+    runs = simplify(lt(lower, upper))
     hoisted: list[Node] = []
     kept: list[Node] = []
     for n, node in enumerate(body):
@@ -264,42 +255,27 @@ def _hoist_guards(body: Body, var: str, lower: Expr, upper: Expr) -> tuple[list[
                 hoisted.append(_guard_under(node, runs))
             case Guard():
                 kept.append(node)
-            case Loop() if not (mentions(node.lower, var) or mentions(node.upper, var)):
-                inner = node.body
-                front = [g for g in _leading_guards(inner) if _is_fixed(g, var)]
+            case Loop() if not do_bounds_depend((node,), var):
+                leading = takewhile(lambda inner: isinstance(inner, Guard), node.body)
+                front = [g for g in leading if isinstance(g, Guard) and _is_fixed(g, var)]
                 if front:
-                    hoisted.append(
-                        replace(node, kind="serial", max_trip=None, body=tuple(_guard_under(g, runs) for g in front))
-                    )
-                    node = replace(node, body=tuple(m for m in inner if m not in front))
+                    checks = tuple(_guard_under(g, runs) for g in front)
+                    hoisted.append(replace(node, kind="serial", max_trip=None, body=checks))
+                    node = replace(node, body=tuple(m for m in node.body if m not in front))
                 return hoisted, (*kept, *((node,) if node.body else ()), *body[n + 1 :])
             case _:
                 return hoisted, (*kept, *body[n:])
     return hoisted, tuple(kept)
 
 
-def _leading_guards(body: Body) -> list[Guard]:
-    found: list[Guard] = []
-    for node in body:
-        if not isinstance(node, Guard):
-            break
-        found.append(node)
-    return found
-
-
-def _guard_under(guard: Guard, runs: Expr | None) -> Guard:
-    if runs is None:
+def _guard_under(guard: Guard, runs: Expr) -> Guard:
+    if isinstance(runs, Const) and runs.value:
         return guard
     return replace(guard, condition=runs if guard.condition is None else all_hold((runs, guard.condition)))
 
 
 def _is_fixed(guard: Guard, var: str) -> bool:
-    return not any(mentions(e, var) for e in (guard.value, guard.bound, guard.condition) if e is not None)
-
-
-def _is_same_cell(value: Expr, buffer: str, subscripts: tuple[Expr, ...]) -> bool:
-    """An initial value that is already in place (accumulation into the caller's own array)."""
-    return isinstance(value, Read) and value.tensor == buffer and value.subscripts == subscripts
+    return not any(mentions(e, var) for e in guard.expressions)
 
 
 def fold_index(expr: Expr, modulus: int, ranges: Mapping[str, Values]) -> Expr:
@@ -326,11 +302,12 @@ def _fold_panel(subscripts: list[Expr], panel: Panel, ranges: Mapping[str, Value
 
 def values_of(lower: Expr, upper: Expr, step: int) -> Values:
     """What is known of the variable of a loop."""
-    first, end = constant_of(lower), _end(upper)
+    first, end = constant_of(lower), least_constant(upper)
     multiple = gcd(step, _multiple_of(lower, step))
     start = 0 if first is None and multiple == step else first
     last = end if end is None else end - 1 if start is None else start + (end - 1 - start) // step * step
-    return Values((max(_constants(lower, "max"), default=None), last), multiple)
+    least = max((int(e.value) for e in operands_of(lower, "max") if isinstance(e, Const)), default=None)
+    return Values((least, last), multiple)
 
 
 def _multiple_of(expr: Expr, step: int) -> int:
@@ -367,15 +344,4 @@ def _exclusive_bound(condition: Expr) -> Expr:
 def _plus_one(expr: Expr) -> Expr:
     if isinstance(expr, Call) and expr.op in ("min", "max"):
         return simplify(Call(expr.op, tuple(_plus_one(a) for a in expr.args)))
-    if isinstance(expr, Call) and expr.op == "sub" and expr.args[1] == int_const(1):
-        return simplify(expr.args[0])
     return simplify(expr + 1)
-
-
-def _end(upper: Expr) -> int | None:
-    """A constant that an upper bound never exceeds."""
-    return min(_constants(upper, "min"), default=None)
-
-
-def _constants(expr: Expr, op: Literal["min", "max"]) -> list[int]:
-    return [int(e.value) for e in operands_of(expr, op) if isinstance(e, Const)]

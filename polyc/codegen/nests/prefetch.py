@@ -41,7 +41,7 @@ from polyc.ir.expr import (
     walk,
 )
 from polyc.ir.linear import index_coefficients
-from polyc.ir.loops import Buffer, If, Loop, LoopNest, Prefetch, Store, Update, known_length
+from polyc.ir.loops import Buffer, If, Loop, LoopNest, Prefetch, Store, Update, do_bounds_depend, known_length
 from polyc.ir.simplify import constant_of, product_of, simplify
 from polyc.ir.walk import Body, Scope, nodes_in
 from polyc.machine import Machine
@@ -85,15 +85,10 @@ class Arrays:
 
 
 def arrays_of(nest: LoopNest, target: Machine) -> Arrays:
-    kept = read_arrays(nest)
-    return Arrays({b.name: b for b in nest.buffers}, kept, {n: b for n, b in kept.items() if is_large(b, target)}, target)
-
-
-def read_arrays(nest: LoopNest) -> dict[str, Buffer]:
-    """Arguments that the nest does not write, by their names."""
     written = written_in(nest.body)
     written |= {name for b in nest.buffers if b.name in written for name in b.may_alias}
-    return {b.name: b for b in nest.buffers if b.space == "argument" and b.name not in written}
+    kept = {b.name: b for b in nest.buffers if b.space == "argument" and b.name not in written}
+    return Arrays({b.name: b for b in nest.buffers}, kept, {n: b for n, b in kept.items() if is_large(b, target)}, target)
 
 
 def is_large(buffer: Buffer, target: Machine) -> bool:
@@ -165,7 +160,7 @@ def step_ahead(loops: tuple[Loop, ...], distance: int | Expr) -> dict[str, Expr]
             places.append(loop)
             continue
         turn = simplify(loop.upper - loop.lower)
-        is_last = n == 0 or any(mentions(e, around.var) for e in (loop.lower, loop.upper) for around in loops[:n])
+        is_last = n == 0 or do_bounds_depend((loop,), *(around.var for around in loops[:n]))
         if isinstance(turn, Const) and turn.value and not is_last:
             trip = -(-int(turn.value) // loop.step)
             turn = int_const(trip * loop.step)

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 
 from polyc.codegen.nests.copies import lies_across
 from polyc.codegen.nests.prefetch import Ahead, AheadRows, Arrays, CacheLevel, arrays_of, far_tests, request_part
-from polyc.ir.access import stride_of, with_values
+from polyc.ir.access import is_streaming, stride_of, with_values
 from polyc.ir.expr import Expr, Index, Read, int_const, reads
 from polyc.ir.loops import If, Loop, LoopNest, Node, Prefetch, Store, known_length
 from polyc.ir.simplify import simplify
@@ -97,10 +97,6 @@ def _transposed_in(loop: Loop, vector: Loop, arrays: Arrays) -> Iterator[Read]:
                     yield with_values(read, {copies.var: copies.lower})
 
 
-def _is_streamed(vector: Loop) -> bool:
-    return any(isinstance(n, Store) and n.streamed for n in walk_nodes(vector.body))
-
-
 # -- requests shared out over the vectors of a block
 
 
@@ -137,7 +133,7 @@ def _join_to_lines(loop: Loop, read: Read, arrays: Arrays) -> Loop:
     line, vectors = LINE // buffer.dtype.itemsize, vectors_in(loop.body[0])
     rows, across = known_length(vectors[0]) or 0, stride_of(read, buffer, vectors[0].var)
     is_part = loop.step < line and line % loop.step == (known_length(loop) or 0) % line == 0
-    is_whole = is_part and all(rows % max(line, v.lanes) == 0 for v in vectors) and any(map(_is_streamed, vectors))
+    is_whole = is_part and all(rows % max(line, v.lanes) == 0 for v in vectors) and is_streaming(loop.body)
     do_meet = is_whole and rows > 0 and across is not None and arrays.target.conflicts(rows, across)
     return replace(loop, step=line) if do_meet else loop
 
@@ -212,7 +208,7 @@ def _in_order(body: Body, around: tuple[Loop, ...], arrays: Arrays) -> Loop | No
         columns += next((n.max_trip or 0 for n in node.body if isinstance(n, Loop)), 1)
     size = columns * itemsize
     group = max(vector.lanes, LINE // itemsize)  # rows whose elements fill lines of the result
-    if any(v.max_trip is None or known_length(v) != rows for v in vectors) or not any(map(_is_streamed, vectors)):
+    if any(v.max_trip is None or known_length(v) != rows for v in vectors) or not is_streaming(body):
         return None
     if not rows or rows % group or goes_on is None or goes_on * around[-1].step != rows * size:
         return None

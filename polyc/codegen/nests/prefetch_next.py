@@ -14,17 +14,8 @@ from __future__ import annotations
 import math
 
 from polyc.codegen.nests.epilogues import FUNCTION_COSTS
-from polyc.codegen.nests.prefetch import (
-    Ahead,
-    Arrays,
-    arrays_of,
-    far_tests,
-    new_reads,
-    reads_of_stores,
-    request,
-    step_ahead,
-)
-from polyc.ir.access import moves, stride_of, with_values, writes_in
+from polyc.codegen.nests.prefetch import Ahead, Arrays, arrays_of, far_tests, new_reads, reads_of_stores, request, step_ahead
+from polyc.ir.access import is_streaming, moves, stride_of, with_values, writes_in
 from polyc.ir.expr import (
     Call,
     Const,
@@ -45,16 +36,7 @@ from polyc.ir.expr import (
 from polyc.ir.loops import If, Loop, LoopNest, Node, Prefetch, Store, Update, known_length
 from polyc.ir.simplify import constant_of, product_of, simplify
 from polyc.ir.types import BOOL
-from polyc.ir.walk import (
-    Fact,
-    Scope,
-    node_expressions,
-    replace_nodes,
-    rewrite_inside,
-    rewrite_nest,
-    rewrite_nodes,
-    walk_nodes,
-)
+from polyc.ir.walk import Fact, Scope, node_expressions, replace_nodes, rewrite_inside, rewrite_nest, rewrite_nodes, walk_nodes
 from polyc.machine import Level, Machine, Share
 from polyc.records import dataclass, replace
 
@@ -74,9 +56,7 @@ def prefetch_next(nest: LoopNest, target: Machine) -> LoopNest:
         inside = scope.inside(node)
         parts = [p for child in node.body for p in _parts(child) if p.read.tensor in arrays.large]
         new = {**_rows(node, inside, parts, arrays), **_copies(node, inside, parts, arrays)}
-        body = replace_nodes(node.body, new)
-        inner = rewrite_nodes(body, rule, inside)
-        return node if inner is node.body else replace(node, body=inner)
+        return rewrite_inside(replace(node, body=replace_nodes(node.body, new)) if new else node, rule, scope)
 
     return rewrite_nest(nest, rule) if arrays.large else nest
 
@@ -154,7 +134,7 @@ def _whole_and_last(loop: Loop, passes: list[_Part], arrays: Arrays) -> tuple[_P
     arguments = {b.name for b in arrays.buffers.values() if b.space == "argument"}
     idle = [p for p in passes if not any(w.buffer in arguments and moves(w, p.vector.var) for w in writes_in(p.vector.body))]
     later = [p for p in idle if p.child is not passes[0].child]
-    later = later or [p for p in passes if p.child is not passes[0].child and _is_streaming(p.vector)]
+    later = later or [p for p in passes if p.child is not passes[0].child and is_streaming(p.vector.body)]
     if not idle or not later:
         return None
     whole, last = idle[0], later[-1]
@@ -169,10 +149,6 @@ def _whole_and_last(loop: Loop, passes: list[_Part], arrays: Arrays) -> tuple[_P
 def _row_bytes(p: _Part, arrays: Arrays) -> Expr:
     """Bytes of the row that a pass reads."""
     return product_of((n.upper - n.lower for n in p.inner), arrays.buffers[p.read.tensor].dtype.itemsize)
-
-
-def _is_streaming(loop: Loop) -> bool:
-    return any(isinstance(n, Store) and n.streamed for n in walk_nodes(loop.body))
 
 
 def _ways(whole: _Part, last: _Part, loop: Loop, scope: Scope, arrays: Arrays) -> list[tuple[Expr, list[Prefetch | If]]]:
@@ -201,9 +177,9 @@ def _ways(whole: _Part, last: _Part, loop: Loop, scope: Scope, arrays: Arrays) -
         ways.append((all_hold((*sizes, le(total, target.room(Level.L3, Share.QUARTER)))), near))
     if is_long:
         return [*ways, (le(length, near_row), [*far, *near]), (TRUE, far)]
-    is_streaming = _is_streaming(loop) and (row is None or row <= near_row)
+    is_near = is_streaming(loop.body) and (row is None or row <= near_row)
     is_held = all_hold((*sizes, le(total, target.room(Level.L3, Share.HALF))))
-    return [*ways, (is_held, [*far, *near] if is_streaming else far)]
+    return [*ways, (is_held, [*far, *near] if is_near else far)]
 
 
 # -- copies that tiles read

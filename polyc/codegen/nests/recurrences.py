@@ -13,32 +13,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import field
-from math import prod
 
 from polyc.code_limits import MAX_CARRIED, MAX_NODES
+from polyc.codegen.nests.buffers import row_major_strides
 from polyc.ir.access import with_values
 from polyc.ir.dependence import iterations_apart
-from polyc.ir.expr import (
-    Call,
-    Const,
-    Expr,
-    Index,
-    Read,
-    Select,
-    int_const,
-    lt,
-    mentions,
-    minimum,
-    reads,
-    rewrite,
-    substitute,
-    walk,
-)
-from polyc.ir.facts import assume, comparisons_in, cut, hold, straight_nodes
-from polyc.ir.intervals import Interval, range_of, ranges_in
+from polyc.ir.expr import Call, Const, Expr, Index, Read, Select, int_const, lt, mentions, minimum, reads, rewrite, walk
+from polyc.ir.facts import assume, comparisons_in, cut, hold, is_empty, straight_nodes
+from polyc.ir.intervals import Interval, ranges_in
 from polyc.ir.loops import Buffer, Guard, If, Loop, Node, Store, known_length
 from polyc.ir.scans import match_recurrence
-from polyc.ir.simplify import constant_of, difference, simplify
+from polyc.ir.simplify import growth, simplify
 from polyc.ir.types import DType
 from polyc.ir.walk import Body, Scope, rewrite_nodes
 from polyc.records import dataclass, replace
@@ -149,7 +134,7 @@ class _Rewriter:
     def _is_followed(self, stores: list[Store], place: int, var: str) -> bool:
         """Whether it is known which iteration wrote what a read of the store's buffer finds."""
         store = stores[place]
-        if _moves(store, var):
+        if any(growth(e, var) for e in store.subscripts):  # each iteration writes an element of its own
             return True
         if self.buffers[store.buffer].space not in ("shared", "thread"):
             return False
@@ -180,7 +165,7 @@ class _Rewriter:
         before: list[Node] = []
         for c in carried:
             for d in range(1, c.farthest + 1):
-                earlier = Read(c.store.buffer, with_values(c.store, {loop.var: simplify(start - d)}).subscripts)
+                earlier = with_values(Read(c.store.buffer, c.store.subscripts), {loop.var: simplify(start - d)})
                 before.append(Store(c.register.name, c.last(d), earlier, c.store.statement))
         ranges = ranges_in(scope.inside(loop))
         rest = self._carried_loop(replace(loop, kind="serial", lanes=1, lower=start), carried, ranges, row is None)
@@ -205,17 +190,13 @@ class _Rewriter:
             if reads_early:
                 early, value = self._read_early(value, ranges, store)
                 body += early
-            if store not in by_store:
-                body.append(replace(store, value=value))
-                continue
-            register = by_store[store].register.name
-            newest = by_store[store].last(0)
-            done.add(store.buffer)
-            body.append(Store(register, newest, value, store.statement))
-            body.append(replace(store, value=Read(register, newest)))
-        for c in carried:
-            for d in range(c.farthest, 0, -1):
-                body.append(Store(c.register.name, c.last(d), Read(c.register.name, c.last(d - 1))))
+            if (own := by_store.get(store)) is not None:
+                done.add(store.buffer)
+                body.append(Store(own.register.name, own.last(0), value, store.statement))
+                value = Read(own.register.name, own.last(0))
+            body.append(replace(store, value=value))
+        moved = ((c, d) for c in carried for d in range(c.farthest, 0, -1))
+        body += (Store(c.register.name, c.last(d), Read(c.register.name, c.last(d - 1))) for c, d in moved)
         return replace(loop, body=tuple(body))
 
     def _read_early(self, value: Expr, ranges: Mapping[str, Interval], store: Store) -> tuple[list[Node], Expr]:
@@ -252,9 +233,9 @@ def _inside(loop: Loop, row: Loop | None) -> Loop:
     return loop if row is None else replace(loop, body=(replace(row, body=loop.body),))
 
 
-def _register(name: str, dtype: DType, *shape: int) -> Buffer:
-    strides = [dtype.itemsize * prod(shape[d + 1 :]) for d in range(len(shape))]
-    return Buffer(name, dtype, tuple(map(int_const, shape)), tuple(map(int_const, strides)), "register")
+def _register(name: str, dtype: DType, *extents: int) -> Buffer:
+    shape = tuple(map(int_const, extents))
+    return Buffer(name, dtype, shape, row_major_strides(shape, dtype.itemsize), "register")
 
 
 def _with_reads(value: Expr, known: Mapping[Read, Read]) -> Expr:
@@ -280,11 +261,6 @@ def _stores_of(loop: Loop) -> Iterator[Store]:
     return (node for node in straight_nodes(loop.body) if isinstance(node, Store))
 
 
-def _moves(store: Store, var: str) -> bool:
-    """Whether each iteration writes an element of its own: some subscript grows by a constant."""
-    return any(difference(substitute(e, {var: Index(var) + 1}), e) for e in store.subscripts)
-
-
 def _find_distance(store: Store, read: Read, var: str) -> int | None:
     """How many iterations before the element of `read` was written, if that is a small number above 0."""
     if store.subscripts == read.subscripts and not any(mentions(e, var) for e in store.subscripts):
@@ -307,7 +283,7 @@ def _window(store: Store, var: str) -> int | None:
     moving = [e for e in store.subscripts if mentions(e, var)]
     match moving:
         case [Call("mod", (place, Const(cells)))] if int(cells) > 0:
-            return int(cells) if difference(substitute(place, {var: Index(var) + 1}), place) == 1 else None
+            return int(cells) if growth(place, var) == 1 else None
     return None
 
 
@@ -324,9 +300,5 @@ def _is_scan(loop: Loop, carried: list[_Carried], buffers: dict[str, Buffer]) ->
 
 def _is_inside(read: Read, buffer: Buffer, ranges: Mapping[str, Interval]) -> bool:
     """Whether the element exists for all values of the indices."""
-    for subscript, extent in zip(read.subscripts, buffer.shape, strict=True):
-        low, high = range_of(simplify(subscript), ranges)
-        size = constant_of(extent)
-        if low is None or high is None or size is None or low < 0 or high >= size:
-            return False
-    return True
+    places = zip(read.subscripts, buffer.shape, strict=True)
+    return all(is_empty(s, int_const(0), ranges) and is_empty(e, s + 1, ranges) for s, e in places)

@@ -19,20 +19,7 @@ from collections.abc import Mapping
 from polyc.codegen.functions.polynomials import INLINE
 from polyc.ir.access import accesses_in, with_values
 from polyc.ir.dependence import carries_dependence
-from polyc.ir.expr import (
-    Call,
-    Expr,
-    Index,
-    Read,
-    any_holds,
-    ge,
-    maximum,
-    mentions,
-    minimum,
-    reads,
-    substitute,
-    walk,
-)
+from polyc.ir.expr import Call, Expr, Index, Read, any_holds, ge, maximum, mentions, minimum, reads, substitute, walk
 from polyc.ir.loops import Buffer, Guard, If, Loop, LoopNest, Node, Prefetch, Store, Update
 from polyc.ir.simplify import simplify
 from polyc.ir.walk import Body, Scope, node_expressions, rewrite_nest, substitute_nodes, walk_nodes
@@ -89,18 +76,15 @@ def _find_row(body: Body, var: str, buffers: Mapping[str, Buffer]) -> Loop | Non
     if len(rows) != 1 or rows[0].registers or rows[0].initial or any(mentions(e, var) for e in node_expressions(rows[0])):
         return None
     stores = [node for node in rows[0].body if isinstance(node, Store)]
-    if len(stores) != len(rows[0].body) or not all(_is_part_of_line(buffers[s.buffer], rows[0].lanes) for s in stores):
+    results = [buffers[s.buffer] for s in stores]  # those of the caller may go to memory, line after line
+    is_wide = any(b.space not in ("shared", "thread") or rows[0].lanes * b.dtype.itemsize >= LINE for b in results)
+    if len(stores) != len(rows[0].body) or is_wide:
         return None
     values = [s.value for s in stores]
     if any(isinstance(e, Call) and e.op in INLINE for value in values for e in walk(value)):
         return None
     mine, next_ones = (_places(values, var, distance) for distance in (0, 1))
     return rows[0] if len(mine) <= MOST_READS and len(mine & next_ones) >= max(1, LEAST_SHARED * len(mine)) else None
-
-
-def _is_part_of_line(buffer: Buffer, lanes: int) -> bool:
-    """Whether vectors of the workspace are shorter than lines.  Results may go to memory, line after line."""
-    return buffer.space in ("shared", "thread") and lanes * buffer.dtype.itemsize < LINE
 
 
 def _places(values: list[Expr], var: str, distance: int) -> set[Read]:

@@ -16,7 +16,7 @@ from polyc.ir.expr import Expr, Index, reads, substitute
 from polyc.ir.loops import InitialValue, Loop, Node, Store
 from polyc.ir.promotion import updates_of
 from polyc.ir.simplify import simplify
-from polyc.ir.walk import Body, map_bodies
+from polyc.ir.walk import Body, map_bodies, perfect_nest
 from polyc.records import replace
 
 
@@ -74,26 +74,22 @@ def _only_store(node: Node) -> Store | None:
 
 def _match_initial(nest: Node, loop: Loop, buffer: str) -> Expr | None:
     """The initial value over the expanded loops of `loop`, if the nest covers exactly the elements that these hold."""
-    own: list[Loop] = []
-    node = nest
-    while isinstance(node, Loop):
-        own.append(node)
-        node = node.body[0]
-    assert isinstance(node, Store)
+    own, (store,) = perfect_nest(nest)
+    assert isinstance(store, Store)
     sites = updates_of(loop, buffer)
     assert sites is not None
     ((update, scope),) = sites
     expanded = [inner for inner in scope.loops if moves(update, inner.var)]
-    if len(expanded) != len(own) or buffer in _reads_of(node.value):
+    if len(expanded) != len(own) or buffer in _reads_of(store.value):
         return None
     for order in permutations(expanded):
         pairs = list(zip(own, order, strict=True))
         if any((a.lower, a.upper, a.step) != (b.lower, b.upper, b.step) for a, b in pairs):
             continue
         names: dict[str, Expr] = {a.var: Index(b.var) for a, b in pairs}
-        if tuple(simplify(substitute(s, names)) for s in node.subscripts) == tuple(map(simplify, update.subscripts)):
+        if tuple(simplify(substitute(s, names)) for s in store.subscripts) == tuple(map(simplify, update.subscripts)):
             # What the loop writes must not be what the initial value reads.
-            return substitute(node.value, names) if written_in((loop,)).isdisjoint(_reads_of(node.value)) else None
+            return substitute(store.value, names) if written_in((loop,)).isdisjoint(_reads_of(store.value)) else None
     return None
 
 

@@ -13,6 +13,7 @@ inter-array in-place mapping; in TVM it is StorageRewrite).
 from __future__ import annotations
 
 from collections.abc import Iterable
+from math import inf
 
 from polyc.ir.access import touched_in
 from polyc.ir.expr import Const
@@ -50,13 +51,13 @@ class Life:
 def share_workspace(nest: LoopNest) -> LoopNest:
     """The nest with memory for each buffer of its workspace, of its own or of one that is alive at other times."""
     sizes = {b.name: _known_bytes(b) for b in nest.buffers if b.space in ("shared", "thread")}
-    large = [b for b in nest.buffers if b.name in sizes and not b.may_alias and _is_large(sizes[b.name])]
+    large = [b for b in nest.buffers if not b.may_alias and sizes.get(b.name, 0) >= LEAST_BYTES]
     if len(large) < 2:
         return nest
     lives = find_lives(nest.body, large)
     memory: dict[str, str] = {}
     shares: dict[str, list[Buffer]] = {}
-    for b in sorted(large, key=lambda b: -(sizes[b.name] or 1 << 62)):
+    for b in sorted(large, key=lambda b: -sizes[b.name]):
         if b.name not in lives:
             continue
         for first, others in shares.items():
@@ -69,17 +70,14 @@ def share_workspace(nest: LoopNest) -> LoopNest:
     return replace(nest, buffers=tuple(replace(b, memory=memory.get(b.name, "")) for b in nest.buffers)) if memory else nest
 
 
-def _known_bytes(buffer: Buffer) -> int | None:
+def _known_bytes(buffer: Buffer) -> float:
+    """Its bytes; infinity where they are not known."""
     total = buffer.dtype.itemsize
     for extent, stride in zip(buffer.shape, buffer.strides, strict=True):
         if not isinstance(extent, Const) or not isinstance(stride, Const):
-            return None
+            return inf
         total += (int(extent.value) - 1) * int(stride.value)
     return total
-
-
-def _is_large(size: int | None) -> bool:
-    return size is None or size >= LEAST_BYTES
 
 
 def find_lives(body: Body, buffers: Iterable[Buffer]) -> dict[str, Life]:

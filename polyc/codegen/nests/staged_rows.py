@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from polyc.codegen.nests.alignment import past_line
-from polyc.codegen.nests.copies import Block, rebuild, sum_of, trip_count
+from polyc.codegen.nests.copies import Block, sum_of, trip_count
 from polyc.ir.access import with_values
 from polyc.ir.expr import Const, Expr, Index, Read, eq, int_const, le, lt
 from polyc.ir.loops import Buffer, If, Loop, Node, Store
@@ -99,7 +99,7 @@ class _Rows:
         return tuple(node for n, asked in enumerate(lines) for node in one(int_const(n), asked))
 
 
-def _rows_of(block: Block, stage: str, is_whole: bool) -> tuple[Loop, _Rows]:
+def _rows_of(block: Block, stage: str, is_whole: bool) -> tuple[Body, _Rows]:
     """The nest that puts a block together in the buffer, and what writes its rows; `is_whole`: whether these begin and end with
     the block."""
     line = LINE // block.result.dtype.itemsize
@@ -111,19 +111,19 @@ def _rows_of(block: Block, stage: str, is_whole: bool) -> tuple[Loop, _Rows]:
     along = next((n for n in block.loops if (block.places if is_whole else block.rows).get(n.var) == 1), None)
     trip, size = 0 if along is None else trip_count(along), block.vector.lanes if is_whole else line
     if along is None or trip % size or trip == size:
-        return rebuild(list(block.loops), put), rows
+        return make_nest(block.loops, (put,)), rows
     name = f"{along.var}_rows"
     put = with_values(put, {along.var: Index(name) + Index(along.var)})
     few = replace(along, upper=int_const(size), max_trip=None if along.max_trip is None and not is_whole else size)
     group = Loop(name, int_const(0), int_const(trip), size, "serial", ())
     others = [n for n in block.loops if n is not along]
     if is_whole:  # a vector of rows of what is read at a time, to their end
-        return rebuild([*others[:-1], group, *others[-1:], few], put), rows
+        return make_nest([*others[:-1], group, *others[-1:], few], (put,)), rows
     # As many rows of the buffer at a time as fill lines of what is read.
     groups = (*(n for n in others if n.var in block.rows), group)
     first = sum_of({n.var: block.rows[n.var] for n in groups[:-1]} | {name: 1})
     inner = [few if n is along else n for n in block.loops if n is along or n.var not in block.rows]
-    return rebuild(inner, put), replace(rows, groups=groups, first=first, count=size)
+    return make_nest(inner, (put,)), replace(rows, groups=groups, first=first, count=size)
 
 
 def write_rows(block: Block, stage: str, ask: Ask, is_first: Expr | bool, is_last: Expr | bool, n_together: int = 1) -> Body:
@@ -150,7 +150,7 @@ def write_rows(block: Block, stage: str, ask: Ask, is_first: Expr | bool, is_las
     behind: Body = (*more, tail if is_last is True else rows.copy(0, Index(ROW), block.run))
     body = _branch(is_first, (rows.each(begun, *behind),), (rows.each(*carried, *behind),))
     ending = _branch(is_last, (rows.each(tail),)) if is_last is not True else ()
-    return make_nest(rows.groups, (put, *body, *ending))
+    return make_nest(rows.groups, (*put, *body, *ending))
 
 
 def _branch(condition: Expr | bool, then: Body, other: Body = ()) -> Body:

@@ -35,9 +35,9 @@ from polyc.codegen.nests.copies import (
 )
 from polyc.codegen.nests.prefetch import Ahead, AheadRows, Arrays, arrays_of, request_part
 from polyc.codegen.nests.staged_rows import ROW, Ask, make_buffer, write_rows
-from polyc.codegen.nests.streams import find_written_once
+from polyc.codegen.nests.streams import find_long
 from polyc.ir.access import stride_of, with_values
-from polyc.ir.expr import Call, Const, Expr, Index, Read, Size, eq, int_const, lt, mentions, reads
+from polyc.ir.expr import Call, Const, Expr, Index, Size, eq, int_const, lt, mentions, reads
 from polyc.ir.loops import Buffer, If, Loop, LoopNest, Node, Prefetch, Store, known_length
 from polyc.ir.simplify import simplify
 from polyc.ir.walk import Body, Scope, make_nest, rewrite_nodes
@@ -71,8 +71,9 @@ class _Staged:
 
 def stage_copies(nest: LoopNest, target: Machine) -> LoopNest:
     """The nest with blocks of long results put together first."""
-    for name in find_written_once(nest.body, nest.buffers, target):
-        nest = _stage_result(name, nest, target) or nest
+    for name, long in find_long(nest.body, nest.buffers, target).items():
+        if long.is_written_once and not long.tests:  # at any sizes
+            nest = _stage_result(name, nest, target) or nest
     return nest
 
 
@@ -119,7 +120,7 @@ def _find_chain(loop: Loop, scope: Scope, name: str, arrays: Arrays) -> _Staged 
     whole = _find_turned(node, name, arrays.buffers)
     if whole is None or length <= loop.step or whole.row_bytes % LINE or whole.n_bytes > arrays.target.l1:
         return None
-    stride = stride_of(Read(name, whole.store.subscripts), whole.result, loop.var)
+    stride = stride_of(whole.store, whole.result, loop.var)
     if stride is None or stride * loop.step != whole.row_bytes:
         return None
     found = _Staged(loop, whole, scope.inside(loop).loops_in_order, (), loop)
@@ -149,7 +150,7 @@ def _find_crossing(loops: list[Loop], store: Store, buffers: Mapping[str, Buffer
     of a read which the first lies across; None where there are none, or vectors are no parts of lines."""
     result = buffers[store.buffer]
     size = result.dtype.itemsize
-    strides = strides_of(Read(store.buffer, store.subscripts), result, loops)
+    strides = strides_of(store, result, loops)
     at_once = next((n.lanes * size for n in loops if n.kind == "vector"), 0)
     if at_once not in (16, 32, LINE):
         return None

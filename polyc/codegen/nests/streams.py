@@ -19,18 +19,7 @@ from operator import add
 
 from polyc.codegen.nests.alignment import has_line_rows, offset_of, to_line
 from polyc.ir.access import reads_in, stride_of, writes_in
-from polyc.ir.expr import (
-    Const,
-    Expr,
-    all_hold,
-    any_holds,
-    eq,
-    ge,
-    index_names,
-    int_const,
-    minimum,
-    reads,
-)
+from polyc.ir.expr import Const, Expr, all_hold, any_holds, eq, ge, index_names, int_const, minimum, reads
 from polyc.ir.loops import Buffer, If, Loop, LoopNest, Node, Store, Update, known_length
 from polyc.ir.simplify import product_of, simplify
 from polyc.ir.walk import Body, Scope, replace_nodes, rewrite_nodes
@@ -80,11 +69,6 @@ class Long:
     tests: tuple[Expr, ...]
     is_written_once: bool
     """Whether it is never read, and each of its elements is written by one statement."""
-
-
-def find_written_once(body: Body, buffers: tuple[Buffer, ...], target: Machine) -> list[str]:
-    """Results that are streamed at any sizes, if they are written in order."""
-    return [n for n, w in find_long(body, buffers, target).items() if w.is_written_once and not w.tests]
 
 
 def find_streamed_rows(body: Body, buffers: tuple[Buffer, ...], target: Machine) -> frozenset[str]:

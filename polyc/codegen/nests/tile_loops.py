@@ -23,19 +23,9 @@ from polyc.codegen.nests.copies import copy_nest
 from polyc.ir.expr import Const, Expr, Index, all_hold, ceil_div, lt, maximum, mentions, minimum, operands_of
 from polyc.ir.facts import is_empty, pieces, span_of
 from polyc.ir.intervals import ranges_in, tighten
-from polyc.ir.loops import Buffer, If, Loop, LoopNest, Node, Prefetch
+from polyc.ir.loops import Buffer, If, Loop, LoopNest, Node, Prefetch, do_bounds_depend
 from polyc.ir.simplify import constant_of, simplify
-from polyc.ir.walk import (
-    TOP,
-    Body,
-    Scope,
-    map_bodies,
-    rewrite_inside,
-    rewrite_nest,
-    rewrite_nodes,
-    substitute_nodes,
-    walk_nodes,
-)
+from polyc.ir.walk import TOP, Body, Scope, loops_in, map_bodies, rewrite_inside, rewrite_nest, rewrite_nodes, substitute_nodes
 from polyc.records import replace
 
 # -- versions
@@ -66,11 +56,10 @@ def _version_tiles(node: Node, scope: Scope) -> Node | None:
     low, high = constant_of(node.lower), constant_of(node.upper)
     if node.max_trip is not None and low == 0 and high is not None:
         node = replace(node, max_trip=min(node.max_trip, high))
-    if low is not None and high is not None and low + node.step < high and (high - low) % node.step:
-        bounds = (e for n in walk_nodes(node.body) if isinstance(n, Loop) for e in (n.lower, n.upper))
-        if any(mentions(e, node.var) for e in bounds):
-            is_whole = lt(Index(node.var), high - (high - low) % node.step)
-            node = replace(node, body=(If(is_whole, node.body, node.body),))
+    rest = 0 if low is None or high is None or low + node.step >= high else (high - low) % node.step
+    if high is not None and rest and do_bounds_depend(loops_in(node.body), node.var):
+        is_whole = lt(Index(node.var), high - rest)
+        node = replace(node, body=(If(is_whole, node.body, node.body),))
     return rewrite_inside(node, _version_tiles, scope)
 
 
@@ -85,16 +74,15 @@ def split_full_tiles(nest: LoopNest) -> LoopNest:
             return None
         if node.registers or node.initial or node.is_expanded:
             return (node,)
-        inside = rewrite_nodes(node.body, split, scope.inside(node))
-        loop = node if inside is node.body else replace(node, body=inside)
+        loop = rewrite_inside(node, split, scope)
         return _split_loop(loop) or (loop,)
 
     return rewrite_nest(nest, split)
 
 
-def _split_loop(loop: Loop) -> Body | None:
+def _split_loop(loop: Node) -> Body | None:
     """The nodes in the place of a loop over tiles; None where nothing about it is to be split."""
-    if loop.kind != "serial" or loop.stream is not None or not loop.body:
+    if not isinstance(loop, Loop) or loop.kind != "serial" or loop.stream is not None or not loop.body:
         return None
     *ahead, node = loop.body
     if not all(isinstance(n, Prefetch) for n in ahead) or not isinstance(node, If) or not node.orelse:

@@ -14,10 +14,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from polyc.code_limits import MAX_ITEMS, MAX_STRIDE
-from polyc.codegen.nests.copies import copy_nest, lies_across, rebuild, trip_count
+from polyc.codegen.nests.copies import copy_nest, lies_across, strides_of, trip_count
 from polyc.ir.access import stride_of, with_values
-from polyc.ir.expr import Const, Expr, Index, Read, all_hold, ge, int_const, lt, mentions, operands_of, reads
-from polyc.ir.loops import Buffer, If, Loop, LoopKind, Node, Store, known_length
+from polyc.ir.expr import Const, Expr, Index, all_hold, ge, int_const, lt, operands_of, reads
+from polyc.ir.loops import Buffer, If, Loop, LoopKind, Node, Store, do_bounds_depend, known_length
 from polyc.ir.simplify import simplify
 from polyc.ir.walk import Body, Scope, make_nest, rewrite_nodes
 from polyc.machine.memory import LINE
@@ -33,7 +33,7 @@ def block_transposes(body: Body, buffers: tuple[Buffer, ...], streamed: frozense
     """Strip-mine loops of copies along which a vector loop reads contiguously, and move the strips inside it.
 
     Blocks that write `streamed` results are no longer than their vectors: a line that is written by several vectors is then
-    complete before the processor's buffers for such lines are full (AVX2, 32×64×56×56 to channels last: 1.87 → 0.72 ms)."""
+    complete before the processor's buffers for such lines are full (docs/decisions/0420)."""
     by_name = {b.name: b for b in buffers}
 
     def block(node: Node, scope: Scope) -> Body | None:
@@ -49,7 +49,7 @@ def _block_copy(loops: list[Loop], store: Store, buffers: Mapping[str, Buffer], 
     if vector is None or vector.lanes < MIN_LANES:
         return None
     if (short := _find_interleaved(loops, vector, store, buffers)) is not None:
-        return (_interleave(loops, vector, short, store),)
+        return _interleave(loops, vector, short, store)
     loops = _turn(loops, vector, store, buffers)
     loops = [_narrow(loop) if loop.kind == "vector" else loop for loop in loops]
     vector = next(loop for loop in loops if loop.kind == "vector")
@@ -57,8 +57,7 @@ def _block_copy(loops: list[Loop], store: Store, buffers: Mapping[str, Buffer], 
     if along is None:
         return None
     first, last = sorted((loops.index(along), loops.index(vector)))
-    bounds = [e for loop in loops[first + 1 :] for e in (loop.lower, loop.upper)]
-    if last + 1 < len(loops) or any(mentions(e, loop.var) for e in bounds for loop in (along, vector)):
+    if last + 1 < len(loops) or do_bounds_depend(loops[first + 1 :], along.var, vector.var):
         return None
     block = min(MAX_COLUMNS, LINE // itemsize)
     if store.buffer in streamed:
@@ -91,10 +90,9 @@ def _goes_on(loop: Loop, along: Loop, vector: Loop, store: Store, buffers: Mappi
     """Whether `loop` goes on with a line of the result of which `vector` writes a part."""
     target = buffers[store.buffer]
     written = 0 if vector.max_trip is None else vector.max_trip * target.dtype.itemsize
-    bounds = (along.lower, along.upper, vector.lower, vector.upper)
-    if loop.kind != "serial" or not 0 < written < LINE or any(mentions(e, loop.var) for e in bounds):
+    if loop.kind != "serial" or not 0 < written < LINE or do_bounds_depend((along, vector), loop.var):
         return False
-    return stride_of(Read(store.buffer, store.subscripts), target, loop.var) == written
+    return stride_of(store, target, loop.var) == written
 
 
 def _narrow(vector: Loop) -> Loop:
@@ -107,28 +105,25 @@ def _narrow(vector: Loop) -> Loop:
 
 def _find_interleaved(loops: list[Loop], vector: Loop, store: Store, buffers: Mapping[str, Buffer]) -> Loop | None:
     """The loop over a few neighbouring elements that vectors of the store lie apart, as red, green and blue of pixels do."""
-    target, place = buffers[store.buffer], Read(store.buffer, store.subscripts)
+    target = buffers[store.buffer]
     size = target.dtype.itemsize
+    if do_bounds_depend(loops[loops.index(vector) + 1 :], vector.var):
+        return None
     for loop in loops:
-        if loop.kind not in ("serial", "unroll") or loop.step != 1 or not 2 <= trip_count(loop) <= MAX_STRIDE:
-            continue
-        whole = trip_count(loop) * size
-        bounds = [e for other in loops for e in (other.lower, other.upper)]
-        inside = [e for other in loops[loops.index(vector) + 1 :] for e in (other.lower, other.upper)]
-        if any(mentions(e, loop.var) for e in bounds) or any(mentions(e, vector.var) for e in inside):
-            continue
-        if stride_of(place, target, loop.var) == size and stride_of(place, target, vector.var) == whole:
+        count, strides = trip_count(loop), strides_of(store, target, (loop, vector))
+        is_short = loop.kind in ("serial", "unroll") and loop.step == 1 and 2 <= count <= MAX_STRIDE
+        if is_short and strides == {loop.var: size, vector.var: count * size} and not do_bounds_depend(loops, loop.var):
             return loop
     return None
 
 
-def _interleave(loops: list[Loop], vector: Loop, short: Loop, store: Store) -> Loop:
+def _interleave(loops: list[Loop], vector: Loop, short: Loop, store: Store) -> Body:
     """The nest with `short` expanded inside of `vector`, which comes last."""
     count = trip_count(short)
     is_small = vector.max_trip is not None and -(-vector.max_trip // vector.lanes) * count <= MAX_ITEMS
     others = [loop for loop in loops if loop is not vector and loop is not short]
     vector = replace(vector, interleave=1, max_trip=vector.max_trip if is_small else None)
-    return rebuild([*others, vector, replace(short, kind="unroll", max_trip=count)], store)
+    return make_nest([*others, vector, replace(short, kind="unroll", max_trip=count)], (store,))
 
 
 def _turn(loops: list[Loop], vector: Loop, store: Store, buffers: Mapping[str, Buffer]) -> list[Loop]:
@@ -136,9 +131,8 @@ def _turn(loops: list[Loop], vector: Loop, store: Store, buffers: Mapping[str, B
 
     A vector loop keeps its number of lanes; loops of less than `MIN_LANES` iterations stay as they are."""
     target = buffers[store.buffer]
-    place = Read(store.buffer, store.subscripts)
     for loop in reversed(loops):
-        if loop.kind not in ("serial", "unroll") or loop.step != 1 or not lies_across(place, target, loop.var, vector.var):
+        if loop.kind not in ("serial", "unroll") or loop.step != 1 or not lies_across(store, target, loop.var, vector.var):
             continue
         if not any(lies_across(r, buffers[r.tensor], vector.var, loop.var) for r in reads(store.value)):
             continue

@@ -13,9 +13,9 @@ from collections.abc import Sequence
 
 from polyc.codegen.nests.scalars import is_initial
 from polyc.ir.access import moves, reads_in, writes_in, written_in
-from polyc.ir.expr import Const, Expr, all_hold, index_names, int_const, mentions
+from polyc.ir.expr import Const, Expr, all_hold, int_const, mentions
 from polyc.ir.facts import fill_tile, hardest, hold, interior, is_empty, span_of, tile_tests
-from polyc.ir.loops import If, Loop, LoopKind, Node, Update, tile_size
+from polyc.ir.loops import If, Loop, LoopKind, Node, Update, do_bounds_depend, tile_size
 from polyc.ir.simplify import simplify
 from polyc.ir.types import BOOL
 from polyc.ir.walk import Body, make_nest, map_bodies, perfect_nest
@@ -53,7 +53,7 @@ def _split(loop: Loop, aliased: frozenset[str]) -> tuple[list[Expr], Body, Body]
     if not tests or not _is_sum(updates, sums, aliased):
         return None
     others = [n for n in loops[1:] if n not in tiles]
-    if any(n.kind == "parallel" or index_names(n.lower, n.upper) & (variables - {loop.var}) for n in others):
+    if any(n.kind == "parallel" for n in others) or do_bounds_depend(others, *(variables - {loop.var})):
         return None
     ranges: dict[str, tuple[Expr, Expr]] = {n.var: (int_const(0), int_const((tile_size(n) or 1) - 1)) for n in tiles}
     conditions: dict[Expr, None] = {}
@@ -95,6 +95,6 @@ def _expand(loop: Loop) -> Loop:
 def _take_rows_out(loops: Sequence[Loop], tiles: Sequence[Loop]) -> list[Loop]:
     """The loops with the rows whose bounds, or whose vectors, differ outside of the sum, one after the other."""
     rows = [n for n in tiles if n.kind != "vector"]
-    if any(index_names(n.lower, n.upper) & {loops[0].var, *(m.var for m in tiles)} for n in rows):
+    if do_bounds_depend(rows, loops[0].var, *(m.var for m in tiles)):
         return list(loops)
     return [*(replace(n, kind="serial", max_trip=None, tile=None) for n in rows), *(n for n in loops if n not in rows)]
