@@ -359,9 +359,8 @@ def positions(d: Draft) -> None:
     shape = tuple(outer.values())
     for n in names:
         d.tensors.append(Made(n, "int64", shape, False))  # exact, but hardly a good subscript
-    if with_value:
-        compared = "float" if kind in ("float16", "bfloat16") else kind
-        d.tensors.append(Made(v, compared, shape, False))
+    if with_value and kind not in ("float16", "bfloat16"):  # those are float where the value is computed, else themselves
+        d.tensors.append(Made(v, kind, shape, False))
 
 
 def combined(d: Draft) -> None:
