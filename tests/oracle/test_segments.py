@@ -106,6 +106,14 @@ def test_assigned_elements_keep_nan_and_the_sign_of_zero() -> None:
     assert w[2:].tolist() == [-np.inf, 3]
 
 
+def test_the_only_element_of_very_many_segments_is_written() -> None:
+    op = polyc.compile("""def f(float(Z, N) v, int32(P) ptr, float(P) x) -> (w) {
+      w(p, d) = v(p, d) * x(i) where p in ptr(i):ptr(i+1) }""")
+    ptr = np.arange(150_001) > 77
+    w = op(np.ones((1, 3), np.float32), ptr.astype(np.int32), np.arange(ptr.size, dtype=np.float32))
+    np.testing.assert_array_equal(w, [[77, 77, 77]])  # not what the parts without it held
+
+
 KINDS = {
     "complex": """def f(complex64(8) v, int32(4) ptr, complex64(3) x) -> (w) {
       w(p) = v(p) * x(i) where i in 0:3, p in ptr(i):ptr(i+1) }""",

@@ -210,7 +210,7 @@ class Program:
             conditions.append(self.draw_clause())
         if form in ("assigned", "spread"):
             op = "="
-        elif len(set(order) - set(left)) != 1 or form in ("onto", "groups", "scattered"):
+        elif form in ("onto", "scattered"):
             op = op if op in FOLDS else "+"
         if "i" in order and "i" not in [r.index for r in ranges] and "0:R" not in ranges[0].text and self.is_declared:
             ranges = [Range("i", number(0), number_named("R")), *ranges]
@@ -229,7 +229,11 @@ class Program:
             if form == "onto" and self.is_declared and left == ("i",) and op in ARITHMETIC | EXTREMES
             else None
         )
-        targets = (name, f"{name}_at")[-self.pick(1, 2) :] if op.startswith("arg") else (name,)
+        found = [n for n in re.findall(r"\b[bdgijkpq]\b", value.text) if n not in left]
+        if op.startswith("arg") and not found:
+            op = "max"
+        counted = tuple(dict.fromkeys(found)) if op.startswith("arg") else ()
+        targets = (name, *(f"{name}_{n}_at" for n in counted))[self.pick(0, min(1, len(counted))) :]
         made = Statement(
             targets,
             left,
@@ -242,6 +246,7 @@ class Program:
             dtype,
             onto,
             place,
+            counted,
         )
         shape = "" if place is None else f"({PLACES}{', N' * self.is_dense})"
         self.returned += [t if place is None else f"{'bool' if dtype.kind == 'b' else self.value}{shape} {t}" for t in targets]

@@ -174,7 +174,7 @@ def segment(name: str, ends: str, along: str, *others: str) -> Range:
 @dataclass(frozen=True, slots=True)
 class Statement:
     """``targets(left) op value``; op: ``=``, one of `FOLDS`, ``argmin`` or ``argmax``; `onto`: what the elements held before;
-    `place`: a subscript before the others, that data tells.
+    `place`: a subscript before the others, that data tells; `counted`: the indices whose positions are told.
 
     `order`: the indices, those that name the bounds of others before these."""
 
@@ -189,6 +189,7 @@ class Statement:
     dtype: np.dtype[Any] = np.dtype(np.float32)
     onto: Term | None = None
     place: Term | None = None
+    counted: tuple[str, ...] = ()
 
     @property
     def text(self) -> str:
@@ -268,11 +269,11 @@ class Statement:
         """The targets."""
         shape, lows = self.shape(box), [box[n][0] for n in self.left]
         best = np.full(shape, start_of(self.op if self.op != "=" else "+", self.dtype), object)
-        place = np.full(shape, np.iinfo(np.int64).max, object)
+        last = np.iinfo(np.int64).max
+        places = [np.full(shape, last, object) for _ in self.counted]
         if self.onto is not None:
             for point in itertools.product(*(range(*box[n]) for n in self.left)):
                 best[point] = self.onto.at({**env, **dict(zip(self.left, point, strict=True))})
-        (counted, *_) = [n for n in self.order if n not in self.left] or [""]
         for point in self.points(box, env):
             at, value = tuple(point[n] - low for n, low in zip(self.left, lows, strict=True)), self.value.at(point)
             at = at if self.place is None else (self.place.at(point), *at)
@@ -280,10 +281,14 @@ class Statement:
                 best[at] = FOLDS[self.op](best[at], value)
             elif self.op == "=":
                 best[at] = value
-            elif place[at] == np.iinfo(np.int64).max or precedes(self.op, value, best[at]):
-                best[at], place[at] = value, point[counted]
-        made = [best, place] if self.op.startswith("arg") else [best]
-        return dict(zip(self.targets, made[-len(self.targets) :], strict=True))
+            else:
+                before, here = [a[at] for a in places], [point[n] for n in self.counted]
+                is_first = last in before or precedes(self.op, value, best[at])
+                if is_first or (here < before and not precedes(self.op, best[at], value)):
+                    best[at] = value
+                    for a, n in zip(places, here, strict=True):
+                        a[at] = n
+        return dict(zip(self.targets, [best, *places][-len(self.targets) :], strict=True))
 
 
 @dataclass(frozen=True, slots=True)
