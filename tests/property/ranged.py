@@ -207,7 +207,7 @@ class Program:
             ranges.append(Range("k", *ends))
         order += dense
         if form in ("rows", "total", "inner", "onto") and self.source.random() < 0.35:
-            conditions.append(self.draw_clause())
+            conditions += [self.draw_clause() for _ in range(self.pick(1, 1, 2))]
         if form in ("assigned", "spread"):
             op = "="
         elif form in ("onto", "scattered"):
