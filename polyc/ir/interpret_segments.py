@@ -9,7 +9,7 @@ from polyc.ir.expr import index_names
 from polyc.ir.interpret_forms import Box
 from polyc.ir.interpret_values import Array, Scope, enter_box, evaluate_points
 from polyc.ir.program import RangeClause, Statement
-from polyc.ir.segments import is_segmented, loaded_clauses, segment_reads
+from polyc.ir.segments import is_segmented, loaded_clauses, segment_reads, too_large_terms
 
 
 def check_loaded_ranges(s: Statement, scope: Scope, box: Box) -> None:
@@ -23,6 +23,9 @@ def check_loaded_ranges(s: Statement, scope: Scope, box: Box) -> None:
         first, end = box[clause.index]
         segments = segment_reads(clause)
         if segments is None:
+            for violated, *_ in (found for e in (clause.lower, clause.upper) for found in too_large_terms(e, scope.types)):
+                too_large = np.broadcast_to(evaluate_points(violated, local), extents)
+                _refuse(too_large, "argument-range", "has a bound that 64 bits may not hold", clause, named)
             outside = (lower < upper) & ((lower < first) | (upper > end))
             _refuse(outside, "argument-range", f"leaves its range {first}:{end}", clause, named)
             continue

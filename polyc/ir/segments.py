@@ -8,11 +8,15 @@ most.  That the tensor is so is checked when the operator is called, before anyt
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
-from polyc.ir.expr import Cast, Expr, Index, Read, index_names, le, lt, walk
+from polyc.ir.expr import Call, Cast, Const, Expr, Index, Read, Select, any_holds, index_names, int_const, le, lt, walk
 from polyc.ir.program import RangeClause, Statement, Where
 from polyc.ir.simplify import difference
+from polyc.ir.types import BOOL, I64, DType
+
+FARTHEST = 1 << 48
+"""More than there are elements in an address space: index arithmetic counts on sums of numbers up to this one to be exact."""
 
 
 def is_loaded(bound: Expr) -> bool:
@@ -32,6 +36,31 @@ def loaded_conditions(where: Sequence[Where]) -> Iterator[Expr]:
             yield le(clause.lower, Index(clause.index))
         if is_loaded(clause.upper):
             yield lt(Index(clause.index), clause.upper)
+
+
+def too_large_terms(bound: Expr, types: Mapping[str, DType]) -> Iterator[tuple[Expr, Expr, Read]]:
+    """Where an element that a bound calculates with is so large that 64 bits may not hold the result, and that element:
+    guarded as it is in the bound, and alone.
+
+    ``n(b) + 1`` is less than nothing for the greatest number; ``n(b)`` itself, minima and quotients are as they are."""
+
+    def find(e: Expr, is_operand: bool) -> Iterator[tuple[Expr, Expr, Read]]:
+        match e:
+            case Read(tensor) if is_operand and types[tensor] == I64:
+                yield any_holds([lt(e, -FARTHEST), lt(FARTHEST, e)]), e, e
+            case Cast(value):
+                yield from find(value, is_operand)
+            case Call(op, args):
+                for arg in args:
+                    yield from find(arg, is_operand or op not in ("min", "max", "floordiv", "mod"))
+            case Select(condition, then, other):  # which guards what the arms read
+                no, zero = Const(False, BOOL), int_const(0)
+                for violated, shown, read in find(then, is_operand):
+                    yield Select(condition, violated, no), Select(condition, shown, zero), read
+                for violated, shown, read in find(other, is_operand):
+                    yield Select(condition, no, violated), Select(condition, zero, shown), read
+
+    return find(bound, False)
 
 
 def segment_reads(clause: RangeClause) -> tuple[Read, Read, str] | None:

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from polyc.diagnostics import Diagnostic, in_notation
 from polyc.ir.expr import Const, Expr, Read, Size, all_hold, index_names, lt, minimum, ne, walk
 from polyc.ir.program import Condition, Program, RangeClause, Statement
-from polyc.ir.segments import fixed_indices, is_loaded, is_segmented, loaded_clauses, segment_reads
+from polyc.ir.segments import FARTHEST, fixed_indices, is_loaded, is_segmented, loaded_clauses, segment_reads, too_large_terms
 from polyc.ir.signature import HostCheck
 from polyc.ir.simplify import simplify
 from polyc.ir.types import U64
@@ -139,7 +139,14 @@ def _check_clause(program: Program, solution: StatementSolution, clause: RangeCl
     names = {t.name: t.base for t in program.tensors}
     c = _Clause(clause, box, first, end, names, size_values(program, list(dict.fromkeys(involved))))
     segments = segment_reads(clause)
-    yield from _check_bounds(c) if segments is None else _check_segments(c, solution.statement, names, segments)
+    if segments is not None:
+        yield from _check_segments(c, solution.statement, names, segments)
+        return
+    help = f"give numbers up to {FARTHEST} where a bound calculates with them"
+    for violated, shown, read in (found for e in (clause.lower, clause.upper) for found in too_large_terms(e, program.types)):
+        text = f"{c.tell(read)} is {{value}}, too large for the bounds of {clause.index}"
+        yield c.check(violated, shown, text, "argument-range", help)
+    yield from _check_bounds(c)
 
 
 def _check_bounds(c: _Clause) -> Iterator[DataCheck]:

@@ -106,6 +106,14 @@ def test_assigned_elements_keep_nan_and_the_sign_of_zero() -> None:
     assert w[2:].tolist() == [-np.inf, 3]
 
 
+def test_the_only_element_of_very_many_segments_is_written() -> None:
+    op = polyc.compile("""def f(float(Z, N) v, int32(P) ptr, float(P) x) -> (w) {
+      w(p, d) = v(p, d) * x(i) where p in ptr(i):ptr(i+1) }""")
+    ptr = np.arange(150_001) > 77
+    w = op(np.ones((1, 3), np.float32), ptr.astype(np.int32), np.arange(ptr.size, dtype=np.float32))
+    np.testing.assert_array_equal(w, [[77, 77, 77]])  # not what the parts without it held
+
+
 KINDS = {
     "complex": """def f(complex64(8) v, int32(4) ptr, complex64(3) x) -> (w) {
       w(p) = v(p) * x(i) where i in 0:3, p in ptr(i):ptr(i+1) }""",
@@ -263,6 +271,41 @@ def test_ranges_that_leave_what_is_there_are_named(start: int, length: int, what
     assert operator(RAGGED)(b, np.array([0], np.int16), x)[0].tolist() == [[0, 0, 0]]  # an empty range is nowhere
     with pytest.raises(ArgumentError, match="argument-range"):
         interpret(operator(RAGGED).program, {"start": b, "length": np.array([length], np.int16), "X": x})
+
+
+@pytest.mark.parametrize("number", [(1 << 63) - 1, -(1 << 63), (1 << 62) + 1])
+def test_sums_in_bounds_that_64_bits_do_not_hold_are_no_empty_ranges(number: int) -> None:
+    op = operator("""def f(float(Z) x, int64(B) n) -> (up, from, part, cut) {
+      up(b) +=! x(k) where k in 0:n(b)+1
+      from(b) +=! x(k) where k in n(b)+1:Z
+      part(b) +=! x(k) where k in 2*n(b):3
+      cut(b) +=! x(k) where b in 0:B, k in (b == 0 ? 0 : n(b-1)+1):4
+    }""")
+    x, n = np.ones(4, np.float32), np.array([1, 0, 3, 1], np.int64)
+    assert [y.tolist() for y in op(x, n)] == [[2, 1, 4, 2], [2, 3, 0, 2], [1, 3, 0, 1], [4, 2, 3, 0]]
+    n[1] = number
+    outs = [np.full(4, 7, np.float32) for _ in range(4)]
+    for call in (lambda: op(x, n, out=tuple(outs)), lambda: interpret(op.program, {"x": x, "n": n})):
+        with pytest.raises(ArgumentError, match="argument-range"):
+            call()
+    assert np.all(np.array(outs) == 7)
+    with pytest.raises(ArgumentError, match=rf"n\(b\) is {number}, too large for the bounds of k \(at b = 1\)"):
+        op(x, n)
+    plain = operator("def f(float(Z) x, int64(B) n) -> (y) { y(b) +=! x(k) where k in 0:min(n(b), Z) }")
+    assert plain(x, n).tolist() == [1, 4 if number > 0 else 0, 3, 1]
+
+
+@polyc.op
+def up_to(x: "f32[Z]", n: "i64[B]"):
+    with polyc.where(k <= n[b]):
+        y[b] = sum(x[k])
+    return y
+
+
+def test_up_to_the_greatest_number_is_beyond_the_end() -> None:
+    assert up_to(np.ones(4, np.float32), np.array([0, 3])).tolist() == [1, 4]
+    with pytest.raises(ArgumentError, match="argument-range"):
+        up_to(np.ones(4, np.float32), np.array([0, (1 << 63) - 1]))
 
 
 REFUSED = [

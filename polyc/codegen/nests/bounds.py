@@ -10,10 +10,24 @@ new bounds read is read once for each run of the loop, and only where an iterati
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import reduce
 
 from polyc.ir.access import written_in
-from polyc.ir.expr import Expr, Index, all_hold, index_names, lt, maximum, mentions, minimum, operands_of, reads, substitute
+from polyc.ir.expr import (
+    Call,
+    Expr,
+    Index,
+    all_hold,
+    any_holds,
+    index_names,
+    lt,
+    maximum,
+    mentions,
+    minimum,
+    operands_of,
+    reads,
+    substitute,
+    walk,
+)
 from polyc.ir.facts import assume, hold, is_refused, span_of
 from polyc.ir.intervals import range_of, ranges_in
 from polyc.ir.loaded_ranges import may_wrap, needed_tests
@@ -37,20 +51,19 @@ def tighten_bounds(body: Body, buffers: Iterable[Buffer], first: Body = ()) -> B
         loaded = [t for t in needed.tests if reads(t) and changing.isdisjoint(r.tensor for r in reads(t))]
         ranges = ranges_in(scope.inside(node)) if loaded else {}
         spans = {t: s for t in loaded if (s := span_of(t, node.var, ranges)) is not None and not may_wrap(t, s, wide)}
-        if not spans or any(mentions(e, node.var) for ends in needed.runs for e in ends):
+        if not spans or any(mentions(e, node.var) for e in needed.runs):
             return None
         lowers = [simplify(s.lower) for s in spans.values() if s.lower is not None]
         uppers = [simplify(s.upper) for s in spans.values() if s.upper is not None]
         is_kept = written.isdisjoint(r.tensor for e in (*lowers, *uppers) for r in reads(e))
         if not is_kept or not any(_lie_inside(node, loop, lowers, uppers, first) for loop in scope.loops):
             lowers, uppers = [node.lower, *lowers], [node.upper, *uppers]
-        lower, upper = simplify(reduce(maximum, lowers)), simplify(reduce(minimum, uppers))
+        lower, upper = simplify(maximum(*lowers)), simplify(minimum(*uppers))
         inside = assume(node.body, hold(spans))
         made = rewrite_inside(replace(node, lower=lower, upper=upper, max_trip=None, tile=None, body=inside), visit, scope)
-        runs = [
-            lt(a, b) for a, b in ((node.lower, node.upper), *needed.runs) if (range_of(simplify(b - a), ranges)[0] or 0) < 1
-        ]
-        return (If(all_hold(runs), (made,)),) if runs else (made,)
+        runs = all_hold([lt(node.lower, node.upper), *needed.runs])
+        tests = [(c, *c.args) for c in walk(runs) if isinstance(c, Call) and c.op == "lt"]
+        return assume((If(runs, (made,)),), hold(c for c, a, b in tests if (range_of(simplify(b - a), ranges)[0] or 0) > 0))
 
     return rewrite_nodes(body, visit)
 
@@ -71,11 +84,11 @@ def _lie_inside(node: Loop, around: Loop, lowers: list[Expr], uppers: list[Expr]
 
 @dataclass(frozen=True, slots=True)
 class _Needed:
-    """Tests all of which are asked, and hold, wherever a body does anything; `runs`: the bounds of loops inside, where none of
-    which is empty they are asked at all."""
+    """Tests all of which are asked, and hold, wherever a body does anything; `runs`: where all of these hold
+    they are asked at all, as loops inside are not empty."""
 
     tests: tuple[Expr, ...] = ()
-    runs: tuple[tuple[Expr, Expr], ...] = ()
+    runs: tuple[Expr, ...] = ()
 
 
 def _find_needed(body: Body) -> _Needed:
@@ -84,7 +97,9 @@ def _find_needed(body: Body) -> _Needed:
     if not found:
         return _Needed()
     tests = tuple(t for t in found[0].tests if all(t in other.tests for other in found[1:]))
-    return _Needed(tests, tuple(dict.fromkeys(e for n in found for e in n.runs)))
+    if not all(n.runs for n in found):
+        return _Needed(tests)
+    return _Needed(tests, tuple(operands_of(any_holds(dict.fromkeys(all_hold(n.runs) for n in found)), "and")))
 
 
 def _needed_by(node: Node) -> _Needed:
@@ -97,7 +112,7 @@ def _needed_by(node: Node) -> _Needed:
             return _Needed(tuple(operands_of(node.condition, "and")))
         case Loop() if not node.initial:
             inside = _find_needed(node.body)
-            if not any(mentions(e, node.var) for ends in inside.runs for e in ends):
+            if not any(mentions(e, node.var) for e in inside.runs):
                 tests = tuple(t for t in inside.tests if not mentions(t, node.var))
-                return _Needed(tests, ((node.lower, node.upper), *inside.runs))
+                return _Needed(tests, (lt(node.lower, node.upper), *inside.runs))
     return _Needed()

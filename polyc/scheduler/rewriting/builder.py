@@ -247,7 +247,7 @@ class ProgramBuilder:
             reduction = replace(reduction, init=substitute(reduction.init, place))
             region = split.apply(self.elements(s), index, left)
         elif reduction is not None:
-            reduction = replace(reduction, init=identity_of(reduction.op, self.tensor(s.target).dtype))
+            reduction = replace(reduction, init=identity_of(reduction.op, self.tensor(s.target).dtype), once=False)
         element, value = tuple(map(Index, left)), substitute(s.value, place)
         return self.assign(self.free_name(f"{s.name}_{suffix}"), target, element, value, points, s, reduction, (), region)
 
