@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Sequence
 from typing import Any
 
-from polyc.ir.expr import Const, Size
+from polyc.ir.expr import Const, Expr, Size
+from polyc.ir.program import CompressedRows
 from polyc.records import replace
 from polyc.runtime.sizes import Formal
 
@@ -30,7 +32,7 @@ def make_signature(operator: Any) -> inspect.Signature:
     inputs = [_named(own, n, defaults.get(n, inspect.Parameter.empty)) for n in operator.input_names]
     constants = [p for p in own.values() if p.kind is inspect.Parameter.KEYWORD_ONLY]
     taken = {p.name for p in (*inputs, *constants)}
-    rest = [n for n in ("out", *operator.size_names) if n not in taken]
+    rest = [n for n in ("out", *operator.size_names) if n not in taken and "." not in n]
     return inspect.Signature(
         [*inputs, *constants, *(inspect.Parameter(n, inspect.Parameter.KEYWORD_ONLY, default=None) for n in rest)]
     )
@@ -48,5 +50,22 @@ def describe_formal(formal: Formal) -> str:
         return f"{describe_formal(replace(formal, default=None))} = {formal.default!r}"
     if formal.dtype is None or formal.shape is None:
         return formal.name
-    extents = [e.name if isinstance(e, Size) else str(e.value) if isinstance(e, Const) else "…" for e in formal.shape]
-    return f"{formal.name}: {formal.dtype}[{', '.join(extents)}]" if extents else f"{formal.name}: {formal.dtype}"
+    return f"{formal.name}: {formal.dtype}{_describe_shape(formal.shape)}"
+
+
+def _describe_shape(shape: Sequence[Expr]) -> str:
+    extents = [e.name if isinstance(e, Size) else str(e.value) if isinstance(e, Const) else "…" for e in shape]
+    return f"[{', '.join(extents)}]" if extents else ""
+
+
+def describe_formals(formals: Sequence[Formal], matrices: Sequence[CompressedRows]) -> list[str]:
+    """Those of a call: a matrix, ``A: csr f32[M, N]``, for the arrays that hold it."""
+    by_data = {m.data: m for m in matrices}
+    hidden = {name for m in matrices for name in (m.indices, m.indptr)}
+    return [
+        f"{by_data[f.name].name}: csr {f.dtype}{_describe_shape(by_data[f.name].shape)}"
+        if f.name in by_data
+        else describe_formal(f)
+        for f in formals
+        if f.name not in hidden
+    ]

@@ -86,10 +86,12 @@ def measure(operator: Operator, arrays: Sequence[Any], named: Mapping[str, Any],
     lowered = operator.lower(*arrays, **named)
     results = operator(*arrays, out=out, **named)
     kept = results if out is None else out
-    inputs = operator.sorted_inputs(arrays, named)
-    free = [a for f, a in zip(operator.formals, inputs, strict=True) if f.name in operator.input_names]
+    sorted_call = operator.sorted_call(arrays, named)
+    inputs = sorted_call.inputs
+    free = [a for f, a in zip(operator.formals, inputs, strict=True) if f.name not in operator.bound_names]
     open_sizes = set(kernel.signature.sizes) - set(kernel.fixed_sizes) - set(operator.input_names)
-    rest = {n: v for n, v in named.items() if n in open_sizes}
+    told = {**named, **sorted_call.shape_sizes}
+    rest = {n: v for n, v in told.items() if n in open_sizes}
 
     def call() -> object:
         return kernel(*free, out=kept, **rest)
@@ -102,6 +104,7 @@ def measure(operator: Operator, arrays: Sequence[Any], named: Mapping[str, Any],
     several = _fastest(call, time.perf_counter, lambda: None)
     shapes = {f.name: np.shape(a) for f, a in zip(operator.formals, inputs, strict=True)}
     numbers = {f.name: int(a) for f, a in zip(operator.formals, inputs, strict=True) if f.name in kernel.signature.sizes}
+    numbers |= sorted_call.shape_sizes
     outputs = results if isinstance(results, tuple) else (results,)
     estimates = [choice.total for choice in lowered.choices.values()]
     return Measurement(

@@ -52,7 +52,7 @@ class PlanTable:
     def with_bound(self, inputs: Sequence[Any]) -> tuple[Any, ...]:
         """All inputs in order, of those that an object's call gives: as many as are not bound."""
         rest = iter(inputs)
-        return tuple([next(rest) if a is None else a for a in self._bound])
+        return tuple([next(rest, None) if a is None else a for a in self._bound])
 
     def at(self, inputs: Sequence[Any]) -> PlanTable:
         """The plans of calls with these values of the inputs that are sizes; this table where there are none, or no numbers."""

@@ -40,6 +40,16 @@ def check_depth(n_callers: int, what: str = "operators") -> None:
         raise Fault("budget-calls", f"calls are nested more than {MAX_DEPTH} deep", f"call the inner {what} from one")
 
 
+def refuse_matrix(callee: Program) -> None:
+    """Raise `Fault` where an operator takes a matrix in compressed rows, which no tensor of its caller is."""
+    if callee.compressed:
+        message = (
+            f"{callee.name} takes {callee.compressed[0].name} in compressed rows (csr), and a call here gives whole tensors"
+        )
+        help = f"write what {callee.name} does with it here, or call {callee.name} by itself and give its result"
+        raise Fault("semantic-call", message, help)
+
+
 def describe_recursion(chain: Sequence[str], what: str, example: str, span: Span | None = None) -> Fault:
     """The fault of a definition that calls itself, through those of `chain`, which begins and ends with it."""
     through = f": {' → '.join(chain)}" if len(chain) > 2 else ""
@@ -158,6 +168,11 @@ def drop_unused_calls(b: ProgramBuilder, program: Program) -> Program:
 
 
 def _check_argument(b: ProgramBuilder, callee: Program, parameter: Tensor, argument: Argument) -> None:
+    if argument.version in b.compressed:
+        message = f"{argument.shown} is csr, and a call here gives whole tensors"
+        raise Fault(
+            "semantic-call", message, f"write what {callee.name} does with it here, as a sum over its entries", argument.span
+        )
     given = b.tensors[argument.version]
     if given.rank != parameter.rank:
         wanted, found = count_dimensions(parameter.rank), count_dimensions(given.rank)

@@ -13,7 +13,7 @@ from typing import Any
 
 from polyc.diagnostics import Diagnostic, PolycError
 from polyc.frontends.core.builder import CallResult, Version
-from polyc.frontends.core.calls import Argument, add_scalar, call, check_depth, describe_recursion
+from polyc.frontends.core.calls import Argument, add_scalar, call, check_depth, describe_recursion, refuse_matrix
 from polyc.frontends.core.values import Fault, Reported
 from polyc.frontends.python.callees import ITSELF, find_callee
 from polyc.frontends.python.expressions import read_expression
@@ -93,6 +93,7 @@ def _inline(
         opened = {p: (t.dtype, t.rank) for p, t in tensors.items()}
         found = _read_callee(described.text, opened, constants, weak, scope, read)
         program, weak_results = found.program, found.weak_results
+        refuse_matrix(program)
     else:
         program, weak_results = described.program, (False,) * len(described.program.returns)
     declared = {program.tensor(p).base: program.tensor(p) for p in program.parameters}
@@ -104,7 +105,7 @@ def _inline(
 
 def _describe_callee(callee: Any, scope: Scope) -> _Callee:
     if not isinstance(callee, types.FunctionType):
-        if len(callee.input_names) < len(callee.formals):
+        if callee.bound_names:
             message = f"{callee.name} has inputs that are bound to arrays"
             raise Fault("semantic-call", message, "call the operator without bound inputs, and bind those of the caller")
         if not isinstance(getattr(callee, "__wrapped__", None), types.FunctionType):
@@ -128,6 +129,7 @@ def _describe_program(operator: Any) -> _Callee:
     except PolycError:
         message = f"the program of {operator.name} is not known before its arguments are"
         raise Fault("semantic-call", message, "annotate its parameters, or write it as a function") from None
+    refuse_matrix(program)
     names = tuple(program.tensor(p).base for p in program.parameters)
     defaults = {f.name: f.default for f in operator.formals if f.default is not None}
     return _Callee(operator.name, None, program, names, frozenset(names), (), defaults)

@@ -42,6 +42,8 @@ class Annotation:
     dtype: DType
     shape: tuple[Expr, ...]
     span: Span
+    is_csr: bool = False
+    """Whether it is a matrix whose entries a call gives in compressed rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,8 +241,9 @@ def _read_annotation(
 
 
 def parse_annotation(written: str, span: Span, constants: Mapping[str, Number], report: Report) -> Annotation | None:
-    """Read ``f32[M, K]``, ``int64[N, 3]``, ``f32`` (rank 0); reports and returns None where it is something else."""
-    found = _TYPE.fullmatch(written)
+    """Read ``f32[M, K]``, ``int64[N, 3]``, ``f32`` (rank 0), ``csr f32[M, N]``; reports anything else, and returns None."""
+    is_csr = re.match(r"\s*csr\s", written) is not None
+    found = _TYPE.fullmatch(written.partition("csr")[2] if is_csr else written)
     if found is None:
         report(Diagnostic("semantic-annotation", f"{written!r} is no array type", span, _EXAMPLE))
         return None
@@ -266,7 +269,7 @@ def parse_annotation(written: str, span: Span, constants: Mapping[str, Number], 
     if shape is None or any(isinstance(e, Const) and e.value < 0 for e in shape):
         report(Diagnostic("semantic-annotation", f"the extents in {written!r} cannot be read", span, _EXAMPLE))
         return None
-    return Annotation(TYPE_NAMES[name], shape, span)
+    return Annotation(TYPE_NAMES[name], shape, span, is_csr)
 
 
 def find_word(span: Span, word: str) -> Span:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from polyc.diagnostics import suggest_name
 from polyc.frontends.core.builder import CallResult, Version
-from polyc.frontends.core.calls import Argument, add_scalar, call, copy_tensor
+from polyc.frontends.core.calls import Argument, add_scalar, call, copy_tensor, refuse_matrix
 from polyc.frontends.core.values import Fault, Reported
 from polyc.frontends.tc.definition import Definition
 from polyc.frontends.tc.statement import check_targets
@@ -80,6 +80,7 @@ def _call(d: Definition, apply: Apply) -> tuple[Tensor, ...]:
         if callee is None:
             d.is_incomplete = True
             raise Reported
+        refuse_matrix(callee)
         if len(apply.args) != len(callee.parameters):
             n, given = len(callee.parameters), len(apply.args)
             message = f"{apply.name} takes {n} argument{'s' * (n != 1)}, and {given} {'are' if given != 1 else 'is'} given"

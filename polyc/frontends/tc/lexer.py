@@ -130,6 +130,8 @@ def read_tokens(text: str) -> Iterator[Token]:
                 name, value, end = "COMBINE", value + "=!", end + 2
             elif value == "monoid" and depth == nesting == 0 and last in ("", "RBRACE"):
                 name = "MONOID"
+            elif value == "csr" and last in ("LPAR", "_COMMA") and _TYPE_NEXT.match(text, end):
+                name = "CSR"
             nesting += (name == "LPAR") - (name == "RPAR")
             depth += (name == "LBRACE") - (name == "RBRACE")
             if nesting > MAX_NESTING:
@@ -144,6 +146,7 @@ def read_tokens(text: str) -> Iterator[Token]:
 
 
 _SKIP = r"(?:[ \t\n\r\f\v]|\#[^\n]*\n)*"
+_TYPE_NEXT = re.compile(rf"{_SKIP}(?:{'|'.join(TYPE_NAMES)})(?![A-Za-z0-9_])")
 _TARGETS = re.compile(rf"\({_SKIP}{_WORD}{_SKIP}(?:,{_SKIP}{_WORD}{_SKIP})*\){_SKIP}=(?!=)")
 _PARENTHESIS = re.compile(r"[()]|#[^\n]*")
 _MONOID = re.compile(rf"#[^\n]*|(?<![A-Za-z0-9_])monoid[ \t\n\r\f\v]+({_WORD}){_SKIP}\(")

@@ -127,8 +127,8 @@ _FOUND_HELP = {
 def _describe_unexpected(error: Any, source: Source) -> Diagnostic:
     token = getattr(error, "token", None)
     names = set(getattr(error, "accepts", None) or getattr(error, "expected", None) or ())
-    # Parentheses where a statement may begin and arg-max: they are named with the statement.
-    names -= {"_TARGETS", "_SELECTED", "SELECT", "COMBINE"}
+    # Parentheses where a statement may begin and arg-max: they are named with the statement; csr goes with a type.
+    names -= {"_TARGETS", "_SELECTED", "SELECT", "COMBINE", "CSR"}
     if "DEF" in names:
         names.discard("MONOID")
     kind = getattr(token, "type", "$END")
@@ -202,6 +202,8 @@ def _guess_mistake(text: str, span: Span, kind: str, names: set[str]) -> str | N
         name = word[1]
         known = f"did you mean {_OTHER_TYPES[name]}?" if name in _OTHER_TYPES else suggest_name(name, TYPE_NAMES)
         return known or f"{name} is no element type; parameters are written float(N) A or int32 n"
+    if kind == "TYPE" and names <= {"RPAR", "_COMMA"} and word is not None and word[1] in ("csc", "coo", "bsr", "sparse"):
+        return f"a sparse matrix is csr {found}(M, N) A, in compressed rows: pass A.tocsr() of SciPy"
     if names == {"LPAR"} and before.endswith("->"):
         result = _TYPED_NAME.match(text, span.start)
         return f"results stand in parentheses: -> ({result[0] if result is not None else found})"
