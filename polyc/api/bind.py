@@ -33,9 +33,7 @@ def own_inputs(
     owned = {}
     for key, value in values.items():
         if key in bound:
-            raise argument_error(
-                "argument-bound", f"{key} of {name} is bound already", None, "bind the original operator again"
-            )
+            raise bound_twice(name, key)
         if key not in by_name:
             raise unknown_name(name, key, list(by_name))
         formal = by_name[key]
@@ -47,6 +45,11 @@ def own_inputs(
         copy.flags.writeable = False
         owned[key] = copy
     return owned
+
+
+def bound_twice(operator: str, name: str) -> PolycError:
+    """An input that is bound is bound again."""
+    return argument_error("argument-bound", f"{name} of {operator} is bound already", None, "bind the original operator again")
 
 
 def bound_error(operator: str, name: str) -> PolycError:

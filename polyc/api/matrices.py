@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from polyc.api.bind import bound_twice
 from polyc.ir.expr import Size
 from polyc.ir.program import CompressedRows
 from polyc.records import replace
@@ -44,12 +45,15 @@ class Matrices:
         return replace(call, inputs=tuple(inputs.values()), shapes=shapes, shape_sizes=sizes)
 
     def expand_bound(
-        self, operator: str, inputs: Mapping[str, Any], known: Sequence[str]
+        self, operator: str, inputs: Mapping[str, Any], formals: Iterable[Formal]
     ) -> tuple[dict[str, Any], dict[str, Shape]]:
         """Inputs that are to be bound by name, and the shapes of all matrices that are bound then."""
+        names = self.gather(f.name for f in formals)
         for name in inputs:
-            if name in self._owners:
-                raise unknown_name(operator, name, known)
+            if name in self.bound:
+                raise bound_twice(operator, name)
+            if name not in names:
+                raise unknown_name(operator, name, names)
         arrays, shapes = self._take_apart(inputs.items())
         return arrays, {**self.bound, **shapes}
 

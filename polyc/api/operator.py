@@ -182,7 +182,7 @@ class Operator:
         """
         shapes: Mapping[str, tuple[int, ...]] = {}
         if self._matrices is not None:
-            inputs, shapes = self._matrices.expand_bound(self.name, inputs, self._input_names)
+            inputs, shapes = self._matrices.expand_bound(self.name, inputs, self._source.formals)
         owned = own_inputs(self.name, self._source.formals, self._bound, inputs)
         merged = self._bound | owned
         bound = {f.name: merged[f.name] for f in self._source.formals if f.name in merged}

@@ -97,7 +97,7 @@ def expand_reads(
         raise _without_entry(value.expr, matrix.name)
 
     entry = Index(f"{matrix.name}.entry", read.span)
-    place = _load(matrix.indices, entry, read)
+    place = Cast(Read(matrix.indices, (entry,), read.span), I64, read.span)
 
     def rule(node: Expr) -> Expr | None:
         match node:
@@ -134,15 +134,10 @@ def expand_reads(
     return replace(expanded, indices=indices), target, replace(value, expr=expanded.value), init
 
 
-def _load(array: str, place: Expr, read: Read) -> Expr:
-    """An element of an array of subscripts; the cast is none where that holds i64 (`polyc.ir.compressed`)."""
-    return Cast(Read(array, (place,), read.span), I64, read.span)
-
-
 def _segment(matrix: CompressedRows, entry: Index, read: Read) -> RangeClause:
-    """The range of the entries of a row."""
-    row = read.subscripts[0]
-    lower, upper = (_load(matrix.indptr, place, read) for place in (row, Call("add", (row, int_const(1)))))
+    """The range of the entries of a row.  Its bounds have no place in the source, so that messages spell them out."""
+    row = rewrite(read.subscripts[0], lambda node: replace(node, span=None))
+    lower, upper = (Cast(Read(matrix.indptr, (place,)), I64) for place in (row, Call("add", (row, int_const(1)))))
     return RangeClause(entry.name, lower, upper, read.span)
 
 
