@@ -90,11 +90,10 @@ def measure(operator: Operator, arrays: Sequence[Any], named: Mapping[str, Any],
     inputs = sorted_call.inputs
     free = [a for f, a in zip(operator.formals, inputs, strict=True) if f.name not in operator.bound_names]
     open_sizes = set(kernel.signature.sizes) - set(kernel.fixed_sizes) - set(operator.input_names)
-    told = {**named, **sorted_call.shape_sizes}
-    rest = {n: v for n, v in told.items() if n in open_sizes}
+    is_told = not open_sizes.isdisjoint((*named, *sorted_call.shape_sizes))
 
-    def call() -> object:
-        return kernel(*free, out=kept, **rest)
+    def call() -> object:  # a kernel that takes a size by name plans each call
+        return operator(*arrays, out=kept, **named) if is_told else kernel(*free, out=kept)
 
     with threads.limited_to(1):
         chains: list[float] = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import time
 import warnings
@@ -82,18 +83,21 @@ def run_command(
     arrays, values = make_inputs(program, read_inputs(program, inputs), known_sizes(sizes), seed)
     start = time.perf_counter()
     named = {n: v for n, v in values.items() if n not in operator.input_names}
-    kernel = operator.specialize(*arrays, **named)
+    given = join_matrices(program, arrays, values)
+    kernel = operator.specialize(*given, **named)
     compilation = time.perf_counter() - start
     out = make_accumulated(program, arrays, values, seed)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", PolycWarning)
-        results = operator(*arrays, out=out or None, **named)
+        results = operator(*given, out=out or None, **named)
     for w in caught:
         warnings.showwarning(w.message, w.category, w.filename, w.lineno)
     is_undecided = any(isinstance(w.message, PolycWarning) and w.message.code == "argument-ill-conditioned" for w in caught)
     shown = [array.copy() for array in (results if isinstance(results, tuple) else (results,))]
     target_arrays = next(iter(out.values())) if len(out) == 1 == len(program.returns) else out or None
-    best = time_calls(lambda: kernel(*arrays, out=target_arrays))
+    is_plain = not program.compressed  # a kernel has no array that tells columns
+    call = functools.partial(kernel, *arrays) if is_plain else functools.partial(operator, *given, **named)
+    best = time_calls(lambda: call(out=target_arrays))
     if output is not None:  # before anything is printed: an error leaves standard output empty
         write_results(Path(output), [r.name for r in program.returns], shown)
     for result, array in zip(program.returns, shown, strict=True):
@@ -166,6 +170,26 @@ def make_inputs(
             arrays.append(draw_array(name, formal.dtype, shape, seed, limits.get(name)))
     sort_segments(program, values, {n: a for n, a in zip(program.parameters, arrays, strict=True) if n not in given})
     return arrays, {n: values[n] for n in program.sizes}
+
+
+def join_matrices(program: Program, arrays: list[np.ndarray], sizes: dict[str, int]) -> list[Any]:
+    """The inputs of a call: a matrix in compressed rows for the three arrays that hold it."""
+    if not program.compressed:
+        return list(arrays)
+    from polyc.ir.expr import evaluate
+    from polyc.runtime.compressed import Rows
+
+    inputs: dict[str, Any] = dict(zip(program.parameters, arrays, strict=True))
+    owners = {part: m for m in program.compressed for part in m.parts}
+    joined: dict[str, Any] = {}
+    for name, array in inputs.items():
+        matrix = owners.get(name)
+        if matrix is None:
+            joined[name] = array
+        elif matrix.name not in joined:
+            rows, columns = (evaluate(e, sizes) for e in matrix.shape)
+            joined[matrix.name] = Rows(*(inputs[part] for part in matrix.parts), (rows, columns))
+    return list(joined.values())
 
 
 def check_inputs_fit(formals: Sequence[Formal], sizes: dict[str, int], given: dict[str, np.ndarray]) -> None:
