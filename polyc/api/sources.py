@@ -110,9 +110,7 @@ def fit_subscripts(program: Program, types: Sequence[ArrayType], known: dict[Any
             found[name] = by_name[name]
             check_subscripts(matrix, name, by_name[name])
     key = id(program), *found.values()
-    if key not in known:
-        known[key] = retype_subscripts(program, found)
-    return known[key]
+    return known[key] if key in known else known.setdefault(key, retype_subscripts(program, found))
 
 
 def possible_sizes(source: ProgramSource) -> tuple[str, ...]:

@@ -80,10 +80,12 @@ def run_command(
     set_threads(threads)
     operator = load_operator(source, entry, target, sizes, verify=verify)
     program = operator.program
+    from polyc.api.samples import join_matrices
+
     arrays, values = make_inputs(program, read_inputs(program, inputs), known_sizes(sizes), seed)
     start = time.perf_counter()
     named = {n: v for n, v in values.items() if n not in operator.input_names}
-    given = join_matrices(program, arrays, values)
+    given = list(join_matrices(program, dict(zip(program.parameters, arrays, strict=True)), values).values())
     kernel = operator.specialize(*given, **named)
     compilation = time.perf_counter() - start
     out = make_accumulated(program, arrays, values, seed)
@@ -170,26 +172,6 @@ def make_inputs(
             arrays.append(draw_array(name, formal.dtype, shape, seed, limits.get(name)))
     sort_segments(program, values, {n: a for n, a in zip(program.parameters, arrays, strict=True) if n not in given})
     return arrays, {n: values[n] for n in program.sizes}
-
-
-def join_matrices(program: Program, arrays: list[np.ndarray], sizes: dict[str, int]) -> list[Any]:
-    """The inputs of a call: a matrix in compressed rows for the three arrays that hold it."""
-    if not program.compressed:
-        return list(arrays)
-    from polyc.ir.expr import evaluate
-    from polyc.runtime.compressed import Rows
-
-    inputs: dict[str, Any] = dict(zip(program.parameters, arrays, strict=True))
-    owners = {part: m for m in program.compressed for part in m.parts}
-    joined: dict[str, Any] = {}
-    for name, array in inputs.items():
-        matrix = owners.get(name)
-        if matrix is None:
-            joined[name] = array
-        elif matrix.name not in joined:
-            rows, columns = (evaluate(e, sizes) for e in matrix.shape)
-            joined[matrix.name] = Rows(*(inputs[part] for part in matrix.parts), (rows, columns))
-    return list(joined.values())
 
 
 def check_inputs_fit(formals: Sequence[Formal], sizes: dict[str, int], given: dict[str, np.ndarray]) -> None:

@@ -45,7 +45,7 @@ def read_matrix(value: Any, matrix: CompressedRows) -> tuple[Arrays, tuple[int, 
         try:
             arrays = value.data, value.indices, value.indptr
         except AttributeError:
-            raise _other_format(value, matrix, f"a {type(value).__name__}", "") from None
+            raise _other_format(value, matrix, f"of type {type(value).__name__}", "") from None
     shape = tuple(getattr(value, "shape", ()))
     if len(shape) != 2:
         message = f"{matrix.name} has {len(shape)} dimensions, and a matrix in compressed rows has 2"

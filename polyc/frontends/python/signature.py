@@ -220,6 +220,7 @@ def _as_number(value: object) -> Number | None:
     return value if isinstance(value, (bool, int, float)) else None
 
 
+_MATRIX = re.compile(r"\s*csr\s*\[(.*)\]\s*", re.DOTALL)
 _TYPE = re.compile(r"\s*(?:\w+\.)*(\w+)\s*(?:\[(.*)\])?\s*", re.DOTALL)
 
 
@@ -235,15 +236,15 @@ def _read_annotation(
     if not isinstance(written, str):
         written = ast.unparse(node)
         found = _TYPE.fullmatch(written)
-        if found is None or (found[1] not in TYPE_NAMES and found[1] not in UNSUPPORTED_TYPES):
+        if found is None or found[1] not in ("csr", *TYPE_NAMES, *UNSUPPORTED_TYPES):
             return None
     return parse_annotation(written, text.span(node), constants, report)
 
 
 def parse_annotation(written: str, span: Span, constants: Mapping[str, Number], report: Report) -> Annotation | None:
-    """Read ``f32[M, K]``, ``int64[N, 3]``, ``f32`` (rank 0), ``csr f32[M, N]``; reports anything else, and returns None."""
-    is_csr = re.match(r"\s*csr\s", written) is not None
-    found = _TYPE.fullmatch(written.partition("csr")[2] if is_csr else written)
+    """Read ``f32[M, K]``, ``int64[N, 3]``, ``f32`` (rank 0), ``csr[f32[M, N]]``; reports anything else, and returns None."""
+    matrix = _MATRIX.fullmatch(written)
+    found = _TYPE.fullmatch(written if matrix is None else matrix[1])
     if found is None:
         report(Diagnostic("semantic-annotation", f"{written!r} is no array type", span, _EXAMPLE))
         return None
@@ -269,7 +270,7 @@ def parse_annotation(written: str, span: Span, constants: Mapping[str, Number], 
     if shape is None or any(isinstance(e, Const) and e.value < 0 for e in shape):
         report(Diagnostic("semantic-annotation", f"the extents in {written!r} cannot be read", span, _EXAMPLE))
         return None
-    return Annotation(TYPE_NAMES[name], shape, span, is_csr)
+    return Annotation(TYPE_NAMES[name], shape, span, matrix is not None)
 
 
 def find_word(span: Span, word: str) -> Span:

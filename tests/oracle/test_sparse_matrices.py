@@ -1,0 +1,280 @@
+"""Matrices in compressed rows (``csr``): sums over their entries against dense products, and what is refused and where."""
+
+# ruff: noqa: F821, UP037
+from __future__ import annotations
+
+import functools
+import inspect
+import pickle
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+import polyc
+from polyc.cache import SourcePlaces, decode, encode
+from polyc.cli import main
+from polyc.diagnostics import PolycError
+from polyc.ir.compressed import retype_subscripts, subscript_arrays
+from polyc.ir.interpret import interpret
+from polyc.ir.text import format_program
+from polyc.ir.types import from_numpy
+from polyc.runtime.compressed import Rows
+
+Array = np.ndarray[Any, Any]
+
+SUMS = """def sums(csr {t}(M, N) A, {t}(N, K) X, {t}(M) u, {t}(N) w)
+    -> (Y, {t}(N) back, {t}(M, N) dense, low, y, total, part) {{
+  Y(i, n) +=! A(i, j) * X(j, n)
+  back(j) +=! A(i, j) * u(i)
+  dense(i, j) +=! A(i, j)
+  low(i) +=! A(i, j) * w(j) where j < i
+  y(i) = u(i)
+  y(i) += w(j) * A(i, j) - (-A(i, j)) * w(j)
+  total +=! A(i, j) * {t}(j)
+  part(i) +=! (i > 1 ? A(i, j) * w(j) : {t}(0)) where j in 1:N
+}}"""
+
+
+@functools.cache
+def operator(text: str, dynamic: bool = True) -> Any:
+    return polyc.compile(text, dynamic=dynamic)
+
+
+def draw(m: int, n: int, dtype: Any, subscripts: Any = np.int32) -> tuple[Rows, Array]:
+    """A matrix with empty rows, duplicates and columns in any order, and the same with all its zeros."""
+    rng = np.random.default_rng([m, n])
+    counts = rng.integers(0, 5, m) * (rng.random(m) < 0.7) if n else np.zeros(m, int)
+    indptr = np.concatenate([[0], np.cumsum(counts)]).astype(subscripts)
+    indices = rng.integers(0, max(n, 1), indptr[-1]).astype(subscripts)
+    data = rng.integers(-4, 5, indptr[-1]).astype(dtype)
+    dense = np.zeros((m, n), dtype)
+    np.add.at(dense, (np.repeat(np.arange(m), counts), indices), data)
+    return Rows(data, indices, indptr, (m, n)), dense
+
+
+def integers(dtype: Any, *shape: int) -> Array:
+    return np.random.default_rng(shape).integers(-3, 4, shape).astype(dtype)
+
+
+def expect(dense: Array, x: Array, u: Array, w: Array) -> tuple[Any, ...]:
+    m, n = dense.shape
+    below = np.arange(n)[None] < np.arange(m)[:, None]
+    part = np.where(np.arange(m) > 1, dense[:, 1:] @ w[1:], 0)
+    total = (dense * np.arange(n)).sum()
+    return dense @ x, dense.T @ u, dense, (dense * below) @ w, u + 2 * (dense @ w), total, part
+
+
+@pytest.mark.parametrize(
+    ("name", "dtype", "subscripts"), [("float", "f4", "i4"), ("double", "f8", "i8"), ("int32", "i4", "i4")]
+)
+def test_sums_over_entries_are_those_of_dense_matrices(name: str, dtype: str, subscripts: str) -> None:
+    op = operator(SUMS.format(t=name))
+    for m, n in [(6, 9), (40, 5), (1, 1), (4, 0), (0, 3)]:
+        matrix, dense = draw(m, n, dtype, subscripts)
+        others = integers(dtype, n, 3), integers(dtype, m), integers(dtype, n)
+        for found, expected in zip(op(matrix, *others), expect(dense, *others), strict=True):
+            np.testing.assert_array_equal(found, expected)
+    program = retype_subscripts(op.program, dict.fromkeys(subscript_arrays(op.program), from_numpy(np.dtype(subscripts))))
+    flat = dict(zip(program.parameters, (matrix.data, matrix.indices, matrix.indptr, *others), strict=True))
+    read = interpret(program, flat, {"M": m, "N": n, "K": 3, "A.nnz": len(matrix.data)})
+    for r, expected in zip(program.returns, expect(dense, *others), strict=True):
+        np.testing.assert_array_equal(read[r.name], expected)
+
+
+ROWS = "def rows(csr double(M, N) A, double s) -> (y) { y(i) +=! s * A(i, j) / double(N) }"
+
+
+def test_a_number_of_columns_that_no_array_has_is_that_of_the_matrix() -> None:
+    op = operator(ROWS)
+    matrix, dense = draw(5, 4, "f8")
+    wide = Rows(matrix.data, matrix.indices, matrix.indptr, (5, 8))
+    for _ in range(2):  # planned calls, too
+        np.testing.assert_array_equal(op(matrix, 2.0), 2.0 * dense.sum(1) / 4)
+        np.testing.assert_array_equal(op(wide, s=4.0), 4.0 * dense.sum(1) / 8)
+    bound = pickle.loads(pickle.dumps(op.bind(A=wide)))
+    assert repr(bound) == "<polyc operator rows(s: f64) -> (y) with A 5×8>"
+    np.testing.assert_array_equal(bound(4.0), 4.0 * dense.sum(1) / 8)
+    other = op.bind(s=2.0)
+    np.testing.assert_array_equal(other(A=matrix), 2.0 * dense.sum(1) / 4)
+    for call, code in ((lambda: bound(4.0, A=wide), "argument-bound"), (lambda: bound.bind(A=wide), "argument-bound")):
+        with pytest.raises(PolycError) as caught:
+            call()
+        assert caught.value.code == code
+
+
+def test_results_are_added_to_and_written_where_the_call_says() -> None:
+    op = operator("def more(csr float(M, N) A, float(N) x, float(M) b) -> (y) { y(i) = b(i)  y(i) += A(i, j) * x(j) }", False)
+    matrix, dense = draw(6, 6, "f4")
+    x, out = integers("f4", 6), np.empty(6, np.float32)
+    assert op(matrix, x, x, out=out) is out
+    np.testing.assert_array_equal(out, x + dense @ x)
+
+
+def test_an_operator_shows_the_matrix_as_one_input() -> None:
+    op = operator(ROWS)
+    assert repr(op) == "<polyc operator rows(A: csr f64[M, N], s: f64) -> (y)>"
+    assert [*inspect.signature(op).parameters][:3] == ["A", "s", "out"]
+
+
+def test_packages_are_known_by_the_attributes_of_their_matrices() -> None:
+    op, (matrix, dense) = operator(ROWS), draw(5, 4, "f8")
+    given = SimpleNamespace(layout="torch.sparse_csr", shape=matrix.shape, values=lambda: matrix.data)
+    given.col_indices, given.crow_indices = lambda: matrix.indices, lambda: matrix.indptr
+    scipy = SimpleNamespace(**{n: getattr(matrix, n) for n in ("data", "indices", "indptr", "shape")}, format="csr")
+    compressed = SimpleNamespace(**{**vars(scipy), "format": "gcxs"}, compressed_axes=(0,))
+    for value in (given, scipy, compressed):
+        np.testing.assert_array_equal(op(value, 4.0), dense.sum(1))
+
+
+def test_both_notations_give_one_program() -> None:
+    @polyc.op
+    def f(A: "csr[f32[M, N]]", X: "f32[N, K]", u: "f32[M]") -> ("f32[M, K]", "f32[N]"):
+        Y[i, n] = sum(A[i, j] * X[j, n])
+        b[j] += A[i, j] * u[i]
+        return Y, b
+
+    text = """def f(csr float(M, N) A, float(N, K) X, float(M) u) -> (float(M, K) Y, float(N) b) {
+      Y(i, n) +=! A(i, j) * X(j, n)  b(j) +=! A(i, j) * u(i) }"""
+    program = polyc.compile(text).program
+    assert format_program(f.program) == format_program(program)
+    places = SourcePlaces()
+    plain = encode(program, places)
+    assert decode(plain, SourcePlaces(places.plain_sources())).compressed == program.compressed
+
+
+def test_a_function_with_open_types_and_constants_takes_matrices() -> None:
+    @polyc.op
+    def f(A: "csr[f64[M, N]]", x, *, scale=2):
+        with polyc.where(0 <= j < 3):
+            y[i] += scale * A[i, j] * x[j]
+        return y
+
+    matrix, dense = draw(5, 4, "f8", "i8")
+    x = integers("f8", 4)
+    np.testing.assert_array_equal(f(matrix, x, scale=3), 3 * (dense[:, :3] @ x[:3]))
+    assert repr(f) == "<polyc operator f(A: csr f64[M, N], x)>"
+
+
+TERMS = "csr float(M, N) A, csr float(M, N) B, float(N) x, int32(M) k"
+
+
+@pytest.mark.parametrize(
+    ("statement", "place"),
+    [
+        ("Y(i) max=! A(i, j)", "A(i, j)"),
+        ("Y(i) argmax=! A(i, j)", "A(i, j)"),
+        ("Y(i, j) = A(i, j)", "A(i, j)"),
+        ("Y(i) +=! A(i, j) * A(i, j)", "A(i, j) * A(i, j)"),
+        ("Y(i) +=! z * z where z = A(i, j)", "z * z"),
+        ("Y(i) +=! exp(A(i, j))", "exp(A(i, j))"),
+        ("Y(i) +=! x(j) / A(i, j)", "x(j) / A(i, j)"),
+        ("Y(i) +=! int32(A(i, j))", "A(i, j)"),
+        ("Y(i) +=! A(i, j) > 0.0 ? x(j) : 0.0", "A(i, j) > 0.0"),
+        ("Y(i) +=! x(int32(A(i, j)))", "int32(A(i, j))"),
+        ("Y(i) +=! pad(A(i, j), 0.0)", "pad(A(i, j), 0.0)"),
+        ("Y(i) +=! A(i, j) + x(j)", "x(j)"),
+        ("Y(i) +=! i > 1 ? A(i, j) : 1.0", "1.0"),
+        ("Y(i) +=! x(j) where exists A(i, j)", "x(j)"),
+        ("Y(i) +=! A(i, j) * B(i, j)", "B(i, j)"),
+        ("Y(i) +=! A(i, j) * x(j) + A(j, i)", "A(j, i)"),
+        ("Y(i) +=! A(i, j + 1)", "A(i, j + 1)"),
+        ("Y(i) +=! A(i, i)", "A(i, i)"),
+        ("Y(i) +=! A(k(i), j)", "A(k(i), j)"),
+    ],
+)
+def test_what_is_no_sum_of_terms_linear_in_the_entries_is_refused_at_its_place(statement: str, place: str) -> None:
+    text = f"def f({TERMS}) -> (Y) {{ {statement} }}"
+    with pytest.raises(PolycError) as caught:
+        polyc.compile(text)
+    (found,) = caught.value.diagnostics
+    assert found.code == "semantic-csr" and found.span is not None
+    assert found.help and place in text[found.span.start : found.span.end], str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "fragment"),
+    [
+        ("def f(csr float(M) A) -> (y) { y = 1.0 }", "semantic-csr", "1 dimension"),
+        ("def f(csr bool(M, N) A) -> (y) { y = 1.0 }", "semantic-csr", "astype('int8')"),
+        ("def f(float(N) x) -> (csr float(N, N) y) { y(i, j) = x(i) * x(j) }", "semantic-csr", "dense"),
+        ("def f(csc float(M, N) A) -> (y) { y = 1.0 }", "syntax-unexpected", "csr float(M, N) A"),
+        (
+            "def f(csr float(M, N) A) -> (y) { y = g(A) } def g(float(M, N) A) -> (y) { y(i) +=! A(i, j) }",
+            "semantic-call",
+            "csr",
+        ),
+        (
+            "def f(float(M, N) A) -> (y) { y = g(A) } def g(csr float(M, N) A) -> (y) { y(i) +=! A(i, j) }",
+            "semantic-call",
+            "csr",
+        ),
+    ],
+)
+def test_a_matrix_is_a_parameter_of_numbers_and_no_argument_of_a_call(text: str, code: str, fragment: str) -> None:
+    with pytest.raises(PolycError) as caught:
+        polyc.compile(text)
+    assert caught.value.code == code and fragment in str(caught.value)
+
+
+def test_an_operator_with_a_matrix_is_not_called_by_a_function() -> None:
+    rows = operator(ROWS)
+
+    def declare() -> None:
+        @polyc.op
+        def f(A: "f64[M, N]", s: "f64"):
+            y = rows(A, s)
+            return y
+
+    with pytest.raises(PolycError, match="compressed rows"):
+        declare()
+
+
+PRODUCT = "def product(csr float(M, N) A, float(N) x) -> (y) { y(i) +=! A(i, j) * x(j) }"
+
+
+@pytest.mark.parametrize(
+    ("change", "code", "fragment"),
+    [
+        ({"indices": np.int32([0, 4, 1])}, "bounds-index", "subscript 4 of dimension 0 of x"),
+        ({"indices": np.int32([0, -1, 1])}, "bounds-index", "subscript -1"),
+        ({"indptr": np.int32([0, 2, 1, 3])}, "argument-segments", "A.indptr(i) (at i = 1) (A.nnz = 3)"),
+        ({"indptr": np.int32([0, 1, 2, 4])}, "argument-segments", "A.indptr(i + 1) is 4"),
+        ({"indptr": np.int32([0, 1, 3])}, "argument-size", "A's dimension 0 is 3"),
+        ({"indices": np.int32([0, 1])}, "argument-size", "A.data's dimension 0 is 3"),
+        ({"shape": (3, 5)}, "argument-size", "x has 4 elements (dimension 0), but N is 5 since A's dimension 1 is 5"),
+        ({"shape": (3,)}, "argument-rank", "1 dimensions"),
+        ({"data": np.float64([1, 2, 3])}, "argument-type-dtype", "A.data"),
+        ({"indices": np.uint16([0, 1, 2])}, "argument-type-csr", "int32 or int64"),
+        ({"format": "csc"}, "argument-type-csr", "pass A.tocsr()"),
+        ({"format": "gcxs", "compressed_axes": (1,)}, "argument-type-csr", "change_compressed_axes"),
+        ({"layout": "torch.strided"}, "argument-type-csr", "to_sparse_csr"),
+    ],
+)
+def test_what_a_call_gives_wrong_is_named_and_nothing_is_written(change: dict[str, Any], code: str, fragment: str) -> None:
+    good = {"data": np.float32([1, 2, 3]), "indices": np.int32([0, 3, 1]), "indptr": np.int32([0, 1, 1, 3]), "shape": (3, 4)}
+    out = np.full(3, 7, np.float32)
+    with pytest.raises(PolycError) as caught:
+        operator(PRODUCT)(SimpleNamespace(**{**good, **change}), np.ones(4, np.float32), out=out)
+    assert caught.value.code == code and fragment in str(caught.value), str(caught.value)
+    if not code.startswith("bounds"):  # columns are checked as they are read
+        np.testing.assert_array_equal(out, 7)
+
+
+def test_arrays_and_numbers_are_no_matrices() -> None:
+    for value in (np.eye(4, dtype=np.float32), [[1.0]], 3.0, None):
+        with pytest.raises(PolycError) as caught:
+            operator(PRODUCT)(value, np.ones(4, np.float32))
+        assert caught.value.code == "argument-type-csr" and "csr_array(A)" in str(caught.value)
+
+
+def test_commands_take_matrices_as_three_arrays(tmp_path: Any) -> None:
+    (tmp_path / "p.tc").write_text(PRODUCT)
+    path = str(tmp_path / "p.tc")
+    ran = CliRunner().invoke(main, ["run", path, "--size", "M=9,N=7,A.nnz=20", "--verify"])
+    assert ran.exit_code == 0 and "verified" in ran.output, ran.output
+    assert CliRunner().invoke(main, ["compile", path]).exit_code == 0
+    header = (tmp_path / "p.h").read_text()
+    assert "const float A.data[A.nnz]: read" in header and "const int32_t A.indptr[(M + 1)]: read" in header
