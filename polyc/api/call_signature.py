@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING, Any
 
 from polyc.ir.expr import Const, Expr, Size
-from polyc.ir.program import CompressedRows
 from polyc.records import replace
 from polyc.runtime.sizes import Formal
+
+if TYPE_CHECKING:
+    from polyc.api.sources import ProgramSource
 
 
 class CallSignature:
@@ -58,14 +60,14 @@ def _describe_shape(shape: Sequence[Expr]) -> str:
     return f"[{', '.join(extents)}]" if extents else ""
 
 
-def describe_formals(formals: Sequence[Formal], matrices: Sequence[CompressedRows]) -> list[str]:
-    """Those of a call: a matrix, ``A: csr f32[M, N]``, for the arrays that hold it."""
-    by_data = {m.data: m for m in matrices}
-    hidden = {name for m in matrices for name in (m.indices, m.indptr)}
+def describe_formals(source: ProgramSource, bound: Collection[str]) -> list[str]:
+    """The inputs of a call, without those that are `bound`; a matrix, ``A: csr f32[M, N]``, for the arrays that hold it."""
+    by_data = {m.data: m for m in source.compressed}
+    hidden = {*bound, *(name for m in source.compressed for name in m.subscripts)}
     return [
         f"{by_data[f.name].name}: csr {f.dtype}{_describe_shape(by_data[f.name].shape)}"
         if f.name in by_data
         else describe_formal(f)
-        for f in formals
+        for f in source.formals
         if f.name not in hidden
     ]

@@ -86,11 +86,11 @@ def measure(operator: Operator, arrays: Sequence[Any], named: Mapping[str, Any],
     lowered = operator.lower(*arrays, **named)
     results = operator(*arrays, out=out, **named)
     kept = results if out is None else out
-    sorted_call = operator.sorted_call(arrays, named)
-    inputs = sorted_call.inputs
+    call_sorted = operator.sort_call(arrays, named)
+    inputs = call_sorted.inputs
     free = [a for f, a in zip(operator.formals, inputs, strict=True) if f.name not in operator.bound_names]
     open_sizes = set(kernel.signature.sizes) - set(kernel.fixed_sizes) - set(operator.input_names)
-    is_told = not open_sizes.isdisjoint((*named, *sorted_call.shape_sizes))
+    is_told = not open_sizes.isdisjoint((*named, *call_sorted.shape_sizes))
 
     def call() -> object:  # a kernel that takes a size by name plans each call
         return operator(*arrays, out=kept, **named) if is_told else kernel(*free, out=kept)
@@ -103,7 +103,7 @@ def measure(operator: Operator, arrays: Sequence[Any], named: Mapping[str, Any],
     several = _fastest(call, time.perf_counter, lambda: None)
     shapes = {f.name: np.shape(a) for f, a in zip(operator.formals, inputs, strict=True)}
     numbers = {f.name: int(a) for f, a in zip(operator.formals, inputs, strict=True) if f.name in kernel.signature.sizes}
-    numbers |= sorted_call.shape_sizes
+    numbers |= call_sorted.shape_sizes
     outputs = results if isinstance(results, tuple) else (results,)
     estimates = [choice.total for choice in lowered.choices.values()]
     return Measurement(

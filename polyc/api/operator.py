@@ -89,11 +89,12 @@ class Operator:
         self._fixed_sizes = dict(sizes or {})
         self._plain = PlainArguments(source.formals, [r.name for r in source.fixed.returns] if source.fixed is not None else ())
         self._bound = dict(bound or {})
+        self._bound_shapes = dict(shapes or {})
         self._matrices: Matrices | None = None
         if source.compressed:
             from polyc.api import matrices  # only now: other operators do without
 
-            self._matrices = matrices.Matrices(source.compressed, shapes or {})
+            self._matrices = matrices.Matrices(source.compressed, self._bound_shapes)
         places = number_places(source.formals, source.fixed)
         self._plans = PlanTable(self._plain.numbers, [self._bound.get(f.name) for f in source.formals], places)
         self._doors = self._plans.doors
@@ -207,21 +208,18 @@ class Operator:
         """By name where a module has it under its name, as functions are pickled; else by its program, without kernels."""
         from polyc.api.pickling import find_name, fix_source, restore_operator
 
-        source, bound = self._source, {n: np.asarray(a) for n, a in self._bound.items()}
-        shapes = {} if self._matrices is None else self._matrices.bound
         found = find_name(self)
         if found is not None:
             return found
-        source = fix_source(self.name, source)
-        return restore_operator, (source, self.name, self._options, self._fixed_sizes, bound, self._dynamic.dynamic, shapes)
+        source, bound = fix_source(self.name, self._source), {n: np.asarray(a) for n, a in self._bound.items()}
+        rest = (self._options, self._fixed_sizes, bound, self._dynamic.dynamic, self._bound_shapes)
+        return restore_operator, (source, self.name, *rest)
 
     def __repr__(self) -> str:
-        free = [f for f in self._source.formals if f.name not in self._bound]
-        inputs = ", ".join(describe_formals(free, self._source.compressed))
+        inputs = ", ".join(describe_formals(self._source, self._bound))
         program = self._source.fixed
         results = "" if program is None else f" -> ({', '.join(r.name for r in program.returns)})"
-        shapes = {} if self._matrices is None else self._matrices.bound
-        bound = f" with {describe_bound(self._bound, shapes)}" if self._bound else ""
+        bound = f" with {describe_bound(self._bound, self._bound_shapes)}" if self._bound else ""
         return f"<polyc operator {self.name}({inputs}){results}{bound}>"
 
     def __call__(self, /, *inputs: Any, out: Any = None, **named: Any) -> Any:
@@ -301,7 +299,7 @@ class Operator:
         if is_open and not any(n in self._input_names and n not in source.sizes for n in named):
             call = sort_arguments(self.name, (), source.sizes, source.constants, (), named)
             if any(f.shape is None for f in source.formals):
-                self._sort((), {})  # raises: inputs are missing
+                self.sort_call((), {})  # raises: inputs are missing
             program = source.program_for([], call.constants)
             formals = program_formals(program)
             shapes = {n: a.shape for n, a in self._bound.items()}
@@ -309,7 +307,7 @@ class Operator:
             numbers = number_sizes(program.sizes, known, self._bound)
             sizes = self._solve_sizes(known, shapes, {**call.sizes, **numbers}, None, program.defined_sizes)
             return self._want(program, sizes, declared_layouts(formals, sizes))
-        call = self._sort(arrays, named)
+        call = self.sort_call(arrays, named)
         layouts = tuple(describe_argument(a, f) for a, f in zip(call.inputs, source.formals, strict=True))
         program = source.program_for([ArrayType(a.dtype, a.shape, a.is_weak) for a in layouts], call.constants)
         formals = program_formals(program)
@@ -325,19 +323,16 @@ class Operator:
     def _want(self, program: Program, sizes: Mapping[str, int], inputs: tuple[Layout, ...] | None) -> Wanted:
         return Wanted(program, sizes, inputs, self._shapes.layouts(program, sizes, inputs))
 
-    def _sort(self, inputs: Sequence[Any], named: Mapping[str, Any]) -> Call:
+    def sort_call(self, inputs: Sequence[Any], named: Mapping[str, Any]) -> Call:
+        """A call with its inputs in the order of `formals`, bound ones included."""
         for name in named:
-            if name in self._bound or (self._matrices is not None and name in self._matrices.bound):
+            if name in self._bound or name in self._bound_shapes:
                 raise bound_error(self.name, name)
         source = self._source
         call = sort_arguments(self.name, self._input_names, source.sizes, source.constants, inputs, named, self._defaults)
         if self._matrices is not None:
             call = self._matrices.expand(call, self._input_names)
         return replace(call, inputs=self._plans.with_bound(call.inputs)) if self._bound else call
-
-    def sorted_call(self, arrays: Sequence[Any], named: Mapping[str, Any]) -> Call:
-        """A call with its inputs in the order of `formals`, bound ones included."""
-        return self._sort(arrays, named)
 
     def _with_defaults(self, inputs: Sequence[Any], named: Mapping[str, Any]) -> tuple[Any, ...] | None:
         """The inputs of a call in order; None where one is missing, or where a name is none of theirs."""
@@ -349,7 +344,7 @@ class Operator:
 
     def _execute(self, inputs: Sequence[Any], out: Any, named: Mapping[str, Any]) -> Any:
         source = self._source
-        call = self._sort(inputs, named)
+        call = self.sort_call(inputs, named)
         plans = self._plans.at(call.inputs).under(call_key(call))
         if named or call.shapes:  # again, now that names are sorted out
             result = plans.call_converted(self._plain, call.inputs, out)

@@ -96,7 +96,8 @@ def join_matrices(program: Program, drawn: Mapping[str, np.ndarray], sizes: Mapp
             joined[name] = array
         elif matrix.name not in joined:
             rows, columns = (evaluate(e, sizes) for e in matrix.shape)
-            joined[matrix.name] = Rows(*(drawn[part] for part in matrix.parts), (rows, columns))
+            data, indices, indptr = (drawn[part] for part in matrix.parts)
+            joined[matrix.name] = Rows(data, indices, indptr, (rows, columns))
     return joined
 
 

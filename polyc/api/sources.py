@@ -92,7 +92,7 @@ def split_matrices(formals: tuple[Formal, ...], matrices: Sequence[CompressedRow
 
 def leave_subscripts_open(formals: tuple[Formal, ...], matrices: Sequence[CompressedRows]) -> tuple[Formal, ...]:
     """Declarations without the element types of what holds subscripts of matrices: calls tell (`polyc.ir.compressed`)."""
-    opened = {name for m in matrices for name in (m.indices, m.indptr)}
+    opened = {name for m in matrices for name in m.subscripts}
     return tuple(replace(f, dtype=None) if f.name in opened else f for f in formals) if opened else formals
 
 
@@ -106,7 +106,7 @@ def fit_subscripts(program: Program, types: Sequence[ArrayType], known: dict[Any
     by_name = {n: t.dtype for n, t in zip(program.parameters, types, strict=True)}
     found: dict[str, DType] = {}
     for matrix in program.compressed:
-        for name in (matrix.indices, matrix.indptr):
+        for name in matrix.subscripts:
             found[name] = by_name[name]
             check_subscripts(matrix, name, by_name[name])
     key = id(program), *found.values()

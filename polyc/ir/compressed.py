@@ -15,11 +15,6 @@ from polyc.ir.types import I64, DType
 from polyc.records import replace
 
 
-def subscript_arrays(program: Program) -> tuple[str, ...]:
-    """The parameters that hold columns and ends of rows."""
-    return tuple(name for m in program.compressed for name in (m.indices, m.indptr))
-
-
 def retype_subscripts(program: Program, types: Mapping[str, DType]) -> Program:
     """The program for arrays of subscripts of these element types, by name."""
     changed = {n: t for n, t in types.items() if program.tensor(n).dtype != t}

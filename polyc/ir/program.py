@@ -242,6 +242,11 @@ class CompressedRows:
         return self.data, self.indices, self.indptr
 
     @property
+    def subscripts(self) -> tuple[str, str]:
+        """Those that hold columns and ends of rows, in the integers that a call chooses."""
+        return self.indices, self.indptr
+
+    @property
     def n_entries(self) -> Size:
         """The length of the first two, as a size."""
         return Size(f"{self.name}.nnz", self.span)

@@ -17,7 +17,7 @@ import polyc
 from polyc.cache import SourcePlaces, decode, encode
 from polyc.cli import main
 from polyc.diagnostics import PolycError
-from polyc.ir.compressed import retype_subscripts, subscript_arrays
+from polyc.ir.compressed import retype_subscripts
 from polyc.ir.interpret import interpret
 from polyc.ir.text import format_program
 from polyc.ir.types import from_numpy
@@ -77,7 +77,9 @@ def test_sums_over_entries_are_those_of_dense_matrices(name: str, dtype: str, su
         others = integers(dtype, n, 3), integers(dtype, m), integers(dtype, n)
         for found, expected in zip(op(matrix, *others), expect(dense, *others), strict=True):
             np.testing.assert_array_equal(found, expected)
-    program = retype_subscripts(op.program, dict.fromkeys(subscript_arrays(op.program), from_numpy(np.dtype(subscripts))))
+    program = retype_subscripts(
+        op.program, dict.fromkeys(op.program.compressed[0].subscripts, from_numpy(np.dtype(subscripts)))
+    )
     flat = dict(zip(program.parameters, (matrix.data, matrix.indices, matrix.indptr, *others), strict=True))
     read = interpret(program, flat, {"M": m, "N": n, "K": 3, "A.nnz": len(matrix.data)})
     for r, expected in zip(program.returns, expect(dense, *others), strict=True):
