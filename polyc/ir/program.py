@@ -400,6 +400,12 @@ def integer_parameters(program: Program) -> tuple[str, ...]:
     return tuple(n for n in both if program.tensor(n).rank == 0 and program.tensor(n).dtype.is_integer)
 
 
+def call_parameters(program: Program) -> tuple[str, ...]:
+    """What a call gives: the parameters, with a matrix in compressed rows for its parts."""
+    owners = {part: m.name for m in program.compressed for part in m.parts}
+    return tuple(dict.fromkeys(owners.get(p, p) for p in program.parameters))
+
+
 def find_numbers(program: Program) -> frozenset[str]:
     """Those sizes, and sizes that are computed from them."""
     found = set(integer_parameters(program))
