@@ -306,3 +306,37 @@ def test_commands_take_matrices_as_three_arrays(tmp_path: Any) -> None:
     assert CliRunner().invoke(main, ["compile", path]).exit_code == 0
     header = (tmp_path / "p.h").read_text()
     assert "const float A.data[A.nnz]: read" in header and "const int32_t A.indptr[(M + 1)]: read" in header
+
+
+def draw_statement(rng: np.random.Generator) -> str:
+    """A sum over the entries of A (M by N), at random."""
+    row = rng.choice(["i", "i + 1", "M - 1 - i", "1"])
+    entry = f"A({row}, j)"
+    factors = ["x(j)", "u(i)", "2.0", "float(j)", "W(i, j)", "(j < i ? 3.0 : -1.0)", "x((j + 1) % N)", "exp(x(j))"]
+
+    def term(depth: int) -> str:
+        form = rng.integers(0, 7 if depth else 2)
+        inner, factor = (term(depth - 1) if depth else entry), rng.choice(factors)
+        forms = [f"{factor} * {inner}", f"{inner} / 4.0", f"-({inner})", f"({inner} - {term(depth - 1) if depth else entry})"]
+        forms += [f"(i + j > 3 ? {inner} : 0.0)", f"({factor} > 0.0 ? {inner} : {inner} * 2.0)", f"double({inner})"]
+        return forms[form]
+
+    left = rng.choice(["Y(i)", "Z(j)", "T(i, j)", "S"])  # r: so that all of them reduce
+    clauses = rng.choice(["", ", j < i", ", j in 1:N-1", ", j >= 1, j + i < 5", ", j in 0:N"])
+    return f"{left} +=! v(r) * u(i) * {term(2)} where i in 0:M-1{clauses}"
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_random_sums_are_those_of_the_same_text_with_a_dense_matrix(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    statement, (matrix, dense) = draw_statement(rng), draw(4, 6, "f4")
+    results = {"Y": "Y", "Z": "double(N) Z", "T": "double(M, N) T", "S": "S"}[statement[0]]
+    text = f"def f({{}}float(M, N) A, float(N) x, float(M) u, float(2) v, float(M, N) W) -> ({results}) {{{{ {statement} }}}}"
+    others = {"x": integers("f4", 6) / 2, "u": integers("f4", 4), "v": np.ones(2), "W": integers("f4", 4, 6)}
+    others = {n: a.astype("f4") for n, a in others.items()}
+    flat = {"A.data": matrix.data, "A.indices": matrix.indices, "A.indptr": matrix.indptr, **others}
+    sizes = {"M": 4, "N": 6, "A.nnz": len(matrix.data)}
+    expected = interpret(polyc.compile(text.format("")).program, {"A": dense, **others}, sizes)
+    found = interpret(polyc.compile(text.format("csr ")).program, flat, sizes)
+    for name, array in expected.items():
+        np.testing.assert_allclose(found[name], array, rtol=1e-5, atol=1e-5, err_msg=statement)
