@@ -9,12 +9,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from polyc.api.bind import bound_twice
+from polyc.api.sources import shapes_key
 from polyc.ir.expr import Size
 from polyc.ir.program import CompressedRows
 from polyc.records import replace
 from polyc.runtime.arguments import Call, unknown_name
 from polyc.runtime.compressed import read_matrix
+from polyc.runtime.plan_table import PlanTable
 from polyc.runtime.sizes import Formal
 
 Shape = tuple[int, ...]
@@ -43,6 +47,19 @@ class Matrices:
         inputs, shapes = self._take_apart(zip(names, call.inputs, strict=True))
         sizes = shape_sizes(self._matrices.values(), shapes)
         return replace(call, inputs=tuple(inputs.values()), shapes=shapes, shape_sizes=sizes)
+
+    def call_planned(self, plans: PlanTable, names: Sequence[str], inputs: Sequence[Any], out: Any) -> Any:
+        """The result of a call of all inputs by position that is planned; else None."""
+        if len(inputs) != len(names):
+            return None
+        found, shapes = self._take_apart(zip(names, inputs, strict=True))
+        arrays = plans.with_bound(tuple(found.values()))
+        if arrays is None:
+            return None
+        table = plans.at(arrays).under(shapes_key(shapes))
+        if out is None:
+            return table.call(*arrays)
+        return table.call_into(*arrays, out) if type(out) is np.ndarray else None
 
     def expand_bound(
         self, operator: str, inputs: Mapping[str, Any], formals: Iterable[Formal]

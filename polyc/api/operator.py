@@ -30,13 +30,7 @@ from polyc.ir.number_checks import NumberCheck
 from polyc.ir.program import Program
 from polyc.records import replace
 from polyc.runtime import fastcalls
-from polyc.runtime.arguments import (
-    Call,
-    convert_inputs,
-    find_aliases,
-    sort_arguments,
-    sort_outputs,
-)
+from polyc.runtime.arguments import Call, convert_inputs, find_aliases, sort_arguments, sort_outputs
 from polyc.runtime.arrays import argument_error, check_element_type
 from polyc.runtime.kernel import Kernel
 from polyc.runtime.plain import PlainArguments
@@ -233,7 +227,7 @@ class Operator:
             is_complete = len(inputs) + len(named) == len(self._input_names)
             arrays = (*inputs, *[named.get(n) for n in self._input_names[len(inputs) :]]) if is_complete else None
         if arrays is not None and self._bound:
-            arrays = self._plans.with_bound(arrays) if len(arrays) == len(self._input_names) else None
+            arrays = self._plans.with_bound(arrays)
         if arrays is not None:
             plans = self._plans.at(arrays)
             if out is None:
@@ -332,7 +326,7 @@ class Operator:
         call = sort_arguments(self.name, self._input_names, source.sizes, source.constants, inputs, named, self._defaults)
         if self._matrices is not None:
             call = self._matrices.expand(call, self._input_names)
-        return replace(call, inputs=self._plans.with_bound(call.inputs)) if self._bound else call
+        return replace(call, inputs=self._plans.with_bound(call.inputs) or call.inputs) if self._bound else call
 
     def _with_defaults(self, inputs: Sequence[Any], named: Mapping[str, Any]) -> tuple[Any, ...] | None:
         """The inputs of a call in order; None where one is missing, or where a name is none of theirs."""
@@ -344,6 +338,10 @@ class Operator:
 
     def _execute(self, inputs: Sequence[Any], out: Any, named: Mapping[str, Any]) -> Any:
         source = self._source
+        if self._matrices is not None and not named:
+            result = self._matrices.call_planned(self._plans, self._input_names, inputs, out)
+            if result is not None:
+                return result
         call = self.sort_call(inputs, named)
         plans = self._plans.at(call.inputs).under(call_key(call))
         if named or call.shapes:  # again, now that names are sorted out

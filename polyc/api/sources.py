@@ -136,9 +136,14 @@ def constants_key(constants: Mapping[str, Any]) -> Hashable:
 
 def call_key(call: Call) -> Hashable:
     """Sizes and constants given by keyword, and the shapes of matrices; None for none."""
-    if not call.sizes and not call.constants and not call.shapes:
-        return None
-    return tuple(call.sizes.items()), constants_key(call.constants), tuple(call.shapes.values())
+    if not call.sizes and not call.constants:
+        return shapes_key(call.shapes) if call.shapes else None
+    return tuple(call.sizes.items()), constants_key(call.constants), shapes_key(call.shapes)
+
+
+def shapes_key(shapes: Mapping[str, tuple[int, ...]]) -> Hashable:
+    """The same where nothing is given by keyword."""
+    return tuple(shapes.values()) if shapes else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,10 +31,10 @@ class Rows:
 def read_matrix(value: Any, matrix: CompressedRows) -> tuple[Arrays, tuple[int, int]]:
     """The arrays behind a matrix, and its shape.  Errors: another format, no matrix at all."""
     layout = str(getattr(value, "layout", ""))
-    if layout.startswith("torch."):
-        if layout != "torch.sparse_csr":
-            raise _other_format(value, matrix, f"a PyTorch tensor in the layout {layout}", ".to_sparse_csr()")
+    if layout == "torch.sparse_csr":
         arrays = value.values(), value.col_indices(), value.crow_indices()
+    elif layout.startswith("torch."):
+        raise _other_format(value, matrix, f"a PyTorch tensor in the layout {layout}", ".to_sparse_csr()")
     else:
         wanted = getattr(value, "format", "csr")
         axes = getattr(value, "compressed_axes", None)
