@@ -199,8 +199,8 @@ def test_what_is_no_sum_of_terms_linear_in_the_entries_is_refused_at_its_place(s
 @pytest.mark.parametrize(
     ("text", "code", "fragment"),
     [
-        ("def f(csr float(M) A) -> (y) { y = 1.0 }", "semantic-csr", "1 dimension"),
-        ("def f(csr bool(M, N) A) -> (y) { y = 1.0 }", "semantic-csr", "astype('int8')"),
+        ("def f(csr float(M) A) -> (y) { y(i) +=! A(i, j) }", "semantic-csr", "1 dimension"),
+        ("def f(csr bool(M, N) A) -> (y) { y(i) +=! A(i, j) }", "semantic-csr", "astype('int8')"),
         ("def f(float(N) x) -> (csr float(N, N) y) { y(i, j) = x(i) * x(j) }", "semantic-csr", "dense"),
         ("def f(csc float(M, N) A) -> (y) { y = 1.0 }", "syntax-unexpected", "csr float(M, N) A"),
     ],
@@ -208,7 +208,22 @@ def test_what_is_no_sum_of_terms_linear_in_the_entries_is_refused_at_its_place(s
 def test_a_matrix_is_a_parameter_of_numbers(text: str, code: str, fragment: str) -> None:
     with pytest.raises(PolycError) as caught:
         polyc.compile(text)
-    assert caught.value.code == code and fragment in str(caught.value)
+    assert caught.value.code == code and fragment in str(caught.value) and len(caught.value.diagnostics) == 1
+
+
+@pytest.mark.parametrize(
+    ("annotation", "code"),
+    [
+        ("csr[f32]", "semantic-csr"),
+        ("csr[bool[M, N]]", "semantic-csr"),
+        ("csr[M, N]", "semantic-annotation"),
+        ("csr", "semantic-annotation"),
+    ],
+)
+def test_annotations_that_are_no_matrices_are_refused_where_they_stand(annotation: str, code: str) -> None:
+    with pytest.raises(PolycError) as caught:
+        polyc.op(f"def f(A: '{annotation}', x):\n    y[i] += A[i, j] * x[j]\n    return y\n")
+    assert caught.value.code == code and len(caught.value.diagnostics) == 1
 
 
 CALLED = """def product(csr float(M, N) A, float(N, K) X) -> (Y) { Y(i, n) +=! A(i, j) * X(j, n) }

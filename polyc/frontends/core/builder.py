@@ -313,6 +313,8 @@ class ProgramBuilder:
                 declare_matrix(self, tensor)
             except Fault as fault:
                 self.reporter.error(fault.code, fault.message, fault.span, fault.help)
+                self.current[name] = Version(name, None, None, is_parameter=True)
+                return
         self.tensors[name] = tensor
         self.current[name] = Version(name, tensor.dtype, tensor.rank, is_weak, tensor.shape, True, tensor.span)
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
-from polyc.diagnostics import in_notation
+from polyc.diagnostics import Span, in_notation
 from polyc.frontends.core.builder import ProgramBuilder, Target, count_dimensions
 from polyc.frontends.core.values import Fault, Value
 from polyc.ir.expr import (
@@ -55,16 +55,20 @@ Form = Literal["zero", "linear", "free"]
 """What a value is to the entry of a matrix: 0 whatever that is, linear in it, or independent of it."""
 
 
+def check_matrix(name: str, rank: int, dtype: DType, span: Span | None) -> None:
+    """Raise `Fault` where a parameter that is declared so is no matrix of numbers."""
+    if rank != 2:
+        message = f"{name} is csr and has {count_dimensions(rank)}"
+        raise Fault(CODE, message, "a matrix in compressed rows has two: its rows and its columns", span)
+    if dtype.kind == "b":
+        message = f"{name} is csr and holds truth values, and entries of the same element are added up"
+        raise Fault(CODE, message, f"declare int8, and pass {name}.astype('int8')", span)
+
+
 def declare_matrix(b: ProgramBuilder, tensor: Tensor) -> None:
     """Let the parameter `tensor` be a matrix in compressed rows, and add the arrays that hold it.  Raises `Fault`."""
     shape = tensor.shape or ()
-    if len(shape) != 2:
-        message = f"{tensor.name} is csr and has {count_dimensions(len(shape))}"
-        help = "a matrix in compressed rows has two: its rows and its columns"
-        raise Fault(CODE, message, help, tensor.span)
-    if tensor.dtype.kind == "b":
-        message = f"{tensor.name} is csr and holds truth values, and entries of the same element are added up"
-        raise Fault(CODE, message, f"declare int8, and pass {tensor.name}.astype('int8')", tensor.span)
+    check_matrix(tensor.name, len(shape), tensor.dtype, tensor.span)
     matrix = b.compressed[tensor.name] = CompressedRows(tensor.name, shape, tensor.span)
     for part, dtype, length in zip(matrix.parts, (tensor.dtype, I32, I32), matrix.lengths, strict=True):
         b.tensors[part] = Tensor(part, dtype, 1, (length,), "input", part, tensor.span)

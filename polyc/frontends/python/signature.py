@@ -102,12 +102,23 @@ def read_parameters(
     parameters = []
     for argument in (*arguments.posonlyargs, *arguments.args):
         annotation = _read_annotation(text, argument.annotation, values, report)
+        if annotation is not None and annotation.is_csr:
+            _check_matrix(argument.arg, annotation, _name_span(text, argument), report)
         default = None
         if argument.arg in defaults:
             default = _check_default(text, argument.arg, annotation, *defaults[argument.arg], report)
         parameters.append(Parameter(argument.arg, annotation, _name_span(text, argument), default))
     sizes = _collect_sizes(parameters, {c.name for c in known}, report)
     return PythonSignature(text.definition.name, tuple(parameters), known, sizes)
+
+
+def _check_matrix(name: str, annotation: Annotation, span: Span, report: Report) -> None:
+    from polyc.frontends.core.compressed import check_matrix  # only now: other functions do without
+
+    try:
+        check_matrix(name, len(annotation.shape), annotation.dtype, span)
+    except Fault as fault:
+        report(Diagnostic(fault.code, fault.message, span, fault.help))
 
 
 def read_defaults(text: FunctionText) -> dict[str, tuple[object, ast.expr]]:
