@@ -136,6 +136,8 @@ class ProgramBuilder:
     """The statements as they stand in the definition, before powers of indices were unrolled."""
     writers: dict[str, list[Statement]] = field(default_factory=dict)
     """Statements by the version that they write."""
+    compressed: dict[str, CompressedRows] = field(default_factory=dict)
+    """Parameters that are matrices in compressed rows; statements that read them are written out (`core/compressed.py`)."""
     n_versions: dict[str, int] = field(default_factory=dict)
     n_calls: int = 0
     intervals: dict[str, tuple[Interval, ...]] = field(default_factory=dict)
@@ -146,8 +148,6 @@ class ProgramBuilder:
     """Callee by version that a call has made."""
     results: dict[str, CallResult] = field(default_factory=dict)
     """By version, the results of calls that have a name."""
-    compressed: dict[str, CompressedRows] = field(default_factory=dict)
-    """Parameters that are matrices in compressed rows; statements that read them are written out (`core/compressed.py`)."""
 
     @property
     def size_symbols(self) -> tuple[str, ...]:
@@ -321,17 +321,19 @@ class ProgramBuilder:
     def build(self, name: str, parameters: Collection[str], returns: tuple[Return, ...], source: Source | None) -> Program:
         """All of it, with the versions that are returned as outputs."""
         last = {r.version for r in returns}
-        tensors = [t for t in self.tensors.values() if t.name not in self.compressed]
         program = Program(
             name=name,
-            sizes=self.size_symbols,
-            tensors=tuple(replace(t, role="output") if t.name in last else t for t in tensors),
-            parameters=tuple(part for p in parameters for part in (self.compressed[p].parts if p in self.compressed else (p,))),
+            sizes=tuple(self.sizes),
+            tensors=tuple(replace(t, role="output") if t.name in last else t for t in self.tensors.values()),
+            parameters=tuple(parameters),
             returns=returns,
             statements=tuple(replace(s, name=f"S{n}") for n, s in enumerate(self.statements)),
             source=source,
-            compressed=tuple(self.compressed.values()),
         )
+        if self.compressed:
+            from polyc.frontends.core.compressed import split_matrices
+
+            program = split_matrices(program, self.compressed, self.size_symbols)
         return promote_integers(program, self.integers)
 
 

@@ -38,6 +38,7 @@ from polyc.ir.expr import (
 from polyc.ir.program import (
     CompressedRows,
     Condition,
+    Program,
     RangeClause,
     Statement,
     Tensor,
@@ -72,6 +73,18 @@ def declare_matrix(b: ProgramBuilder, tensor: Tensor) -> None:
     matrix = b.compressed[tensor.name] = CompressedRows(tensor.name, shape, tensor.span)
     for part, dtype, length in zip(matrix.parts, (tensor.dtype, I32, I32), matrix.lengths, strict=True):
         b.tensors[part] = Tensor(part, dtype, 1, (length,), "input", part, tensor.span)
+
+
+def split_matrices(program: Program, matrices: Mapping[str, CompressedRows], sizes: tuple[str, ...]) -> Program:
+    """The program with the arrays that hold `matrices` in their place, and all its `sizes`."""
+    parts = ((matrices[p].parts if p in matrices else (p,)) for p in program.parameters)
+    return replace(
+        program,
+        sizes=sizes,
+        tensors=tuple(t for t in program.tensors if t.name not in matrices),
+        parameters=tuple(name for names in parts for name in names),
+        compressed=tuple(matrices.values()),
+    )
 
 
 def refuse_reads(b: ProgramBuilder, s: Statement) -> None:

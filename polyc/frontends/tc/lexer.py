@@ -126,12 +126,12 @@ def read_tokens(text: str) -> Iterator[Token]:
             _check_number(text, position, end)
         if kind != "skip":
             name = _TERMINALS[kind](value) if kind in _TERMINALS else KEYWORDS.get(value, "NAME")
-            if kind == "word" and value in monoids and text.startswith("=!", end):
+            if value == "csr" and last in ("LPAR", "_COMMA") and _TYPE_NEXT.match(text, end):
+                name = "CSR"
+            elif kind == "word" and value in monoids and text.startswith("=!", end):
                 name, value, end = "COMBINE", value + "=!", end + 2
             elif value == "monoid" and depth == nesting == 0 and last in ("", "RBRACE"):
                 name = "MONOID"
-            elif value == "csr" and last in ("LPAR", "_COMMA") and _TYPE_NEXT.match(text, end):
-                name = "CSR"
             nesting += (name == "LPAR") - (name == "RPAR")
             depth += (name == "LBRACE") - (name == "RBRACE")
             if nesting > MAX_NESTING:

@@ -127,10 +127,11 @@ _FOUND_HELP = {
 def _describe_unexpected(error: Any, source: Source) -> Diagnostic:
     token = getattr(error, "token", None)
     names = set(getattr(error, "accepts", None) or getattr(error, "expected", None) or ())
-    # Parentheses where a statement may begin and arg-max: they are named with the statement; csr goes with a type.
-    names -= {"_TARGETS", "_SELECTED", "SELECT", "COMBINE", "CSR"}
+    # Parentheses where a statement may begin and arg-max: they are named with the statement.
+    names -= {"_TARGETS", "_SELECTED", "SELECT", "COMBINE"}
     if "DEF" in names:
         names.discard("MONOID")
+    names.discard("CSR")  # it goes with a type
     kind = getattr(token, "type", "$END")
     if kind == "$END":
         end = len(source.text.rstrip())
