@@ -17,7 +17,7 @@ import pytest
 from click.testing import CliRunner
 
 import polyc
-from polyc.api.samples import draw_array, find_index_limits, sort_segments
+from polyc.api.samples import draw_array, find_index_limits, join_matrices, sort_segments
 from polyc.cli import main
 from polyc.ir.expr import evaluate
 from polyc.ir.interpret import interpret
@@ -89,7 +89,7 @@ def run_on_samples(operator: polyc.Operator) -> None:
         shape = [evaluate(e, sizes) for e in tensor.shape or ()]
         inputs[name] = draw_array(name, tensor.dtype, shape, 0, limits.get(name))
     sort_segments(program, sizes, inputs)
-    results = operator(**{**sizes, **inputs})
+    results = operator(**{**sizes, **join_matrices(program, inputs, sizes)})
     expected = interpret(program, inputs, sizes)
     for result, array in zip(program.returns, results if isinstance(results, tuple) else [results], strict=True):
         np.testing.assert_allclose(array, expected[result.name], rtol=1e-4, atol=1e-5)

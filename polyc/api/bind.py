@@ -33,9 +33,7 @@ def own_inputs(
     owned = {}
     for key, value in values.items():
         if key in bound:
-            raise argument_error(
-                "argument-bound", f"{key} of {name} is bound already", None, "bind the original operator again"
-            )
+            raise bound_twice(name, key)
         if key not in by_name:
             raise unknown_name(name, key, list(by_name))
         formal = by_name[key]
@@ -47,6 +45,11 @@ def own_inputs(
         copy.flags.writeable = False
         owned[key] = copy
     return owned
+
+
+def bound_twice(operator: str, name: str) -> PolycError:
+    """An input that is bound is bound again."""
+    return argument_error("argument-bound", f"{name} of {operator} is bound already", None, "bind the original operator again")
 
 
 def bound_error(operator: str, name: str) -> PolycError:
@@ -117,6 +120,7 @@ def _in_memory(array: np.ndarray) -> np.ndarray:
     return array.view(array.real.dtype).reshape(*array.shape, 2) if array.ndim else np.stack((array.real, array.imag))
 
 
-def describe_bound(owned: Mapping[str, np.ndarray]) -> str:
-    """``W (3072, 768)``, for the representation of an operator."""
-    return ", ".join(f"{name} {'×'.join(map(str, a.shape)) or 'scalar'}" for name, a in owned.items())
+def describe_bound(owned: Mapping[str, np.ndarray], matrices: Mapping[str, tuple[int, ...]]) -> str:
+    """``W 3072×768``, for the representation of an operator; `matrices`: shapes of those that three arrays hold."""
+    shapes = {name: a.shape for name, a in owned.items() if name.rpartition(".")[0] not in matrices} | dict(matrices)
+    return ", ".join(f"{name} {'×'.join(map(str, shape)) or 'scalar'}" for name, shape in shapes.items())

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import inspect
-from typing import Any
+from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING, Any
 
-from polyc.ir.expr import Const, Size
+from polyc.ir.expr import Const, Expr, Size
 from polyc.records import replace
 from polyc.runtime.sizes import Formal
+
+if TYPE_CHECKING:
+    from polyc.api.sources import ProgramSource
 
 
 class CallSignature:
@@ -30,7 +34,7 @@ def make_signature(operator: Any) -> inspect.Signature:
     inputs = [_named(own, n, defaults.get(n, inspect.Parameter.empty)) for n in operator.input_names]
     constants = [p for p in own.values() if p.kind is inspect.Parameter.KEYWORD_ONLY]
     taken = {p.name for p in (*inputs, *constants)}
-    rest = [n for n in ("out", *operator.size_names) if n not in taken]
+    rest = [n for n in ("out", *operator.size_names) if n not in taken and "." not in n]
     return inspect.Signature(
         [*inputs, *constants, *(inspect.Parameter(n, inspect.Parameter.KEYWORD_ONLY, default=None) for n in rest)]
     )
@@ -48,5 +52,22 @@ def describe_formal(formal: Formal) -> str:
         return f"{describe_formal(replace(formal, default=None))} = {formal.default!r}"
     if formal.dtype is None or formal.shape is None:
         return formal.name
-    extents = [e.name if isinstance(e, Size) else str(e.value) if isinstance(e, Const) else "…" for e in formal.shape]
-    return f"{formal.name}: {formal.dtype}[{', '.join(extents)}]" if extents else f"{formal.name}: {formal.dtype}"
+    return f"{formal.name}: {formal.dtype}{_describe_shape(formal.shape)}"
+
+
+def _describe_shape(shape: Sequence[Expr]) -> str:
+    extents = [e.name if isinstance(e, Size) else str(e.value) if isinstance(e, Const) else "…" for e in shape]
+    return f"[{', '.join(extents)}]" if extents else ""
+
+
+def describe_formals(source: ProgramSource, bound: Collection[str]) -> list[str]:
+    """The inputs of a call, without those that are `bound`; a matrix, ``A: csr f32[M, N]``, for the arrays that hold it."""
+    by_data = {m.data: m for m in source.compressed}
+    hidden = {*bound, *(name for m in source.compressed for name in m.subscripts)}
+    return [
+        f"{by_data[f.name].name}: csr {f.dtype}{_describe_shape(by_data[f.name].shape)}"
+        if f.name in by_data
+        else describe_formal(f)
+        for f in source.formals
+        if f.name not in hidden
+    ]

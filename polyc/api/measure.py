@@ -86,13 +86,14 @@ def measure(operator: Operator, arrays: Sequence[Any], named: Mapping[str, Any],
     lowered = operator.lower(*arrays, **named)
     results = operator(*arrays, out=out, **named)
     kept = results if out is None else out
-    inputs = operator.sorted_inputs(arrays, named)
-    free = [a for f, a in zip(operator.formals, inputs, strict=True) if f.name in operator.input_names]
+    call_sorted = operator.sort_call(arrays, named)
+    inputs = call_sorted.inputs
+    free = [a for f, a in zip(operator.formals, inputs, strict=True) if f.name not in operator.bound_names]
     open_sizes = set(kernel.signature.sizes) - set(kernel.fixed_sizes) - set(operator.input_names)
-    rest = {n: v for n, v in named.items() if n in open_sizes}
+    is_told = not open_sizes.isdisjoint((*named, *call_sorted.shape_sizes))
 
-    def call() -> object:
-        return kernel(*free, out=kept, **rest)
+    def call() -> object:  # a kernel that takes a size by name plans each call
+        return operator(*arrays, out=kept, **named) if is_told else kernel(*free, out=kept)
 
     with threads.limited_to(1):
         chains: list[float] = []
@@ -102,6 +103,7 @@ def measure(operator: Operator, arrays: Sequence[Any], named: Mapping[str, Any],
     several = _fastest(call, time.perf_counter, lambda: None)
     shapes = {f.name: np.shape(a) for f, a in zip(operator.formals, inputs, strict=True)}
     numbers = {f.name: int(a) for f, a in zip(operator.formals, inputs, strict=True) if f.name in kernel.signature.sizes}
+    numbers |= call_sorted.shape_sizes
     outputs = results if isinstance(results, tuple) else (results,)
     estimates = [choice.total for choice in lowered.choices.values()]
     return Measurement(

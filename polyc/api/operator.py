@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -12,15 +11,13 @@ from numpy.lib.stride_tricks import as_strided
 
 from polyc import driver, recall
 from polyc.api.bind import bound_error, describe_bound, own_inputs
-from polyc.api.call_signature import CallSignature, describe_formal
+from polyc.api.call_signature import CallSignature, describe_formals
 from polyc.api.dynamic import DynamicSizes
 from polyc.api.kernels import Kernels, Wanted
 from polyc.api.layouts import Layout, array_layout, declared_layouts, describe_argument, has_value
 from polyc.api.result_shapes import ResultShapes
 from polyc.api.sources import (
     ArrayType,
-    FixedSource,
-    FunctionSource,
     call_key,
     number_places,
     possible_sizes,
@@ -28,19 +25,13 @@ from polyc.api.sources import (
 )
 from polyc.config import Options
 from polyc.diagnostics import Remark
-from polyc.ir.expr import Size
+from polyc.ir.expr import Expr, Size
 from polyc.ir.number_checks import NumberCheck
 from polyc.ir.program import Program
 from polyc.records import replace
 from polyc.runtime import fastcalls
-from polyc.runtime.arguments import (
-    Call,
-    convert_inputs,
-    find_aliases,
-    sort_arguments,
-    sort_outputs,
-)
-from polyc.runtime.arrays import argument_error, check_element_type, check_output
+from polyc.runtime.arguments import Call, convert_inputs, find_aliases, sort_arguments, sort_outputs
+from polyc.runtime.arrays import argument_error, check_element_type
 from polyc.runtime.kernel import Kernel
 from polyc.runtime.plain import PlainArguments
 from polyc.runtime.plan_table import PlanTable, Replans, unpack
@@ -50,6 +41,7 @@ from polyc.runtime.weak import is_weak, without_weakness
 if TYPE_CHECKING:
     from polyc import jobs
     from polyc.api.kernels import Compilable
+    from polyc.api.matrices import Matrices
     from polyc.api.measure import Measurement
     from polyc.api.sources import ProgramSource
 
@@ -84,22 +76,30 @@ class Operator:
         function: Any = None,
         bound: Mapping[str, np.ndarray] | None = None,
         dynamic: bool | str | tuple[str, ...] = "auto",
+        shapes: Mapping[str, tuple[int, ...]] | None = None,
     ) -> None:
         self._source = source
         self._options = options
         self._fixed_sizes = dict(sizes or {})
         self._plain = PlainArguments(source.formals, [r.name for r in source.fixed.returns] if source.fixed is not None else ())
         self._bound = dict(bound or {})
+        self._bound_shapes = dict(shapes or {})
+        self._matrices: Matrices | None = None
+        if source.compressed:
+            from polyc.api import matrices  # only now: other operators do without
+
+            self._matrices = matrices.Matrices(source.compressed, self._bound_shapes)
         places = number_places(source.formals, source.fixed)
         self._plans = PlanTable(self._plain.numbers, [self._bound.get(f.name) for f in source.formals], places)
         self._doors = self._plans.doors
         self.remarks_source: Callable[[], tuple[Remark, ...]] | None = None
-        self._input_names = tuple(f.name for f in source.formals if f.name not in self._bound)
+        inputs = tuple(f.name for f in source.formals if f.name not in self._bound)
+        self._input_names = inputs if self._matrices is None else self._matrices.gather(inputs)
         defaults = {f.name: self._fixed_sizes.get(f.name, f.default) for f in source.formals if f.name not in self._bound}
         self._defaults = {n: v for n, v in defaults.items() if v is not None}
         formals = [f for f in source.formals if f.name in self._bound]
         numbers = number_sizes(source.sizes, formals, self._bound)
-        constant = solve_sizes(formals, {n: a.shape for n, a in self._bound.items()}, numbers, self._fixed_sizes)
+        constant = self._solve_sizes(formals, {n: a.shape for n, a in self._bound.items()}, numbers)
         self._dynamic = DynamicSizes(dynamic, constant)
         self._shapes = ResultShapes(name)
         owned = {n: without_weakness(a) for n, a in self._bound.items()}
@@ -128,6 +128,11 @@ class Operator:
     def input_names(self) -> tuple[str, ...]:
         """Names of the inputs of a call."""
         return self._input_names
+
+    @property
+    def bound_names(self) -> frozenset[str]:
+        """Those of `formals` that no call gives."""
+        return frozenset(self._bound)
 
     @property
     def size_names(self) -> tuple[str, ...]:
@@ -170,12 +175,16 @@ class Operator:
             layer = linear_relu.bind(W=w, b=b)
             y = layer(x)
         """
+        shapes: Mapping[str, tuple[int, ...]] = {}
+        if self._matrices is not None:
+            inputs, shapes = self._matrices.expand_bound(self.name, inputs, self._source.formals)
         owned = own_inputs(self.name, self._source.formals, self._bound, inputs)
         merged = self._bound | owned
         bound = {f.name: merged[f.name] for f in self._source.formals if f.name in merged}
         # Sizes that do not fit each other are found here, not at the first call.
+        choice = self._dynamic.dynamic
         operator = Operator(
-            self._source, self.name, self._options, self._fixed_sizes, bound=bound, dynamic=self._dynamic.dynamic
+            self._source, self.name, self._options, self._fixed_sizes, bound=bound, dynamic=choice, shapes=shapes
         )
         function = getattr(self, "__wrapped__", None)
         if function is not None:
@@ -191,24 +200,20 @@ class Operator:
 
     def __reduce__(self) -> str | tuple[Any, ...]:
         """By name where a module has it under its name, as functions are pickled; else by its program, without kernels."""
-        function = getattr(self, "__wrapped__", None)
-        if function is not None and getattr(sys.modules.get(function.__module__), function.__qualname__, None) is self:
-            return str(function.__qualname__)
-        source: ProgramSource = self._source
-        if isinstance(source, FunctionSource):
-            if source.fixed is None or source.constants:
-                message = f"{self.name} cannot be pickled: its program depends on the arguments of each call"
-                help = "define it at the top of a module under its own name, or annotate all parameters: a: 'f32[N]'"
-                raise argument_error("argument-pickle", message, None, help)
-            source = FixedSource(source.fixed, {f.name: f.default for f in source.formals if f.default is not None})
-        sizes, bound = self._fixed_sizes, {n: np.asarray(a) for n, a in self._bound.items()}
-        return _restore_operator, (source, self.name, self._options, sizes, bound, self._dynamic.dynamic)
+        from polyc.api.pickling import find_name, fix_source, restore_operator
+
+        found = find_name(self)
+        if found is not None:
+            return found
+        source, bound = fix_source(self.name, self._source), {n: np.asarray(a) for n, a in self._bound.items()}
+        rest = (self._options, self._fixed_sizes, bound, self._dynamic.dynamic, self._bound_shapes)
+        return restore_operator, (source, self.name, *rest)
 
     def __repr__(self) -> str:
-        inputs = ", ".join(describe_formal(f) for f in self._source.formals if f.name not in self._bound)
+        inputs = ", ".join(describe_formals(self._source, self._bound))
         program = self._source.fixed
         results = "" if program is None else f" -> ({', '.join(r.name for r in program.returns)})"
-        bound = f" with {describe_bound(self._bound)}" if self._bound else ""
+        bound = f" with {describe_bound(self._bound, self._bound_shapes)}" if self._bound else ""
         return f"<polyc operator {self.name}({inputs}){results}{bound}>"
 
     def __call__(self, /, *inputs: Any, out: Any = None, **named: Any) -> Any:
@@ -222,7 +227,7 @@ class Operator:
             is_complete = len(inputs) + len(named) == len(self._input_names)
             arrays = (*inputs, *[named.get(n) for n in self._input_names[len(inputs) :]]) if is_complete else None
         if arrays is not None and self._bound:
-            arrays = self._plans.with_bound(arrays) if len(arrays) == len(self._input_names) else None
+            arrays = self._plans.with_bound(arrays)
         if arrays is not None:
             plans = self._plans.at(arrays)
             if out is None:
@@ -287,16 +292,16 @@ class Operator:
         is_open = not arrays and bool(self._input_names)
         if is_open and not any(n in self._input_names and n not in source.sizes for n in named):
             call = sort_arguments(self.name, (), source.sizes, source.constants, (), named)
-            if any(f.dtype is None for f in source.formals):
-                self._sort((), {})  # raises: inputs are missing
+            if any(f.shape is None for f in source.formals):
+                self.sort_call((), {})  # raises: inputs are missing
             program = source.program_for([], call.constants)
             formals = program_formals(program)
             shapes = {n: a.shape for n, a in self._bound.items()}
             known = [f for f in formals if f.name in shapes]
             numbers = number_sizes(program.sizes, known, self._bound)
-            sizes = solve_sizes(known, shapes, {**call.sizes, **numbers}, self._fixed_sizes, program.defined_sizes)
+            sizes = self._solve_sizes(known, shapes, {**call.sizes, **numbers}, None, program.defined_sizes)
             return self._want(program, sizes, declared_layouts(formals, sizes))
-        call = self._sort(arrays, named)
+        call = self.sort_call(arrays, named)
         layouts = tuple(describe_argument(a, f) for a, f in zip(call.inputs, source.formals, strict=True))
         program = source.program_for([ArrayType(a.dtype, a.shape, a.is_weak) for a in layouts], call.constants)
         formals = program_formals(program)
@@ -306,23 +311,22 @@ class Operator:
         given = zip(formals, call.inputs, strict=True)
         values = {f.name: np.asarray(a) for f, a in given if f.name in program.sizes and has_value(a)}
         numbers = number_sizes(program.sizes, formals, values)
-        sizes = solve_sizes(ordered, shapes, {**call.sizes, **numbers}, self._fixed_sizes, program.defined_sizes)
+        sizes = self._solve_sizes(ordered, shapes, {**call.sizes, **numbers}, call.shapes, program.defined_sizes)
         return self._want(program, sizes, layouts)
 
     def _want(self, program: Program, sizes: Mapping[str, int], inputs: tuple[Layout, ...] | None) -> Wanted:
         return Wanted(program, sizes, inputs, self._shapes.layouts(program, sizes, inputs))
 
-    def _sort(self, inputs: Sequence[Any], named: Mapping[str, Any]) -> Call:
-        for name in self._bound:
-            if name in named:
+    def sort_call(self, inputs: Sequence[Any], named: Mapping[str, Any]) -> Call:
+        """A call with its inputs in the order of `formals`, bound ones included."""
+        for name in named:
+            if name in self._bound or name in self._bound_shapes:
                 raise bound_error(self.name, name)
         source = self._source
         call = sort_arguments(self.name, self._input_names, source.sizes, source.constants, inputs, named, self._defaults)
-        return replace(call, inputs=self._plans.with_bound(call.inputs)) if self._bound else call
-
-    def sorted_inputs(self, arrays: Sequence[Any], named: Mapping[str, Any]) -> tuple[Any, ...]:
-        """The inputs of a call in the order of `formals`, bound ones included."""
-        return tuple(self._sort(arrays, named).inputs)
+        if self._matrices is not None:
+            call = self._matrices.expand(call, self._input_names)
+        return replace(call, inputs=self._plans.with_bound(call.inputs) or call.inputs) if self._bound else call
 
     def _with_defaults(self, inputs: Sequence[Any], named: Mapping[str, Any]) -> tuple[Any, ...] | None:
         """The inputs of a call in order; None where one is missing, or where a name is none of theirs."""
@@ -334,9 +338,13 @@ class Operator:
 
     def _execute(self, inputs: Sequence[Any], out: Any, named: Mapping[str, Any]) -> Any:
         source = self._source
-        call = self._sort(inputs, named)
+        if self._matrices is not None and not named:
+            result = self._matrices.call_planned(self._plans, self._input_names, inputs, out)
+            if result is not None:
+                return result
+        call = self.sort_call(inputs, named)
         plans = self._plans.at(call.inputs).under(call_key(call))
-        if named:  # again, now that names are sorted out
+        if named or call.shapes:  # again, now that names are sorted out
             result = plans.call_converted(self._plain, call.inputs, out)
             if result is not None:
                 return result
@@ -354,9 +362,9 @@ class Operator:
         arrays = convert_inputs(formals, arrays)
         names = tuple(r.name for r in program.returns)
         given = sort_outputs(names, {r.name for r in program.returns if r.initial is not None}, out)
-        sizes = self._solve(program, formals, arrays, names, given, call.sizes)
+        sizes = self._solve(program, formals, arrays, names, given, call)
         self._check_numbers(source.number_checks(program), formals, arrays, sizes)
-        outputs = self._check_outputs(program, sizes, names, given)
+        outputs = self._shapes.check_outputs(program, sizes, given)
         aliases = find_aliases([f.name for f in formals], arrays, names, outputs)
         layouts = tuple(array_layout(a, t) for a, t in zip(arrays, types, strict=True))
         result_layouts = self._shapes.layouts(program, sizes, layouts, outputs)
@@ -403,7 +411,7 @@ class Operator:
         arrays: Sequence[np.ndarray],
         names: Sequence[str],
         given: Sequence[Any],
-        sizes: Mapping[str, int],
+        call: Call,
     ) -> dict[str, int]:
         """All sizes of a call; an output with a declared shape may determine one too."""
         given_arrays = {f.name: a for f, a in zip(formals, arrays, strict=True)}
@@ -414,36 +422,25 @@ class Operator:
             if tensor.shape is not None and value is not None and len(getattr(value, "shape", ())) == len(tensor.shape):
                 declared.append(Formal(name, tensor.dtype, tensor.shape, tensor.span))
                 shapes[name] = tuple(value.shape)
-        known = {**sizes, **number_sizes(program.sizes, formals, given_arrays)}
-        values = solve_sizes(declared, shapes, known, self._fixed_sizes, program.defined_sizes)
+        known = {**call.sizes, **number_sizes(program.sizes, formals, given_arrays)}
+        values = self._solve_sizes(declared, shapes, known, call.shapes, program.defined_sizes)
         problem = missing_sizes(program.sizes, values, self._fixed_sizes)
         if problem is not None:
             raise problem
         return values
 
-    def _check_outputs(
-        self, program: Program, sizes: Mapping[str, int], names: Sequence[str], given: Sequence[Any]
-    ) -> tuple[np.ndarray | None, ...]:
-        if all(value is None for value in given):
-            return (None,) * len(names)
-        shapes = self._shapes.at(program, sizes)
-        return tuple(
-            None if value is None else check_output(value, r.name, program.tensor(r.version).dtype, shapes[r.name])
-            for r, value in zip(program.returns, given, strict=True)
-        )
+    def _solve_sizes(
+        self,
+        formals: Sequence[Formal],
+        shapes: Mapping[str, tuple[int, ...]],
+        given: Mapping[str, int],
+        matrices: Mapping[str, tuple[int, ...]] | None = None,
+        defined: Sequence[tuple[str, Expr]] = (),
+    ) -> dict[str, int]:
+        """`solve_sizes`, with the shapes of `matrices` and of those that are bound."""
+        if self._matrices is not None:
+            formals, shapes = self._matrices.declare(formals, shapes, matrices or {})
+        return solve_sizes(formals, shapes, given, self._fixed_sizes, defined)
 
 
 fastcalls.answer_calls(Operator)
-
-
-def _restore_operator(
-    source: ProgramSource,
-    name: str,
-    options: Options,
-    sizes: dict[str, int],
-    bound: dict[str, np.ndarray],
-    dynamic: bool | str | tuple[str, ...],
-) -> Operator:
-    """What `Operator.__reduce__` says.  Bound inputs are owned again: what is unpickled may be writable."""
-    owned = own_inputs(name, source.formals, {}, bound) if bound else None
-    return Operator(source, name, options, sizes, bound=owned, dynamic=dynamic)

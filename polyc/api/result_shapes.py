@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -15,6 +16,7 @@ from polyc.ir.expr import Expr, evaluate
 from polyc.ir.program import Program
 from polyc.ir.signature import Strides
 from polyc.records import dataclass
+from polyc.runtime.arrays import check_output
 
 MAX_SHAPES = 256
 """Combinations of sizes whose results' shapes are remembered."""
@@ -67,6 +69,16 @@ class ResultShapes:
         shapes = {name: tuple(extents) for name, (_, extents) in found.items()}
         self._shapes[key] = program, shapes  # the program is kept, so that its identity stays a sound key
         return shapes
+
+    def check_outputs(self, program: Program, sizes: Mapping[str, int], given: Sequence[Any]) -> tuple[np.ndarray | None, ...]:
+        """The writable arrays behind what a call gives for the results, and None for what is to be allocated."""
+        if all(value is None for value in given):
+            return (None,) * len(given)
+        shapes = self.at(program, sizes)
+        return tuple(
+            None if value is None else check_output(value, r.name, program.tensor(r.version).dtype, shapes[r.name])
+            for r, value in zip(program.returns, given, strict=True)
+        )
 
     def layouts(
         self,

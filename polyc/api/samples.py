@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import zlib
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -79,6 +80,25 @@ def sort_segments(program: Program, sizes: Mapping[str, int], drawn: Mapping[str
             elements.sort(0)
             start, stop = solve_ranges(program, sizes).statements[s.name][clause.index]
             elements[:1], elements[1:][-1:] = start, stop
+
+
+def join_matrices(program: Program, drawn: Mapping[str, np.ndarray], sizes: Mapping[str, int]) -> dict[str, Any]:
+    """The inputs of a call: a matrix in compressed rows for the three arrays that were drawn for it."""
+    if not program.compressed:
+        return dict(drawn)
+    from polyc.runtime.compressed import Rows
+
+    owners = {part: m for m in program.compressed for part in m.parts}
+    joined: dict[str, Any] = {}
+    for name, array in drawn.items():
+        matrix = owners.get(name)
+        if matrix is None:
+            joined[name] = array
+        elif matrix.name not in joined:
+            rows, columns = (evaluate(e, sizes) for e in matrix.shape)
+            data, indices, indptr = (drawn[part] for part in matrix.parts)
+            joined[matrix.name] = Rows(data, indices, indptr, (rows, columns))
+    return joined
 
 
 def _all_reads(statement: Statement) -> list[Read]:

@@ -11,7 +11,7 @@ from polyc import driver
 from polyc.crash import name_crashes
 from polyc.diagnostics import Diagnostic, PolycError, PolycWarning, SemanticError, merge_contexts, user_stacklevel
 from polyc.ir.number_checks import NumberCheck, find_number_checks
-from polyc.ir.program import Program, integer_parameters
+from polyc.ir.program import CompressedRows, Program, integer_parameters
 from polyc.ir.types import DType
 from polyc.live import write_number
 from polyc.records import dataclass, replace
@@ -59,6 +59,10 @@ if TYPE_CHECKING:
         def fixed(self) -> Program | None:
             """The Program where one serves all calls without constants."""
 
+        @property
+        def compressed(self) -> tuple[CompressedRows, ...]:
+            """Matrices that a call gives for three of the inputs each."""
+
         def program_for(self, types: Sequence[ArrayType], constants: Mapping[str, Any]) -> Program:
             """The Program for arguments of these types; the same object for the same arguments."""
 
@@ -71,13 +75,51 @@ def program_formals(program: Program) -> tuple[Formal, ...]:
     return tuple(Formal(t.base, t.dtype, t.shape, t.span) for t in tensors)
 
 
+def split_matrices(formals: tuple[Formal, ...], matrices: Sequence[CompressedRows]) -> tuple[Formal, ...]:
+    """The declarations of three arrays for each matrix."""
+    found: list[Formal] = []
+    by_name = {m.name: m for m in matrices}
+    for f in formals:
+        matrix = by_name.get(f.name)
+        if matrix is None:
+            found.append(f)
+        else:
+            types = (f.dtype, None, None)
+            arrays = zip(matrix.parts, types, matrix.lengths, strict=True)
+            found += [Formal(name, dtype, (length,), f.span) for name, dtype, length in arrays]
+    return tuple(found)
+
+
+def leave_subscripts_open(formals: tuple[Formal, ...], matrices: Sequence[CompressedRows]) -> tuple[Formal, ...]:
+    """Declarations without the element types of what holds subscripts of matrices: calls tell (`polyc.ir.compressed`)."""
+    opened = {name for m in matrices for name in m.subscripts}
+    return tuple(replace(f, dtype=None) if f.name in opened else f for f in formals) if opened else formals
+
+
+def fit_subscripts(program: Program, types: Sequence[ArrayType], known: dict[Any, Program]) -> Program:
+    """The program for calls with subscripts of the element types that are given; `known` are those made so far."""
+    if not program.compressed or not types:
+        return program
+    from polyc.ir.compressed import retype_subscripts
+    from polyc.runtime.compressed import check_subscripts
+
+    by_name = {n: t.dtype for n, t in zip(program.parameters, types, strict=True)}
+    found: dict[str, DType] = {}
+    for matrix in program.compressed:
+        for name in matrix.subscripts:
+            found[name] = by_name[name]
+            check_subscripts(matrix, name, by_name[name])
+    key = id(program), *found.values()
+    return known[key] if key in known else known.setdefault(key, retype_subscripts(program, found))
+
+
 def possible_sizes(source: ProgramSource) -> tuple[str, ...]:
     """Names of sizes, and of inputs that may be sizes as well, where their types are not known yet."""
-    opened = (
-        [f.name for f in source.formals if f.dtype is None or (f.shape == () and f.dtype.is_integer)]
-        if source.fixed is None
-        else []
-    )
+    opened = [
+        f.name
+        for f in (source.formals if source.fixed is None else ())
+        if f.shape is None or (f.shape == () and f.dtype is not None and f.dtype.is_integer)
+    ]
     return tuple(dict.fromkeys((*source.sizes, *opened)))
 
 
@@ -93,10 +135,15 @@ def constants_key(constants: Mapping[str, Any]) -> Hashable:
 
 
 def call_key(call: Call) -> Hashable:
-    """Sizes and constants given by keyword; None for none."""
+    """Sizes and constants given by keyword, and the shapes of matrices; None for none."""
     if not call.sizes and not call.constants:
-        return None
-    return tuple(call.sizes.items()), constants_key(call.constants)
+        return shapes_key(call.shapes) if call.shapes else None
+    return tuple(call.sizes.items()), constants_key(call.constants), shapes_key(call.shapes)
+
+
+def shapes_key(shapes: Mapping[str, tuple[int, ...]]) -> Hashable:
+    """The same where nothing is given by keyword."""
+    return tuple(shapes.values()) if shapes else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,10 +153,16 @@ class FixedSource:
     program: Program
     defaults: Mapping[str, Any] = field(default_factory=dict)
     """Of scalars, by name."""
+    _fitted: dict[Any, Program] = field(default_factory=dict, compare=False)
 
     @property
     def formals(self) -> tuple[Formal, ...]:
-        return tuple(replace(f, default=self.defaults.get(f.name)) for f in program_formals(self.program))
+        formals = leave_subscripts_open(program_formals(self.program), self.program.compressed)
+        return tuple(replace(f, default=self.defaults.get(f.name)) for f in formals)
+
+    @property
+    def compressed(self) -> tuple[CompressedRows, ...]:
+        return self.program.compressed
 
     @property
     def sizes(self) -> tuple[str, ...]:
@@ -124,7 +177,7 @@ class FixedSource:
         return self.program
 
     def program_for(self, types: Sequence[ArrayType], constants: Mapping[str, Any]) -> Program:
-        return self.program
+        return fit_subscripts(self.program, types, self._fitted)
 
     def number_checks(self, program: Program) -> tuple[NumberCheck, ...]:
         return ()
@@ -140,14 +193,16 @@ class FunctionSource:
     sizes: tuple[str, ...]
     constants: tuple[str, ...]
     fixed: Program | None = None
+    compressed: tuple[CompressedRows, ...] = ()
+    _fitted: dict[Any, Program] = field(default_factory=dict)
     _programs: dict[Any, Program] = field(default_factory=dict)
     _checks: dict[int, tuple[NumberCheck, ...]] = field(default_factory=dict)
     """By the identity of the program, which is kept in `_programs`."""
 
     def program_for(self, types: Sequence[ArrayType], constants: Mapping[str, Any]) -> Program:
         if not constants and self.fixed is not None:
-            return self.fixed
-        opened = {f.name: t for f, t in zip(self.formals, types, strict=False) if f.dtype is None}
+            return fit_subscripts(self.fixed, types, self._fitted)
+        opened = {f.name: t for f, t in zip(self.formals, types, strict=False) if f.dtype is None and f.shape is None}
         dtypes = {name: (t.dtype, len(t.shape)) for name, t in opened.items()}
         weak = frozenset(name for name, t in opened.items() if t.is_weak)
         key = (tuple(dtypes.values()), weak, constants_key(constants))
@@ -157,7 +212,10 @@ class FunctionSource:
             checks = find_number_checks(program, weak)
             if checks:
                 self._checks[id(program)] = checks
-        return program
+        fitted = fit_subscripts(program, types, self._fitted)
+        if fitted is not program and id(program) in self._checks:
+            self._checks[id(fitted)] = self._checks[id(program)]
+        return fitted
 
     def number_checks(self, program: Program) -> tuple[NumberCheck, ...]:
         return self._checks.get(id(program), ())
@@ -187,6 +245,9 @@ def make_function_source(function: Callable[..., Any] | str) -> FunctionSource:
         for name, dtype, shape, span, default in declared.parameters
     )
     source = FunctionSource(function, declared.name, formals, declared.sizes, tuple(name for name, _ in declared.constants))
+    if declared.matrices:
+        source.compressed = tuple(CompressedRows(f.name, f.shape or (), f.span) for f in formals if f.name in declared.matrices)
+        source.formals = split_matrices(formals, source.compressed)
     if declared.is_complete:
         source.fixed = source.program_for([], {})
         source.sizes = tuple(dict.fromkeys((*source.sizes, *source.fixed.sizes)))  # integer parameters, too
@@ -216,6 +277,7 @@ class EinsumSource:
     """The order of contraction; None: the best that is found."""
     formals: tuple[Formal, ...] = ()
     sizes: tuple[str, ...] = ()
+    compressed: tuple[CompressedRows, ...] = ()
     constants: tuple[str, ...] = ()
     fixed: Program | None = None
     _programs: dict[Any, Program] = field(default_factory=dict)

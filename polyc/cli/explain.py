@@ -58,13 +58,16 @@ def explain_command(
     operator = load_operator(source, entry, target, sizes, **({"disable": disable} if disable else {}))
     measured = None
     if is_measured:  # before anything is printed: an error leaves standard output empty
+        from polyc.api.samples import join_matrices
         from polyc.cli.run import make_accumulated, make_inputs
 
         arrays, values = make_inputs(operator.program, {}, known_sizes(sizes), 0)
         click.echo(f"measuring {operator.name} on random inputs", err=True)
         out = make_accumulated(operator.program, arrays, values, 0) or None
         named = {n: v for n, v in values.items() if n not in operator.input_names}
-        measured = operator.measure(*arrays, out=out, **named)
+        drawn = dict(zip(operator.program.parameters, arrays, strict=True))
+        given = join_matrices(operator.program, drawn, values).values()
+        measured = operator.measure(*given, out=out, **named)
     click.echo(operator.lower(**known_sizes(sizes)).explain().rstrip("\n"))
     if measured is not None:
         click.echo(f"\n== measured ==\n{measured}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import time
 import warnings
@@ -79,21 +80,26 @@ def run_command(
     set_threads(threads)
     operator = load_operator(source, entry, target, sizes, verify=verify)
     program = operator.program
+    from polyc.api.samples import join_matrices
+
     arrays, values = make_inputs(program, read_inputs(program, inputs), known_sizes(sizes), seed)
     start = time.perf_counter()
     named = {n: v for n, v in values.items() if n not in operator.input_names}
-    kernel = operator.specialize(*arrays, **named)
+    given = list(join_matrices(program, dict(zip(program.parameters, arrays, strict=True)), values).values())
+    kernel = operator.specialize(*given, **named)
     compilation = time.perf_counter() - start
     out = make_accumulated(program, arrays, values, seed)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", PolycWarning)
-        results = operator(*arrays, out=out or None, **named)
+        results = operator(*given, out=out or None, **named)
     for w in caught:
         warnings.showwarning(w.message, w.category, w.filename, w.lineno)
     is_undecided = any(isinstance(w.message, PolycWarning) and w.message.code == "argument-ill-conditioned" for w in caught)
     shown = [array.copy() for array in (results if isinstance(results, tuple) else (results,))]
     target_arrays = next(iter(out.values())) if len(out) == 1 == len(program.returns) else out or None
-    best = time_calls(lambda: kernel(*arrays, out=target_arrays))
+    is_plain = not program.compressed  # a kernel has no array that tells columns
+    call = functools.partial(kernel, *arrays) if is_plain else functools.partial(operator, *given, **named)
+    best = time_calls(lambda: call(out=target_arrays))
     if output is not None:  # before anything is printed: an error leaves standard output empty
         write_results(Path(output), [r.name for r in program.returns], shown)
     for result, array in zip(program.returns, shown, strict=True):

@@ -22,7 +22,7 @@ from typing import Literal
 
 from polyc.diagnostics import Diagnostic, Source, Span, in_context
 from polyc.ir.expr import Call, Const, Expr, Index, Read, Size, reads, rewrite, substitute, walk
-from polyc.ir.types import DType
+from polyc.ir.types import I64, DType
 from polyc.records import dataclass, replace
 
 
@@ -214,6 +214,52 @@ class Return:
 
 
 @dataclass(frozen=True, slots=True)
+class CompressedRows:
+    """A sparse matrix that a call gives as one argument and a program reads as three arrays: compressed rows (CSR).
+
+    The entries of row i are those of `data` from `indptr`[i] to before `indptr`[i + 1], and `indices` holds their columns."""
+
+    name: str
+    shape: tuple[Expr, ...]
+    """Rows and columns, over sizes; no array has as many elements as there are columns."""
+    span: Span | None = _span()
+
+    @property
+    def data(self) -> str:
+        return f"{self.name}.data"
+
+    @property
+    def indices(self) -> str:
+        return f"{self.name}.indices"
+
+    @property
+    def indptr(self) -> str:
+        return f"{self.name}.indptr"
+
+    @property
+    def parts(self) -> tuple[str, str, str]:
+        """The parameters of the program, in order."""
+        return self.data, self.indices, self.indptr
+
+    @property
+    def subscripts(self) -> tuple[str, str]:
+        """Those that hold columns and ends of rows, in the integers that a call chooses."""
+        return self.indices, self.indptr
+
+    @property
+    def n_entries(self) -> Size:
+        """The length of the first two, as a size."""
+        return Size(f"{self.name}.nnz", self.span)
+
+    @property
+    def lengths(self) -> tuple[Expr, Expr, Expr]:
+        """Of the parts."""
+        rows, one = self.shape[0], Const(1, I64)
+        n_ends = Const(int(rows.value) + 1, I64, rows.span) if isinstance(rows, Const) else Call("add", (rows, one), self.span)
+        return self.n_entries, self.n_entries, n_ends
+
+
+@dataclass(frozen=True, slots=True)
 class Program:
     """A whole operator.  `sizes` by first appearance in the parameters; `parameters` are input tensors in source order."""
 
@@ -226,6 +272,8 @@ class Program:
     defined_sizes: tuple[tuple[str, Expr], ...] = ()
     """Symbols for non-affine sizes (``N*N``), each with the host expression over `sizes` that gives its value."""
     source: Source | None = field(default=None, compare=False, repr=False)
+    compressed: tuple[CompressedRows, ...] = field(default=(), compare=False, repr=False)
+    """Which parameters a call gives together; the statements mean the same without it."""
     _by_name: dict[str, Tensor] = field(init=False, compare=False, repr=False, default_factory=dict)
     """Filled at the first question, as programs of hundreds of statements ask for every tensor many times."""
     _types: dict[str, DType] = field(init=False, compare=False, repr=False, default_factory=dict)
@@ -350,6 +398,12 @@ def integer_parameters(program: Program) -> tuple[str, ...]:
     """Parameters without dimensions that are sizes as well: their value is the number that a call gives."""
     both = [n for n in program.parameters if n in program.sizes]
     return tuple(n for n in both if program.tensor(n).rank == 0 and program.tensor(n).dtype.is_integer)
+
+
+def call_parameters(program: Program) -> tuple[str, ...]:
+    """What a call gives: the parameters, with a matrix in compressed rows for its parts."""
+    owners = {part: m.name for m in program.compressed for part in m.parts}
+    return tuple(dict.fromkeys(owners.get(p, p) for p in program.parameters))
 
 
 def find_numbers(program: Program) -> frozenset[str]:

@@ -44,6 +44,8 @@ class Declared:
     constants: tuple[tuple[str, int | float | bool | None], ...]
     """Compile-time constants and their defaults."""
     sizes: tuple[str, ...]
+    matrices: tuple[str, ...] = ()
+    """Parameters whose entries a call gives in compressed rows."""
 
     @property
     def is_complete(self) -> bool:
@@ -60,7 +62,8 @@ def read_signature(function: Function) -> Declared:
             (p.name, *((None, None) if p.annotation is None else (p.annotation.dtype, p.annotation.shape)), p.span, p.default)
             for p in found.parameters
         )
-        return found.name, parameters, tuple((c.name, c.value) for c in found.constants), found.sizes
+        matrices = tuple(p.name for p in found.parameters if p.annotation is not None and p.annotation.is_csr)
+        return found.name, parameters, tuple((c.name, c.value) for c in found.constants), found.sizes, matrices
 
     return Declared(*_recall("signature", function, (), read))
 

@@ -7,7 +7,7 @@ message uses the names and sizes of the user.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import fields
+from dataclasses import field, fields
 from typing import Any
 
 import numpy as np
@@ -38,6 +38,10 @@ class Call:
     inputs: tuple[Any, ...]
     sizes: dict[str, int]
     constants: dict[str, Any]
+    shapes: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    """Of matrices in compressed rows, which no input is by itself."""
+    shape_sizes: dict[str, int] = field(default_factory=dict)
+    """The sizes that these tell."""
 
 
 def count_label(n: int, what: str) -> str:

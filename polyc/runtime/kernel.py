@@ -132,7 +132,7 @@ class Kernel:
             if named or len(arrays) != len(self._input_names):
                 call = sort_arguments(self.name, self._input_names, self.signature.sizes, (), arrays, named)
                 arrays, named = tuple(call.inputs), dict(call.sizes)
-            arrays = self._plans.with_bound(arrays)
+            arrays = self._plans.with_bound(arrays) or arrays
         if not named:
             plans = self._plans.at(arrays)
             if out is None:

@@ -6,6 +6,7 @@ A planned call collects addresses, allocates results and jumps.  `plan_table.py`
 from __future__ import annotations
 
 import ctypes
+import string
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn
 
@@ -134,9 +135,16 @@ class Plan:
         raise error(Diagnostic(guard.code, message, guard.span, guard.help))
 
 
+class _Fields(string.Formatter):
+    """Names of fields are those of sizes, points included: ``{A.nnz}``."""
+
+    def get_field(self, field_name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, str]:
+        return kwargs[field_name], field_name
+
+
 def format_message(message: str, values: Mapping[str, int]) -> str:
     """`message` with its ``{name}`` fields; as it stands where a field has no value."""
     try:
-        return message.format_map(values)
+        return _Fields().vformat(message, (), values)
     except (KeyError, IndexError, ValueError):
         return message

@@ -45,12 +45,15 @@ class PlanTable:
         self._calls: dict[int, CallTable] = {}
         self._named: dict[Hashable, PlanTable] = {}
         self._bound = tuple(bound)
+        self._n_free = sum(a is None for a in self._bound)
         self._doors = Doors(bound)
         self.doors = self._doors.words
         """Of an object whose calls give the inputs that are not bound: where compiled code finds tables (`fastcalls.py`)."""
 
-    def with_bound(self, inputs: Sequence[Any]) -> tuple[Any, ...]:
-        """All inputs in order, of those that an object's call gives: as many as are not bound."""
+    def with_bound(self, inputs: Sequence[Any]) -> tuple[Any, ...] | None:
+        """All inputs in order, of those that an object's call gives; None unless they are as many as are not bound."""
+        if len(inputs) != self._n_free:
+            return None
         rest = iter(inputs)
         return tuple([next(rest) if a is None else a for a in self._bound])
 

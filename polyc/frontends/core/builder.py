@@ -12,7 +12,19 @@ from polyc.frontends.core.reports import Reporter
 from polyc.frontends.core.values import Fault, Value
 from polyc.ir.expr import Expr, Index, Read, identity_of, index_names, reads
 from polyc.ir.powers import BadPower, unroll_powers
-from polyc.ir.program import Condition, Program, RangeClause, Reduction, Return, Role, Statement, Tensor, Where, element_names
+from polyc.ir.program import (
+    CompressedRows,
+    Condition,
+    Program,
+    RangeClause,
+    Reduction,
+    Return,
+    Role,
+    Statement,
+    Tensor,
+    Where,
+    element_names,
+)
 from polyc.ir.read_sites import keep_reads
 from polyc.ir.segments import fixed_indices, is_loaded
 from polyc.ir.types import DType
@@ -124,6 +136,8 @@ class ProgramBuilder:
     """The statements as they stand in the definition, before powers of indices were unrolled."""
     writers: dict[str, list[Statement]] = field(default_factory=dict)
     """Statements by the version that they write."""
+    compressed: dict[str, CompressedRows] = field(default_factory=dict)
+    """Parameters that are matrices in compressed rows; statements that read them are written out (`core/compressed.py`)."""
     n_versions: dict[str, int] = field(default_factory=dict)
     n_calls: int = 0
     intervals: dict[str, tuple[Interval, ...]] = field(default_factory=dict)
@@ -134,6 +148,11 @@ class ProgramBuilder:
     """Callee by version that a call has made."""
     results: dict[str, CallResult] = field(default_factory=dict)
     """By version, the results of calls that have a name."""
+
+    @property
+    def size_symbols(self) -> tuple[str, ...]:
+        """The sizes, and the numbers of entries of matrices."""
+        return *self.sizes, *(m.n_entries.name for m in self.compressed.values())
 
     # -- integer parameters
     @property
@@ -187,11 +206,18 @@ class ProgramBuilder:
         self.written += statements
         for given in statements:
             try:
+                if self.compressed:
+                    from polyc.frontends.core.compressed import refuse_reads
+
+                    refuse_reads(self, given)
                 copies = unroll_powers(given, self.tensors)
             except BadPower as bad:
                 message = "a power in this statement is no whole number of 64 bits"
                 help = "give the index in it a range from 0 on, such as 0 to 61 for powers of 2"
                 self.reporter.error("type-literal", message, bad.statement.span, help)
+                continue
+            except Fault as fault:
+                self.reporter.error(fault.code, fault.message, fault.span or given.span, fault.help)
                 continue
             for s in copies:
                 self.statements.append(s)
@@ -250,7 +276,19 @@ class ProgramBuilder:
     ) -> str:
         """Add ``target = value``, or ``op=`` from `init` or the identity of `op`; the version that it writes.
 
-        A reduction without reduced indices stays one where points are left out: elements without any have the identity."""
+        A reduction without reduced indices stays one where points are left out: elements without any have the identity.
+        A sum over a matrix in compressed rows is written out; where that is not possible it is reported."""
+        given = draft
+        if self.compressed:
+            from polyc.frontends.core.compressed import expand_reads  # only now: other programs do without
+
+            try:
+                draft, target, value, init = expand_reads(self, draft, target, value, op, init)
+            except Fault as fault:
+                self.reporter.report(fault, target.span)
+                return (
+                    self.current[target.name].name if joins else self.define(target.name, target.rank, target.span, value.dtype)
+                )
         reduction = None
         if op is not None and (init is not None or restricts_points(draft) or set(draft.indices) != set(draft.left_indices)):
             reduction = Reduction(op, identity_of(op, value.dtype) if init is None else init)
@@ -260,11 +298,23 @@ class ProgramBuilder:
             else self.define(target.name, target.rank, target.span, value.dtype, value.weak)
         )
         self.add(replace(draft, target=version, value=self.notation.convert(value, value.dtype), reduction=reduction))
+        if draft is not given:
+            self.written[-1] = given
         return version
 
     # -- the program
-    def add_parameter(self, tensor: Tensor, is_weak: bool = False) -> None:
+    def add_parameter(self, tensor: Tensor, is_weak: bool = False, is_compressed: bool = False) -> None:
+        """A parameter; `is_compressed`: a matrix whose entries a call gives in compressed rows."""
         name = tensor.name
+        if is_compressed:
+            from polyc.frontends.core.compressed import declare_matrix
+
+            try:
+                declare_matrix(self, tensor)
+            except Fault as fault:
+                self.reporter.error(fault.code, fault.message, fault.span, fault.help)
+                self.current[name] = Version(name, None, None, is_parameter=True)
+                return
         self.tensors[name] = tensor
         self.current[name] = Version(name, tensor.dtype, tensor.rank, is_weak, tensor.shape, True, tensor.span)
 
@@ -280,6 +330,10 @@ class ProgramBuilder:
             statements=tuple(replace(s, name=f"S{n}") for n, s in enumerate(self.statements)),
             source=source,
         )
+        if self.compressed:
+            from polyc.frontends.core.compressed import split_matrices
+
+            program = split_matrices(program, self.compressed, self.size_symbols)
         return promote_integers(program, self.integers)
 
 

@@ -21,8 +21,18 @@ from polyc.frontends.core.extents import find_intervals, infer_intervals
 from polyc.frontends.core.integers import Integers, single_values
 from polyc.frontends.core.values import Fault, Reported, Value
 from polyc.ir.expr import Call, Cast, Const, Expr, Index, Read, Size, int_const, rewrite, substitute, walk
-from polyc.ir.program import Program, RangeClause, Statement, Tensor, map_expressions, place_statement, statement_reads
+from polyc.ir.program import (
+    CompressedRows,
+    Program,
+    RangeClause,
+    Statement,
+    Tensor,
+    map_expressions,
+    place_statement,
+    statement_reads,
+)
 from polyc.ir.simplify import simplify
+from polyc.ir.text import format_expr
 from polyc.ir.types import DType
 from polyc.records import dataclass, replace
 
@@ -58,8 +68,16 @@ class Argument:
     """Made of literals only: it takes the parameter's element type."""
 
 
+def find_parameter(callee: Program, name: str) -> Tensor:
+    """What is declared of one of `call_parameters`."""
+    for m in callee.compressed:
+        if m.name == name:
+            return replace(callee.tensor(m.data), name=name, rank=len(m.shape), shape=m.shape, base=name)
+    return callee.tensor(name)
+
+
 def call(b: ProgramBuilder, callee: Program, arguments: Mapping[str, Argument], span: Span) -> tuple[Tensor, ...]:
-    """Add the statements of `callee` for `arguments` (by parameter); its results as versions of tensors of the caller.
+    """Add the statements of `callee` for `arguments` (of `call_parameters`); its results as versions of tensors of the caller.
 
     Raises `Fault` where the arguments do not fit; `Reported` where an error stands in the caller's statements, or where ranges
     of these, or of the callee, cannot be inferred."""
@@ -79,6 +97,11 @@ def _inline(b: ProgramBuilder, callee: Program, arguments: Mapping[str, Argument
     if accumulated is not None:
         message = f"{callee.name} adds to what its result {accumulated.name} holds before, and a call has no such array"
         raise Fault("semantic-call", message, f"let {callee.name} set the starting value of {accumulated.name} itself")
+    matrices = {m.name: _find_matrix(b, callee, m.name, arguments[m.name]) for m in callee.compressed}
+    arguments = dict(arguments)
+    for m in callee.compressed:  # the arrays that hold it
+        given = arguments.pop(m.name)
+        arguments |= {part: Argument(v, v, given.span) for part, v in zip(m.parts, matrices[m.name].parts, strict=True)}
     for p in callee.parameters:
         _check_argument(b, callee, callee.tensor(p), arguments[p])
     extents = {p: find_intervals(b, arguments[p].version, arguments[p].span) for p in callee.parameters}
@@ -87,7 +110,7 @@ def _inline(b: ProgramBuilder, callee: Program, arguments: Mapping[str, Argument
     own = [t for t in callee.tensors if t.role not in ("input", "accumulated")]
     versions = {t.name: f"{prefix}.{t.name}" for t in own}
     context = f"{callee.name} called in line {span.line_column()[0]}{', ' if span.context else ''}{span.context}"
-    names = _Names(prefix, taken, _bind_sizes(b, callee, arguments, extents), versions, context)
+    names = _Names(prefix, taken, _bind_sizes(b, callee, arguments, extents, matrices), versions, context)
     for p in callee.parameters:
         versions[p] = _fit_argument(b, callee, callee.tensor(p), arguments[p], extents[p], names)
     for t in own:
@@ -157,7 +180,23 @@ def drop_unused_calls(b: ProgramBuilder, program: Program) -> Program:
     )
 
 
+def _find_matrix(b: ProgramBuilder, callee: Program, name: str, argument: Argument) -> CompressedRows:
+    """The matrix in compressed rows that is given for one."""
+    found = b.compressed.get(argument.version)
+    if found is None:
+        message = f"{name} of {callee.name} is csr, and {argument.shown} is a dense tensor"
+        raise Fault("semantic-call", message, "give a parameter that is csr, too", argument.span)
+    wanted, given = callee.tensor(f"{name}.data").dtype, b.tensors[found.data].dtype
+    if wanted != given:
+        message = f"{name} of {callee.name} is {b.notation.spell(wanted)}, and {found.name} is {b.notation.spell(given)}"
+        raise Fault("type-call", message, "declare both with one element type", argument.span)
+    return found
+
+
 def _check_argument(b: ProgramBuilder, callee: Program, parameter: Tensor, argument: Argument) -> None:
+    if argument.version in b.compressed:
+        message = f"{argument.shown} is csr, and {parameter.base} of {callee.name} is a dense tensor"
+        raise Fault("semantic-call", message, f"declare {parameter.base} of {callee.name} csr, too", argument.span)
     given = b.tensors[argument.version]
     if given.rank != parameter.rank:
         wanted, found = count_dimensions(parameter.rank), count_dimensions(given.rank)
@@ -171,10 +210,18 @@ def _check_argument(b: ProgramBuilder, callee: Program, parameter: Tensor, argum
 
 
 def _bind_sizes(
-    b: ProgramBuilder, callee: Program, arguments: Mapping[str, Argument], extents: Mapping[str, tuple[Interval, ...]]
+    b: ProgramBuilder,
+    callee: Program,
+    arguments: Mapping[str, Argument],
+    extents: Mapping[str, tuple[Interval, ...]],
+    matrices: Mapping[str, CompressedRows],
 ) -> dict[str, Expr]:
-    """The extent that each size symbol of the callee stands for; declared ones before inferred ones."""
+    """The extent that each size symbol of the callee stands for; first those of matrices, inferred ones last."""
     sizes = {p: _number(b, callee, arguments[p]) for p in callee.parameters if p in callee.sizes}
+    pairs = [(m, e, own) for m in callee.compressed for e, own in zip(m.shape, matrices[m.name].shape, strict=True)]
+    for _, extent, own in pairs:
+        if isinstance(extent, Size):
+            sizes.setdefault(extent.name, own)
     is_declared = {p: b.tensors[arguments[p].version].shape is not None for p in callee.parameters}
     for p in sorted(callee.parameters, key=lambda p: not is_declared[p]):
         for extent, interval in zip(callee.tensor(p).shape or (), extents[p], strict=True):
@@ -187,6 +234,12 @@ def _bind_sizes(
                 shown = f"dimension {d} of {arguments[p].shown}"
                 message = f"{shown} has extent {interval.extent.value}, and {p} of {callee.name} has {wanted.value} there"
                 raise Fault("semantic-call", message, "give a tensor of that extent", arguments[p].span)
+    for m, extent, own in pairs:
+        wanted = simplify(substitute(extent, {}, sizes))
+        if wanted != simplify(own):
+            there, here = f"{m.name} of {callee.name} has {format_expr(wanted)}", f"has the extent {format_expr(own)}"
+            message = f"{matrices[m.name].name} {here} where {there}, and they are not known to be equal"
+            raise Fault("semantic-call", message, "declare both with the same sizes", arguments[m.data].span)
     return sizes
 
 

@@ -71,7 +71,7 @@ def find_intervals(b: ProgramBuilder, version: str, span: Span) -> tuple[Interva
             )
             message = f"the extents of {unknown} are not known here: {made}"
             raise Fault("unsupported-extent", message, "write the sizes of parameters instead, or move its assignment up", span)
-        needed = _slice(b.tensors, b.writers, b.statements, tuple(b.sizes), version, b.intervals)
+        needed = _slice(b.tensors, b.writers, b.statements, b.size_symbols, version, b.intervals)
         b.intervals |= infer_intervals(promote_integers(needed, b.integers))
     return b.intervals[version]
 

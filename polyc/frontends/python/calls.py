@@ -13,7 +13,7 @@ from typing import Any
 
 from polyc.diagnostics import Diagnostic, PolycError
 from polyc.frontends.core.builder import CallResult, Version
-from polyc.frontends.core.calls import Argument, add_scalar, call, check_depth, describe_recursion
+from polyc.frontends.core.calls import Argument, add_scalar, call, check_depth, describe_recursion, find_parameter
 from polyc.frontends.core.values import Fault, Reported
 from polyc.frontends.python.callees import ITSELF, find_callee
 from polyc.frontends.python.expressions import read_expression
@@ -22,7 +22,7 @@ from polyc.frontends.python.signature import read_defaults
 from polyc.frontends.python.source import FunctionText, load_function
 from polyc.frontends.python.values import POISON
 from polyc.ir.expr import Index, walk
-from polyc.ir.program import Program, Tensor
+from polyc.ir.program import Program, Tensor, call_parameters
 from polyc.ir.types import DType
 from polyc.records import dataclass
 
@@ -95,16 +95,17 @@ def _inline(
         program, weak_results = found.program, found.weak_results
     else:
         program, weak_results = described.program, (False,) * len(described.program.returns)
-    declared = {program.tensor(p).base: program.tensor(p) for p in program.parameters}
+    declared = {p: find_parameter(program, p) for p in call_parameters(program)}
+    by_base = {t.base: t for t in declared.values()}
     for p in numbers:
-        given[p] = _make_scalar(name, declared[p], nodes[p], scope)
-    arguments = {p: given[program.tensor(p).base] for p in program.parameters}
+        given[p] = _make_scalar(name, by_base[p], nodes[p], scope)
+    arguments = {p: given[t.base] for p, t in declared.items()}
     return call(scope, program, arguments, scope.text.span(node)), weak_results, name
 
 
 def _describe_callee(callee: Any, scope: Scope) -> _Callee:
     if not isinstance(callee, types.FunctionType):
-        if len(callee.input_names) < len(callee.formals):
+        if callee.bound_names:
             message = f"{callee.name} has inputs that are bound to arrays"
             raise Fault("semantic-call", message, "call the operator without bound inputs, and bind those of the caller")
         if not isinstance(getattr(callee, "__wrapped__", None), types.FunctionType):
@@ -128,7 +129,7 @@ def _describe_program(operator: Any) -> _Callee:
     except PolycError:
         message = f"the program of {operator.name} is not known before its arguments are"
         raise Fault("semantic-call", message, "annotate its parameters, or write it as a function") from None
-    names = tuple(program.tensor(p).base for p in program.parameters)
+    names = tuple(find_parameter(program, p).base for p in call_parameters(program))
     defaults = {f.name: f.default for f in operator.formals if f.default is not None}
     return _Callee(operator.name, None, program, names, frozenset(names), (), defaults)
 

@@ -75,6 +75,9 @@ def declare_results(scope: Scope, returns: tuple[Return, ...]) -> None:
         elif len(annotation.shape) != tensor.rank:
             message = f"{result.name} has {count_dimensions(tensor.rank)}, its annotation {len(annotation.shape)}"
             scope.report("semantic-rank", message, part, "give one extent for each dimension")
+        elif annotation.is_csr:
+            help = "leave out csr: a result is a dense array"
+            scope.report("semantic-csr", f"{result.name} is a result, and csr is for parameters", part, help)
         elif annotation.dtype != tensor.dtype:
             message = f"{result.name} is {tensor.dtype}, but its annotation says {annotation.dtype}"
             scope.report("type-return", message, part, f"cast its right side with {annotation.dtype}(...)")

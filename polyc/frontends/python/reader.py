@@ -126,8 +126,9 @@ def _read_text(
     results = find_results(scope)  # whole before they are read, and so in no recurrence
     forward = find_forward_reads(events, frozenset(p.name for p in signature.parameters))
     scope.forward = {name: rank for name, rank in forward.items() if name not in results}
+    matrices = {p.name for p in signature.parameters if p.annotation is not None and p.annotation.is_csr}
     for tensor in tensors:
-        scope.add_parameter(tensor, tensor.name in weak)
+        scope.add_parameter(tensor, tensor.name in weak, tensor.name in matrices)
     for parameter in signature.parameters:
         scope.current.setdefault(parameter.name, Version(parameter.name, None, None, is_parameter=True))
     scope.assigned_names = _find_assigned_names(text.definition)

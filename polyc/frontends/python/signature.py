@@ -42,6 +42,8 @@ class Annotation:
     dtype: DType
     shape: tuple[Expr, ...]
     span: Span
+    is_csr: bool = False
+    """Whether it is a matrix whose entries a call gives in compressed rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,12 +102,23 @@ def read_parameters(
     parameters = []
     for argument in (*arguments.posonlyargs, *arguments.args):
         annotation = _read_annotation(text, argument.annotation, values, report)
+        if annotation is not None and annotation.is_csr:
+            _check_matrix(argument.arg, annotation, _name_span(text, argument), report)
         default = None
         if argument.arg in defaults:
             default = _check_default(text, argument.arg, annotation, *defaults[argument.arg], report)
         parameters.append(Parameter(argument.arg, annotation, _name_span(text, argument), default))
     sizes = _collect_sizes(parameters, {c.name for c in known}, report)
     return PythonSignature(text.definition.name, tuple(parameters), known, sizes)
+
+
+def _check_matrix(name: str, annotation: Annotation, span: Span, report: Report) -> None:
+    from polyc.frontends.core.compressed import check_matrix  # only now: other functions do without
+
+    try:
+        check_matrix(name, len(annotation.shape), annotation.dtype, span)
+    except Fault as fault:
+        report(Diagnostic(fault.code, fault.message, span, fault.help))
 
 
 def read_defaults(text: FunctionText) -> dict[str, tuple[object, ast.expr]]:
@@ -218,6 +231,7 @@ def _as_number(value: object) -> Number | None:
     return value if isinstance(value, (bool, int, float)) else None
 
 
+_MATRIX = re.compile(r"\s*csr\s*\[(.*)\]\s*", re.DOTALL)
 _TYPE = re.compile(r"\s*(?:\w+\.)*(\w+)\s*(?:\[(.*)\])?\s*", re.DOTALL)
 
 
@@ -233,14 +247,15 @@ def _read_annotation(
     if not isinstance(written, str):
         written = ast.unparse(node)
         found = _TYPE.fullmatch(written)
-        if found is None or (found[1] not in TYPE_NAMES and found[1] not in UNSUPPORTED_TYPES):
+        if found is None or found[1] not in ("csr", *TYPE_NAMES, *UNSUPPORTED_TYPES):
             return None
     return parse_annotation(written, text.span(node), constants, report)
 
 
 def parse_annotation(written: str, span: Span, constants: Mapping[str, Number], report: Report) -> Annotation | None:
-    """Read ``f32[M, K]``, ``int64[N, 3]``, ``f32`` (rank 0); reports and returns None where it is something else."""
-    found = _TYPE.fullmatch(written)
+    """Read ``f32[M, K]``, ``int64[N, 3]``, ``f32`` (rank 0), ``csr[f32[M, N]]``; reports anything else, and returns None."""
+    matrix = _MATRIX.fullmatch(written)
+    found = _TYPE.fullmatch(written if matrix is None else matrix[1])
     if found is None:
         report(Diagnostic("semantic-annotation", f"{written!r} is no array type", span, _EXAMPLE))
         return None
@@ -266,7 +281,7 @@ def parse_annotation(written: str, span: Span, constants: Mapping[str, Number], 
     if shape is None or any(isinstance(e, Const) and e.value < 0 for e in shape):
         report(Diagnostic("semantic-annotation", f"the extents in {written!r} cannot be read", span, _EXAMPLE))
         return None
-    return Annotation(TYPE_NAMES[name], shape, span)
+    return Annotation(TYPE_NAMES[name], shape, span, matrix is not None)
 
 
 def find_word(span: Span, word: str) -> Span:

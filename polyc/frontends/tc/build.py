@@ -110,6 +110,7 @@ _RULES: dict[str, Callable[[list[Any], At], Any]] = {
     "parameters": lambda c, at: tuple(c),
     "bare_parameter": lambda c, at: Parameter(str(c[0]), None, at(c[0])),
     "typed_parameter": lambda c, at: Parameter(str(c[1]), c[0], at(c[1])),
+    "csr_parameter": lambda c, at: Parameter(str(c[2]), c[1], at(c[2]), is_csr=True),
     "scalar_type": lambda c, at: TypeSyntax(str(c[0]), (), at(c[0])),
     "tensor_type": _tensor_type,
     "assignment": _statement,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from polyc.diagnostics import suggest_name
 from polyc.frontends.core.builder import CallResult, Version
-from polyc.frontends.core.calls import Argument, add_scalar, call, copy_tensor
+from polyc.frontends.core.calls import Argument, add_scalar, call, copy_tensor, find_parameter
 from polyc.frontends.core.values import Fault, Reported
 from polyc.frontends.tc.definition import Definition
 from polyc.frontends.tc.statement import check_targets
@@ -12,7 +12,7 @@ from polyc.frontends.tc.syntax import Apply, LetSyntax, Name, SyntaxDef, SyntaxE
 from polyc.frontends.tc.types import TYPE_NAMES, is_narrower, spell_type
 from polyc.frontends.tc.values import build_value, known
 from polyc.ir.expr import Index, walk
-from polyc.ir.program import Program, Tensor
+from polyc.ir.program import Program, Tensor, call_parameters
 from polyc.records import replace
 
 
@@ -80,19 +80,20 @@ def _call(d: Definition, apply: Apply) -> tuple[Tensor, ...]:
         if callee is None:
             d.is_incomplete = True
             raise Reported
-        if len(apply.args) != len(callee.parameters):
-            n, given = len(callee.parameters), len(apply.args)
+        parameters = call_parameters(callee)
+        if len(apply.args) != len(parameters):
+            n, given = len(parameters), len(apply.args)
             message = f"{apply.name} takes {n} argument{'s' * (n != 1)}, and {given} {'are' if given != 1 else 'is'} given"
-            raise Fault("semantic-call", message, f"its parameters are: {', '.join(callee.parameters) or 'none'}")
+            raise Fault("semantic-call", message, f"its parameters are: {', '.join(parameters) or 'none'}")
         arguments: dict[str, Argument] = {}
-        for name, syntax in zip(callee.parameters, apply.args, strict=True):
+        for name, syntax in zip(parameters, apply.args, strict=True):
             try:
-                arguments[name] = _read_argument(d, callee, callee.tensor(name), syntax)
+                arguments[name] = _read_argument(d, callee, find_parameter(callee, name), syntax)
             except Fault as fault:
                 d.reporter.report(fault, syntax.span)
             except Reported:
                 pass
-        if len(arguments) < len(callee.parameters):
+        if len(arguments) < len(parameters):
             raise Reported
         return call(d, callee, arguments, apply.span)
     except Fault as fault:

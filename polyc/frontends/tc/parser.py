@@ -131,6 +131,7 @@ def _describe_unexpected(error: Any, source: Source) -> Diagnostic:
     names -= {"_TARGETS", "_SELECTED", "SELECT", "COMBINE"}
     if "DEF" in names:
         names.discard("MONOID")
+    names.discard("CSR")  # it goes with a type
     kind = getattr(token, "type", "$END")
     if kind == "$END":
         end = len(source.text.rstrip())
@@ -202,6 +203,8 @@ def _guess_mistake(text: str, span: Span, kind: str, names: set[str]) -> str | N
         name = word[1]
         known = f"did you mean {_OTHER_TYPES[name]}?" if name in _OTHER_TYPES else suggest_name(name, TYPE_NAMES)
         return known or f"{name} is no element type; parameters are written float(N) A or int32 n"
+    if kind == "TYPE" and names <= {"RPAR", "_COMMA"} and word is not None and word[1] in ("csc", "coo", "bsr", "sparse"):
+        return f"a sparse matrix is csr {found}(M, N) A, in compressed rows: pass A.tocsr() of SciPy"
     if names == {"LPAR"} and before.endswith("->"):
         result = _TYPED_NAME.match(text, span.start)
         return f"results stand in parentheses: -> ({result[0] if result is not None else found})"

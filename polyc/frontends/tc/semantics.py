@@ -142,7 +142,8 @@ def _declare_parameters(d: Definition, syntax: SyntaxDef) -> None:
             d.current[name] = Version(name, None, 0, is_parameter=True)
             continue
         shape = _build_shape(d, parameter.type)
-        d.add_parameter(Tensor(name, TYPE_NAMES[parameter.type.name], len(shape), shape, "input", name, span))
+        tensor = Tensor(name, TYPE_NAMES[parameter.type.name], len(shape), shape, "input", name, span)
+        d.add_parameter(tensor, is_compressed=parameter.is_csr)
 
 
 def _build_shape(d: Definition, syntax: TypeSyntax) -> tuple[Expr, ...]:
@@ -170,6 +171,9 @@ def _declare_returns(d: Definition, syntax: SyntaxDef) -> None:
     for result in syntax.returns:
         name, span = result.name, result.name_span
         check_not_builtin(d.reporter, name, span)
+        if result.is_csr:
+            help = "leave out csr: a result is a dense tensor"
+            d.reporter.error("semantic-csr", f"{name} is a result, and csr is for parameters", span, help)
         type = result.type
         annotation = None if type is None else Annotation(TYPE_NAMES[type.name], _build_shape(d, type))
         if name in d.parameters or name in d.sizes or name in d.returns:

@@ -89,6 +89,8 @@ class Parameter:
     name: str
     type: TypeSyntax | None
     name_span: Span = _span()
+    is_csr: bool = False
+    """Whether it is a matrix whose entries a call gives in compressed rows."""
 
 
 @dataclass(frozen=True, slots=True)
