@@ -154,8 +154,33 @@ def test_steps_and_values_are_those_of_a_loop_that_breaks(name: str) -> None:
 
 @pytest.mark.parametrize("name", SOLVERS)
 def test_steps_behind_the_end_run_no_loops(name: str) -> None:
-    loops = SOLVERS[name][0]().lower(*system(23), 40, 1e-2).as_text("loops")
-    assert "ended[c0 + 1] = true;" in loops
+    for target in ("x86-64-v2", "x86-64-v3"):
+        if name == "until":
+            pinned = polyc.compile(SOLVE, target=target, dynamic=True)
+        else:
+            pinned = polyc.op(SOLVERS[name][0]().__wrapped__, target=target, dynamic=True)
+        assert "ended[c0 + 1] = true;" in pinned.lower(*system(23), 40, 1e-2).as_text("loops")
+
+
+@polyc.op(dynamic=True)
+def value_alone(A: "f64[N, N]", b: "f64[N]", T: "i64", eps: "f64"):  # type: ignore[no-untyped-def]
+    x[0, i] = 0 * b[i]
+    for t in range(1, T):
+        r[t, i] = b[i] - sum(A[i, j] * x[t - 1, j])
+        x[t, i] = x[t - 1, i] + r[t, i] / A[i, i]
+        if max(abs(r[t, i])) < eps:
+            break
+    y[i] = x[t, i]
+    return y
+
+
+def test_steps_behind_the_end_copy_where_the_flag_lies_in_one_place() -> None:
+    """Products and steps share loops then, so that the values lie in two places in turn."""
+    A, b = system(23)
+    pinned = polyc.op(value_alone.__wrapped__, target="x86-64-v3", dynamic=True)
+    assert "if (t.ended[0]) {" in pinned.lower(A, b, 40, 1e-2).as_text("loops")
+    for limit in (1, 2, 9, 40):
+        np.testing.assert_allclose(value_alone(A, b, limit, 1e-2), numpy_behind(A, b, limit, 1e-2)[0], rtol=1e-12)
 
 
 def test_a_clause_means_the_statements_that_the_reference_has() -> None:
