@@ -8,11 +8,12 @@ is the maximum of its value and what is below all numbers, which keeps NaN and -
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from polyc.ir.expr import Call, Expr, Select, all_hold, identity_of, type_of
 from polyc.ir.program import Program, RangeClause, Reduction, Statement, Where, order_components
 from polyc.ir.segments import loaded_clauses, loaded_conditions
+from polyc.ir.types import DType
 from polyc.records import replace
 
 Ends = Callable[[str, str], tuple[Expr, Expr]]
@@ -29,16 +30,20 @@ def lower_loaded_bounds(program: Program, ends: Ends) -> Program:
 def _lower(s: Statement, program: Program, ends: Ends) -> Statement:
     if not any(loaded_clauses(s.where)):
         return s
-    dtype = type_of(s.value, program.types) if not isinstance(s.value, Call) or s.value.op != "tuple" else None
-    op = s.reduction.op if s.reduction is not None else "or" if dtype is not None and dtype.kind == "b" else "max"
     inside = all_hold(list(loaded_conditions(s.where)))
     s = replace(s, where=tuple(c for w in s.where for c in _without_loads(w, s, ends)))
-    if dtype is not None:
-        nothing = identity_of(op, dtype)
-        value = Select(inside, s.value, nothing, s.value.span)
-        return replace(s, value=value, reduction=s.reduction or Reduction(op, nothing, once=True))
+    if s.reduction is None:
+        op = "or" if type_of(s.value, program.types).kind == "b" else "max"
+        s = replace(s, reduction=Reduction(op, identity_of(op, type_of(s.value, program.types)), once=True))
+    return combine_where(s, inside, program.types)
+
+
+def combine_where(s: Statement, inside: Expr, types: Mapping[str, DType]) -> Statement:
+    """A reduction that combines its identity where `inside` does not hold; `types` of tensors by name."""
     assert s.reduction is not None
-    assert s.reduction.monoid is not None
+    if s.reduction.monoid is None:
+        nothing = identity_of(s.reduction.op, type_of(s.value, types))
+        return replace(s, value=Select(inside, s.value, nothing, s.value.span))
     assert isinstance(s.value, Call)
     identities = order_components(s.reduction.monoid.identity, s.reduction.component)
     return replace(s, value=replace(s.value, args=tuple(map(Select, [inside] * len(identities), s.value.args, identities))))

@@ -7,6 +7,7 @@ from types import MappingProxyType
 
 import islpy
 
+from polyc.ir.types import BOOL
 from polyc.poly.domains import has_divs
 from polyc.poly.scop import Scop
 
@@ -37,6 +38,8 @@ def _find_dead(scop: Scop, narrowed: dict[str, islpy.Set]) -> dict[str, islpy.Se
             domain = narrowed.get(s.name, s.domain)
             if read is None or s.is_reduction or not s.writes_exactly or s.guards or domain.is_empty():
                 continue
+            if tensor.dtype == BOOL and len(s.indices) == 1 and any(a.tensor == s.target for a in s.accesses):
+                continue  # a flag that stays: to ask at each step whether it is needed would cost as much, and hide what it is
             live = domain.intersect(s.write.intersect_range(read).domain()).coalesce()
             if domain.is_subset(live):
                 continue

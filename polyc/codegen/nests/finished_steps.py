@@ -98,11 +98,13 @@ class _Flag:
         return not any(mentions(e, self.loop.var) or any(r.tensor in self.written for r in reads(e)) for e in exprs)
 
     def is_at_all_steps(self, scope: Scope) -> bool:
-        """Whether a place inside the loop is reached by the same points at all steps that ask for the flag."""
+        """Whether a place inside the loop is reached by the same points at all steps, or at all up to some last one of each."""
         for around in scope.path:
             if isinstance(around, Fact):
                 for test in operands_of(around.condition, "and"):
-                    if not (self.is_steady(test) or (around.outcome and test in self.last)):
+                    span = span_of(test, self.loop.var) if around.outcome else None
+                    is_last = span is not None and span.lower is None and span.upper is not None and self.is_steady(span.upper)
+                    if not (self.is_steady(test) or is_last):
                         return False
             elif not self.is_steady(around.lower, around.upper):
                 return False
@@ -149,14 +151,11 @@ def _unswitch(flag: _Flag, own: set[str], nest: LoopNest) -> Loop | None:
     final = _without(rest, lambda node: isinstance(node, Store) and node.buffer in copies)
     if any(loops_in(final)):
         return None
-    body = flag.loop.body
-    if not copies:
-        return replace(flag.loop, body=_choose(flag.held(int(has_checks)), final, body))
-    back = max(copies.values()) - 1
-    distances = [growth(e, flag.loop.var) for e in flag.after]
+    first = _choose(flag.held(int(has_checks)), rest, flag.loop.body)
+    back = max(copies.values(), default=1) - 1
+    distances = [growth(e, flag.loop.var) for e in flag.after] if back else []
     if None in distances or not any(distances):
-        return None  # what the flag was steps ago is gone
-    first = _choose(flag.held(int(has_checks)), rest, body)
+        return replace(flag.loop, body=first)  # nothing is copied, or what the flag was steps ago is gone
     return replace(flag.loop, body=_choose(flag.held(back, back), final, first))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import field
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from polyc.diagnostics import Source, Span
 from polyc.frontends.core.integers import Integers, promote_integers, single_values
@@ -29,6 +29,9 @@ from polyc.ir.read_sites import keep_reads
 from polyc.ir.segments import fixed_indices, is_loaded
 from polyc.ir.types import DType
 from polyc.records import dataclass, replace
+
+if TYPE_CHECKING:
+    from polyc.frontends.core.endings import Ending
 
 Shape = tuple[Expr, ...] | None
 """Extents, None where they are inferred."""
@@ -148,6 +151,8 @@ class ProgramBuilder:
     """Callee by version that a call has made."""
     results: dict[str, CallResult] = field(default_factory=dict)
     """By version, the results of calls that have a name."""
+    endings: list[Ending] = field(default_factory=list)
+    """Recurrences that end where a condition holds."""
 
     @property
     def size_symbols(self) -> tuple[str, ...]:
@@ -321,13 +326,18 @@ class ProgramBuilder:
     def build(self, name: str, parameters: Collection[str], returns: tuple[Return, ...], source: Source | None) -> Program:
         """All of it, with the versions that are returned as outputs."""
         last = {r.version for r in returns}
+        statements, tensors = self.statements, self.tensors
+        if self.endings:
+            from polyc.frontends.core.last_steps import keep_last_steps
+
+            statements, tensors = keep_last_steps(self, last)
         program = Program(
             name=name,
             sizes=tuple(self.sizes),
-            tensors=tuple(replace(t, role="output") if t.name in last else t for t in self.tensors.values()),
+            tensors=tuple(replace(t, role="output") if t.name in last else t for t in tensors.values()),
             parameters=tuple(parameters),
             returns=returns,
-            statements=tuple(replace(s, name=f"S{n}") for n, s in enumerate(self.statements)),
+            statements=tuple(replace(s, name=f"S{n}") for n, s in enumerate(statements)),
             source=source,
         )
         if self.compressed:

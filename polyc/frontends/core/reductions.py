@@ -46,7 +46,7 @@ def add_selection(b: ProgramBuilder, a: Assignment, selection: str) -> None:
     draft = a.draft(compared)
     _refuse_parts(b, a, draft, "semantic-selection")
     values, positions = a.targets[:-n], a.targets[-n:]
-    types = [_position_type(b, target) for target in positions]
+    types = [position_type(b, target) for target in positions]
     kept = b.kept_type(values[0].name, value.dtype) if values else dtype
     copy = ""
     best = f"{b.next_version(positions[0].name)}.best"
@@ -112,7 +112,8 @@ def _define(b: ProgramBuilder, target: Target, dtype: DType) -> str:
     return b.define(target.name, target.rank, target.span, dtype)
 
 
-def _position_type(b: ProgramBuilder, target: Target) -> DType:
+def position_type(b: ProgramBuilder, target: Target) -> DType:
+    """The element type of a target that is given an index: the declared one, or i64.  Raises `Fault`."""
     dtype = b.declared_type(target.name) or I64
     if dtype.kind not in "iu" or dtype.bits < 32:
         message = f"{target.name} holds positions, and cannot be {b.notation.spell(dtype)}"

@@ -1,9 +1,11 @@
-"""Static control flow of a decorated function: ``for`` over numbers known when it is read is unrolled, ``if`` is decided."""
+"""Static control flow of a decorated function: ``for`` over numbers known when it is read is unrolled, ``if`` is decided.
+
+A loop with a break is none of them (`polyc.frontends.python.breaks`)."""
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import cast
 
 from polyc.frontends.core.values import Fault
@@ -93,10 +95,26 @@ def choose_branch(node: ast.If, scope: Scope) -> Sequence[ast.stmt]:
 def _loop_values(node: ast.For, scope: Scope) -> list[dict[str, Number]]:
     if node.orelse:
         raise Fault("semantic-statement", "a loop without break needs no else", "write the statements behind the loop")
-    for name in loop_names(node.target):
-        if name in scope.current or name in scope.assigned_names or name in scope.sizes or name in scope.used_indices:
-            raise Fault("semantic-already-defined", f"{name} already names something else here", "rename the loop variable")
+    check_loop_names(loop_names(node.target), scope)
     return read_rounds(node.target, node.iter, scope)
+
+
+def find_breaks(body: Sequence[ast.stmt]) -> Iterator[ast.Break]:
+    """The breaks of a loop, without those of loops inside of it."""
+    for node in body:
+        if isinstance(node, ast.Break):
+            yield node
+        elif isinstance(node, ast.With):
+            yield from find_breaks(node.body)
+        elif isinstance(node, ast.If):
+            yield from find_breaks([*node.body, *node.orelse])
+
+
+def check_loop_names(names: Sequence[str], scope: Scope, others: Collection[str] = ()) -> None:
+    """Raise `Fault` where a variable of a loop stands for something already, such as one of `others`."""
+    for name in names:
+        if any(name in known for known in (scope.current, scope.assigned_names, scope.sizes, scope.used_indices, others)):
+            raise Fault("semantic-already-defined", f"{name} already names something else here", "rename the loop variable")
 
 
 def loop_names(target: ast.expr) -> list[str]:

@@ -98,18 +98,18 @@ def _read_node(node: ast.expr, scope: Scope, depth: int) -> Value:
             a, b = read_expression(left, scope, depth), read_expression(right, scope, depth)
             return binary(_ARITHMETIC[type(op)], a, b, span)
         case ast.UnaryOp(ast.Not(), operand):
-            return logical("not", (_read_boolean(operand, scope, depth),), span)
+            return logical("not", (read_boolean(operand, scope, depth),), span)
         case ast.UnaryOp(op, operand):
             value = read_expression(operand, scope, depth)
             is_minus = isinstance(op, ast.USub)
             return negate(value, span) if is_minus else invert(value, span) if isinstance(op, ast.Invert) else keep(value)
         case ast.BoolOp(op, values):
-            operands = tuple(_read_boolean(v, scope, depth) for v in values)
+            operands = tuple(read_boolean(v, scope, depth) for v in values)
             return logical("and" if isinstance(op, ast.And) else "or", operands, span)
         case ast.Compare():
             return _read_comparison(node, scope, depth)
         case ast.IfExp(test, body, orelse):
-            condition = _read_boolean(test, scope, depth)
+            condition = read_boolean(test, scope, depth)
             then, other = read_expression(body, scope, depth), read_expression(orelse, scope, depth)
             return select(condition, then, other, span)
         case ast.Call():
@@ -131,7 +131,7 @@ def _read_node(node: ast.expr, scope: Scope, depth: int) -> Value:
             raise Fault("semantic-expression", "this Python expression has no meaning here", ALLOWED)
 
 
-def _read_boolean(node: ast.expr, scope: Scope, depth: int) -> Value:
+def read_boolean(node: ast.expr, scope: Scope, depth: int) -> Value:
     """An operand that must be a boolean, and so is one where a recurrence reads it before anything tells its type."""
     value = read_expression(node, scope, depth)
     if value.weak and isinstance(value.expr, Read) and value.expr.tensor in scope.forward.keys() - scope.type_hints.keys():

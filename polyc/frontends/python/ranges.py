@@ -178,6 +178,8 @@ def _check_loaded(index: str, bound: Expr) -> None:
 def _help_number(values: list[Value], scope: Scope) -> str:
     """What bounds a range instead of elements, or of a number of another kind."""
     for read in (n for value in values for n in walk(value.expr) if isinstance(n, Read)):
+        if any(e.count == read.tensor for e in scope.endings):
+            return f"{read.tensor} is the number of the last round of the loop above: give the index another name"
         version = scope.current.get(read.tensor)
         if version is not None and version.is_parameter and not read.subscripts and version.name not in scope.integers:
             return f"{version.name} is {version.dtype}, and numbers that bound ranges are integers: give an int, or declare one"

@@ -19,7 +19,7 @@ from polyc.frontends.core.typos import find_lonely_indices
 from polyc.frontends.core.values import Fault, Reported
 from polyc.frontends.python.callees import find_callee, find_results, find_targets
 from polyc.frontends.python.calls import ReadResult, read_call
-from polyc.frontends.python.control import choose_branch, unroll_loop
+from polyc.frontends.python.control import choose_branch, find_breaks, unroll_loop
 from polyc.frontends.python.declarations import declare_parameters, declare_results
 from polyc.frontends.python.element_calls import read_element_call
 from polyc.frontends.python.forward import describe_assignment, find_assignments
@@ -197,12 +197,16 @@ def _read_statement(node: ast.stmt, clauses: Clauses, scope: Scope) -> None:
                 _check_ranges_used(inner, clauses, scope.written[n_statements:], scope)
         case ast.Expr(ast.Constant(str())) | ast.Pass():
             pass
+        case ast.For() if any(find_breaks(node.body)):
+            from polyc.frontends.python.breaks import read_recurrence  # which few functions need
+
+            read_recurrence(node, clauses, scope, lambda body, inner: _read_block(body, inner, scope))
         case ast.For():
             unroll_loop(node, scope, lambda body: _read_block(body, clauses, scope))
         case ast.If():
             _read_block(choose_branch(node, scope), clauses, scope)
         case ast.While():
-            help = "indices stand for loops; steps that depend on each other are a recurrence: h[t] = f(h[t - 1])"
+            help = "indices stand for loops; one that ends by a condition: for t in range(1, T): ... if e[t] < eps: break"
             scope.report("semantic-statement", "'while' has no meaning here", scope.text.start(node, "while"), help)
         case ast.Break() | ast.Continue():
             help = "put the statements that are meant into an if over numbers: if k != 1: ..."

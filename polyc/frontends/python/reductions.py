@@ -85,6 +85,7 @@ def read_reduction(node: ast.Call, reducer: str, scope: Scope, depth: int, bound
     indices = tuple(dict.fromkeys(value.index_names))
     named = [i for c in scope.clauses.loaded if c.index in indices for i in index_names(c.lower, c.upper)]
     kept = tuple(i for i in dict.fromkeys((*indices, *sorted(named))) if i in around)
+    kept = tuple(sorted(kept, key=lambda i: i != scope.step))
     if set(indices) <= set(kept):
         listed = ", ".join(kept) or "no index"
         message = f"{reducer} has nothing to run over: {listed} stand{'s' * (len(kept) < 2)} outside of it, too"

@@ -81,6 +81,8 @@ class Scope(ProgramBuilder):
     """Bodies of loops unrolled so far."""
     loop_names: set[str] = field(default_factory=set)
     """Variables of loops that are over: Python would still find a number there."""
+    step: str | None = None
+    """The index of the loop with a break around what is read: a round is a step of a recurrence."""
 
     def inside(self, text: FunctionText) -> Scope:
         """The scope of a function that is read in place, on elements: it sees its parameters, its names, and numbers around."""

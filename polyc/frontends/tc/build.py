@@ -96,6 +96,14 @@ def _statement(c: list[Any], at: At, is_call: bool = False) -> SyntaxStatement:
     return SyntaxStatement(targets, str(op), values, where, at(op), span, is_call)
 
 
+def _until(c: list[Any], at: At) -> SyntaxStatement:
+    """The name of the last step, where it has one, a condition, and clauses."""
+    word, value, *rest = c[2:] if isinstance(c[0], SyntaxTarget) else c
+    where = rest[0] if rest else ()
+    target = c[0] if isinstance(c[0], SyntaxTarget) else SyntaxTarget("", (), at(word))
+    return SyntaxStatement((target,), str(word), (value,), where, at(word), at(word, where[-1] if where else value))
+
+
 def _extent(c: list[Any], at: At) -> Extent:
     tensor, dimension = str(c[0]).split(".")
     return Extent(tensor, int(dimension), at(c[0]))
@@ -117,6 +125,7 @@ _RULES: dict[str, Callable[[list[Any], At], Any]] = {
     "selection": _statement,
     "combination": _statement,
     "call": lambda c, at: _statement(c, at, is_call=True),
+    "until": _until,
     "combined": lambda c, at: tuple(e for e in c if not _is_token(e)),
     "scalar_target": lambda c, at: SyntaxTarget(str(c[0]), (), at(c[0])),
     "tensor_target": lambda c, at: SyntaxTarget(str(c[0]), c[2], at(c[0], c[3])),

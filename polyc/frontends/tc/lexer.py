@@ -115,6 +115,7 @@ def read_tokens(text: str) -> Iterator[Token]:
     position = nesting = depth = 0
     before = last = ""
     monoids = _monoid_names(text)
+    has_until = "until" in text and all(m[0].startswith("#") for m in _NAMED_UNTIL.finditer(text))
     selecting = _selecting_parentheses(text, monoids)
     while position < len(text):
         match = _TOKEN.match(text, position)
@@ -132,6 +133,8 @@ def read_tokens(text: str) -> Iterator[Token]:
                 name, value, end = "COMBINE", value + "=!", end + 2
             elif value == "monoid" and depth == nesting == 0 and last in ("", "RBRACE"):
                 name = "MONOID"
+            elif value == "until" and has_until and last in _BEFORE_UNTIL:
+                name = "UNTIL"
             nesting += (name == "LPAR") - (name == "RPAR")
             depth += (name == "LBRACE") - (name == "RBRACE")
             if nesting > MAX_NESTING:
@@ -151,6 +154,11 @@ _TARGETS = re.compile(rf"\({_SKIP}{_WORD}{_SKIP}(?:,{_SKIP}{_WORD}{_SKIP})*\){_S
 _PARENTHESIS = re.compile(r"[()]|#[^\n]*")
 _MONOID = re.compile(rf"#[^\n]*|(?<![A-Za-z0-9_])monoid[ \t\n\r\f\v]+({_WORD}){_SKIP}\(")
 _ENDS = frozenset({"NAME", "NUMBER", "EXTENT", "RPAR", "LBRACE"})
+_BEFORE_UNTIL = _ENDS | {"ASSIGN"}
+_NAMED_UNTIL = re.compile(
+    rf"#[^\n]*|(?<![A-Za-z0-9_])until{_SKIP}(?:[,)]|(?:\((?:[^()]|\([^()]*\))*\){_SKIP})?(?:[+*]|&&|\|\||{_WORD})?=(?!=))"
+)
+"""``until`` where a text declares or assigns something of that name, which then is no word of the language in it."""
 
 
 def _may_start_targets(before: str, last: str) -> bool:

@@ -13,6 +13,8 @@ _RANGE = "a range is written lower:upper, as in where i in 0:N"
 
 LOOPS = "there are no loops: indices run over their ranges; give one in a where clause: where i in 0:N"
 
+UNTIL = "a recurrence ends where a condition holds: until e(t) < eps where t in 0:T, below its statements"
+
 _REDUCTIONS = {
     **dict.fromkeys(
         ("mean", "avg", "average"), "a mean is a sum divided by its number: s(i) +=! A(i, j), then y(i) = s(i) / float(N)"
@@ -48,7 +50,8 @@ _BEFORE = (
     (r"=\s*\((int|long|short|char|unsigned)\)\s*\w+\([^()]*\)$", r".", "a cast is a function of the value: int32(x)"),
     (r"=\s*if\s+\w+\([^()]*\)$", r".", "conditions are expressions: O(i) = c ? a : b"),
     (r"[=&|(]\s*not\s+\w+\([^()]*\)$", r".", "the logical operators are &&, || and !"),
-    (r"\b(for|while)\s*\([^()]*$", r".", LOOPS),
+    (r"\bfor\s*\([^()]*$", r".", LOOPS),
+    (r"\bwhile\s*\([^()]*$", r".", UNTIL),
     (r"\w\([^():]*$", r":\s*[,)]", "an index stands for all of a dimension: A(i, j)"),
     (r".", r"where\s*\(", "a selection is written c ? a : b"),
     (r"\bmod$", r".", "the remainder is written %"),

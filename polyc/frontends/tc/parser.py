@@ -12,7 +12,7 @@ from polyc.diagnostics import Diagnostic, Source, Span, SyntaxErrorInSource, sug
 from polyc.frontends.core.budget import find_excess
 from polyc.frontends.core.reports import raise_errors
 from polyc.frontends.tc.build import build_syntax
-from polyc.frontends.tc.mistakes import LOOPS, guess_habit
+from polyc.frontends.tc.mistakes import LOOPS, UNTIL, guess_habit
 from polyc.frontends.tc.syntax import (
     Apply,
     ConditionSyntax,
@@ -127,8 +127,8 @@ _FOUND_HELP = {
 def _describe_unexpected(error: Any, source: Source) -> Diagnostic:
     token = getattr(error, "token", None)
     names = set(getattr(error, "accepts", None) or getattr(error, "expected", None) or ())
-    # Parentheses where a statement may begin and arg-max: they are named with the statement.
-    names -= {"_TARGETS", "_SELECTED", "SELECT", "COMBINE"}
+    # Parentheses and words that begin statements, and arg-max: they are named with the statement.
+    names -= {"_TARGETS", "_SELECTED", "SELECT", "COMBINE", "UNTIL"}
     if "DEF" in names:
         names.discard("MONOID")
     names.discard("CSR")  # it goes with a type
@@ -159,7 +159,8 @@ _TYPED_NAME = re.compile(r"\w+(\([^(){}]*\))?(?:\s+\w+)?(?=\s*\{)")
 _HABITS = {
     "if": "conditions are expressions: O(i) = c ? a : b",
     "for": LOOPS,
-    "while": LOOPS,
+    "while": UNTIL,
+    "break": UNTIL,
     "return": "there is no return: the results are named after ->",
     "let": "a name for an expression is given in a where clause: where x = A(i) + 1",
     "and": "the logical operators are &&, || and !",

@@ -186,6 +186,10 @@ def _declare_returns(d: Definition, syntax: SyntaxDef) -> None:
 def _check_statement(d: Definition, s: SyntaxStatement, monoids: Mapping[str, Monoid | None]) -> None:
     if s.is_call:
         check_call(d, s)
+    elif s.op == "until":
+        from polyc.frontends.tc.until import check_until  # which few texts need
+
+        check_until(d, s)
     elif _is_plain(s):
         _check_assignment(d, s)
     elif s.reduction in SELECTIONS:

@@ -147,7 +147,8 @@ class SyntaxStatement:
     """``targets op values where …``; `op` is the operator as written.
 
     ``O(i) += A(i, j)``, ``(v(i), p(i)) argmax=! X(i, j)`` (the greatest value and where it stands, or its place alone),
-    ``(p, q) product=! (a(i), b(i))`` (reduced by a monoid of the text), ``(Q, K) = f(X)`` (the results of a call)."""
+    ``(p, q) product=! (a(i), b(i))`` (reduced by a monoid of the text), ``(Q, K) = f(X)`` (the results of a call),
+    ``n = until e(t) < eps`` (where a recurrence ends; the target has no name where the text gives none)."""
 
     targets: tuple[SyntaxTarget, ...]
     op: str
