@@ -8,22 +8,35 @@ parallel dimension does not give it up to run inside another one's reduction.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import islice
 
 from polyc.code_limits import MAX_ITEMS
 from polyc.ir.graphs import find_components
-from polyc.poly.farkas import Piece, coincides, not_carried, respects
+from polyc.poly.farkas import Piece, coincides, longest_distance, not_carried, respects
 from polyc.poly.rows import Band, Kind, Leaf, Member, Node, Row
 from polyc.poly.rows import Sequence as SequenceNode
+from polyc.records import dataclass, replace
 from polyc.scheduler.rows.coincidence import pivot_columns
 from polyc.scheduler.rows.groups import Group, NoRow, RowFinder, Used, group_graph, has_detour, sort_groups
 from polyc.scheduler.rows.model import Model
 from polyc.scheduler.rows.objective import TOLERANCE, fusion_gain
 from polyc.scheduler.rows.recurrence import edges_of_pieces, find_sequential_row
 from polyc.scheduler.rows.solver import Budget
-from polyc.scheduler.rows.steps import find_steps
+from polyc.scheduler.rows.steps import FEW_STEPS, find_followers, find_steps, is_recurrence
+
+
+@dataclass(frozen=True, slots=True)
+class SequentialRows:
+    """Rows of one permutable band for a component, with the dependences inside the rows before each, and inside all of them.
+
+    `is_band`: they are all rows that the component has; else only the first one is one that all statements can go on below."""
+
+    members: list[Member]
+    pending: list[list[Piece]]
+    remaining: list[Piece]
+    used: dict[str, frozenset[int]]
+    is_band: bool
 
 
 class Merger:
@@ -97,15 +110,52 @@ class Merger:
                 continue
             if any(used.values()) or self.finder.find_whole(inside, used, 1) is not None:  # a loop around them is parallel
                 extra += [(name, steps.writer) for name in inside if name != steps.writer]
-        return self._components(names, extra)
+        asked: set[tuple[str, ...]] = set()
+        components = self._components(names, extra)
+        while (leaders := next((p for p in components if self._leads(p) and tuple(p) not in asked), None)) is not None:
+            asked.add(tuple(leaders))
+            together = find_followers(self.model, leaders, components, self.successors)
+            if together and self._run_in_steps(leaders, together, used):
+                extra += [(name, leaders[0]) for name in sorted(together - set(leaders))]
+                components = self._components(names, extra)
+        return components
+
+    def _leads(self, part: Sequence[str]) -> bool:
+        return self.most_together > 1 and is_recurrence(part, self.successors)
+
+    def _run_in_steps(self, leaders: Sequence[str], together: Collection[str], used: Used) -> bool:
+        """Whether a recurrence without parallel rows, and what follows it a few steps later, share the loop over its steps.
+
+        Recurrences with one loop left, and those that are tiled over steps, keep their rows."""
+        statements = self.model.statements
+        dims = {name: statements[name].n_dims for name in sorted(together, key=self._position)}
+        if len(dims) > self.most_together or max(dims[name] - len(used[name]) for name in leaders) < 2:
+            return False
+        if self.finder.find_whole(leaders, used, 2) is not None:
+            return False
+        alone = self._find_rows(tuple(leaders), used)
+        if alone.is_band and len(alone.members) > 1:
+            return False
+        band = self._pieces_of(dims)
+        rows = find_sequential_row(dims, band, band, self._rows_used(dims, used), self.budget)
+        steps = {name: [d for d, c in enumerate(row.coefficients) if c] for name, row in (rows or {}).items()}
+        following = [name for name in dims if name not in leaders]
+        if rows is None or any(len(moved) > 1 for moved in steps.values()) or not all(steps[name] for name in following):
+            return False
+        latest = {name: statements[name].extents[steps[name][0]] // FEW_STEPS for name in following}
+        return all(steps[name][0] in statements[name].fixed for name in following) and all(
+            longest_distance(rows, p) <= latest[p.sink] for p in band if p.sink in latest
+        )
+
+    def _rows_used(self, dims: Mapping[str, int], used: Used) -> dict[str, list[Row]]:
+        return {name: [_unit_row(d, n) for d in sorted(used[name])] for name, n in dims.items()}
 
     def _find_row_of_steps(self, names: Sequence[str]) -> dict[str, Row] | None:
         steps = next((s for s in self.steps if s.dimensions.keys() == set(names)), None)
         if steps is None:
             return None
         rows = {name: _unit_row(d, self.model.statements[name].n_dims) for name, d in steps.dimensions.items()}
-        pieces = [p for p in self.pieces if p.source in rows and p.sink in rows]
-        return rows if all(respects(rows, piece) for piece in pieces) else None
+        return rows if all(respects(rows, piece) for piece in self._pieces_of(rows)) else None
 
     def _position(self, name: str) -> int:
         return self.model.statements[name].position
@@ -133,15 +183,30 @@ class Merger:
     def _extend_recurrence(self, names: tuple[str, ...], used: Used, members: tuple[Member, ...]) -> Node:
         """Sequential rows for one component: a permutable band down to the last dimension if there is one, else its first row
         and, in a new band without the dependences that row carries, whatever is then possible."""
-        statements = self.model.statements
-        band = [p for p in self.pieces if p.source in names and p.sink in names]
         steps = self._find_row_of_steps(names)
         if steps is not None:
-            kind = self._kind(steps, band)
-            return self._below_first_row(names, used, band, members, Member(kind, steps, kind))
-        dims = {name: statements[name].n_dims for name in names}
-        earlier = {name: [_unit_row(d, dims[name]) for d in sorted(used[name])] for name in names}
-        remaining: list[Piece] = band
+            kind = self._kind(steps, self._pieces_of(names))
+            return self._below_first_row(names, used, members, Member(kind, steps, kind))
+        rows = self._find_rows(names, used)
+        if not rows.members:
+            raise NoRow(names)
+        if not rows.is_band:
+            return self._below_first_row(names, used, members, rows.members[0])
+        found, before_last = rows.members, rows.pending[-1]
+        if len(found) > 1 and found[-1].kind_inside != "P":
+            found[-2:], before_last = self._turn_parallel_inside(found[-2], found[-1], *rows.pending[-2:])
+        if len(names) > 1 and len(found) > 1:
+            order = self._order_apart(names, found[-1].rows, before_last)
+            if order is not None:
+                found[-1] = replace(found[-1], apart=order)
+                return _close((*members, *found), [Leaf(name) for name in order])
+        return _close((*members, *found), [self._with_pieces(names, rows.remaining).schedule(names, rows.used)])
+
+    def _find_rows(self, names: tuple[str, ...], used: Used) -> SequentialRows:
+        """Rows of one permutable band for one component, as many as there are."""
+        dims = {name: self.model.statements[name].n_dims for name in names}
+        earlier = self._rows_used(dims, used)
+        band = remaining = self._pieces_of(names)
         pending: list[list[Piece]] = []
         found: list[Member] = []
         inner: dict[str, frozenset[int]] = dict(used)
@@ -157,19 +222,8 @@ class Merger:
                 inner[name] = frozenset(pivot_columns([list(r.coefficients) for r in earlier[name]], dims[name]))
             pending.append(remaining)
             remaining = [rest for piece in remaining if (rest := not_carried(rows, piece)) is not None]
-        if not found:
-            raise NoRow(names)
-        if len(names) > 1 and (len(moving) < len(names) or any(len(inner[name]) < dims[name] for name in names)):
-            return self._below_first_row(names, used, band, members, found[0])
-        before_last = pending[-1]
-        if len(found) > 1 and found[-1].kind_inside != "P":
-            found[-2:], before_last = self._turn_parallel_inside(found[-2], found[-1], *pending[-2:])
-        if len(names) > 1 and len(found) > 1:
-            order = self._order_apart(names, found[-1].rows, before_last)
-            if order is not None:
-                found[-1] = replace(found[-1], apart=order)
-                return _close((*members, *found), [Leaf(name) for name in order])
-        return _close((*members, *found), [self._with_pieces(names, remaining).schedule(names, inner)])
+        is_whole = len(moving) == len(names) and all(len(inner[name]) == dims[name] for name in names)
+        return SequentialRows(found, pending, remaining, inner, is_band=is_whole or len(names) == 1)
 
     def _turn_parallel_inside(
         self, outer: Member, inner: Member, around: list[Piece], between: list[Piece]
@@ -199,15 +253,16 @@ class Merger:
         together = all(coincides(rows, p) for p in pieces)
         return None if together or "P" not in kinds.values() else kinds
 
-    def _below_first_row(
-        self, names: tuple[str, ...], used: Used, band: list[Piece], members: tuple[Member, ...], first: Member
-    ) -> Node:
-        rest = [left for piece in band if (left := not_carried(first.rows, piece)) is not None]
+    def _below_first_row(self, names: tuple[str, ...], used: Used, members: tuple[Member, ...], first: Member) -> Node:
+        rest = [left for piece in self._pieces_of(names) if (left := not_carried(first.rows, piece)) is not None]
         inner = {**used}
         for name, row in first.rows.items():
             fresh = (d for d, c in enumerate(row.coefficients) if c and d not in used[name])
             inner[name] = used[name] | set(islice(fresh, 1))
         return _close((*members, first), [self._with_pieces(names, rest).schedule(names, inner)])
+
+    def _pieces_of(self, names: Collection[str]) -> list[Piece]:
+        return [p for p in self.pieces if p.source in names and p.sink in names]
 
     def _with_pieces(self, names: tuple[str, ...], pieces: list[Piece]) -> Merger:
         """The same statements with what is left of their dependences."""
@@ -278,10 +333,9 @@ class Merger:
         if not crossing or not all(is_outermost or (left[e.source], left[e.sink]) in e.unit_pairs for e in crossing):
             return None
         # One that walks forwards and one that walks backwards have no loop in common.
-        pieces = [p for p in self.pieces if p.source in names and p.sink in names]
+        pieces = self._pieces_of(names)
         dims = {name: self.model.statements[name].n_dims for name in names}
-        earlier = {name: [_unit_row(d, dims[name]) for d in sorted(used[name])] for name in names}
-        if find_sequential_row(dims, pieces, pieces, earlier, self.budget) is None:
+        if find_sequential_row(dims, pieces, pieces, self._rows_used(dims, used), self.budget) is None:
             return None
         return Group(names, None, is_recurrence=True)
 

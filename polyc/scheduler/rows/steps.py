@@ -2,14 +2,20 @@
 
 ``S(t,d,e) = g(d) * S(t-1,d,e) + k(t,d) * v(t,e)`` and ``o(t,e) += q(t,d) * S(t,d,e)`` share the loop over steps: the state
 of one step is alive.  Apart, all states would go through memory, which is many times what is read and written otherwise.
+
+Recurrences without a parallel row, ``p(t,i)`` and ``q(t,i)`` of conjugate gradients, are followed by what accumulates their
+states: ``x(t,i) = x(t-1,i) + alpha(t-1) * p(t-1,i)``.
+
+Reference: loop fusion as a means to contract arrays (Gao, Olsen, Sarkar and Thekkath, "Collective loop fusion for array
+contraction", 1992).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Set
+from collections.abc import Mapping, Sequence, Set
 
 from polyc.records import dataclass
-from polyc.scheduler.rows.model import Model
+from polyc.scheduler.rows.model import AccessShape, Model
 from polyc.scheduler.rows.objective import follows_closely, reads_once
 
 MANY_STATES = 1 << 16
@@ -25,6 +31,11 @@ class Steps:
 
     writer: str
     dimensions: Mapping[str, int]
+
+
+def is_recurrence(part: Sequence[str], successors: Mapping[str, set[str]]) -> bool:
+    """Whether the statements of a component need values of their own."""
+    return len(part) > 1 or part[0] in successors[part[0]]
 
 
 def find_steps(model: Model, successors: Mapping[str, set[str]]) -> list[Steps]:
@@ -47,22 +58,33 @@ def _find_readers(model: Model, writer: str, successors: Mapping[str, set[str]])
     dimensions = {writer: steps[0]}
     late: set[str] = set()
     for name in readers:
-        reader = model.statements[name]
-        (*reads,) = (a for a in reader.accesses if a.tensor == write.tensor and not a.is_write)
-        if all(read.footprint * FEW_STEPS <= write.footprint for read in reads):
+        if _is_late(model, name, write):
             late.add(name)
             continue
-        if len(reads) != 1 or not reads_once(reads[0], reader.n_dims) or not follows_closely(model, write.tensor, name):
+        if not _takes_each_once(model, name, write.tensor):
             return None
         edges = [e.unit_pairs for e in model.edges if e.source == writer and e.sink == name]
         step = next((b for a, b in edges[0] if a == steps[0] and all((a, b) in pairs for pairs in edges)), None)
-        if step is None or step not in reader.fixed:
+        if step is None or step not in model.statements[name].fixed:
             return None
         dimensions[name] = step
     together = dimensions.keys() - {writer}
     if not together or any(_reaches(together, name, successors) for name in readers):
         return None
     return Steps(writer, dimensions)
+
+
+def _is_late(model: Model, reader: str, write: AccessShape) -> bool:
+    return all(read.footprint * FEW_STEPS <= write.footprint for read in _find_reads(model, reader, write.tensor))
+
+
+def _takes_each_once(model: Model, reader: str, tensor: str) -> bool:
+    reads, n_dims = _find_reads(model, reader, tensor), model.statements[reader].n_dims
+    return len(reads) == 1 and reads_once(reads[0], n_dims) and follows_closely(model, tensor, reader)
+
+
+def _find_reads(model: Model, reader: str, tensor: str) -> list[AccessShape]:
+    return [a for a in model.statements[reader].accesses if a.tensor == tensor and not a.is_write]
 
 
 def _reaches(targets: Set[str], start: str, successors: Mapping[str, set[str]]) -> bool:
@@ -73,3 +95,65 @@ def _reaches(targets: Set[str], start: str, successors: Mapping[str, set[str]]) 
         seen |= fresh
         stack.extend(fresh)
     return bool(seen & targets)
+
+
+def find_followers(
+    model: Model, leaders: Sequence[str], components: Sequence[Sequence[str]], successors: Mapping[str, set[str]]
+) -> set[str]:
+    """A recurrence without a parallel row, and what may run in its steps so that fewer states are stored.
+
+    Other recurrences follow at any size: they run their steps in order anyway.  What could run all steps at once follows large
+    states that it takes element by element.  Empty where nothing is saved.  `components` are in topological order."""
+    before = _find_stored(model, set(leaders))
+    stays: set[str] = set()
+    while before.keys() - stays:
+        together = _grow(model, leaders, components, successors, stays)
+        after = _find_stored(model, together)
+        if after.keys() & before.keys() == stays:
+            return together if sum(after.values()) < sum(before.values()) else set()
+        stays |= after.keys() & before.keys()
+    return set()
+
+
+def _grow(
+    model: Model,
+    leaders: Sequence[str],
+    components: Sequence[Sequence[str]],
+    successors: Mapping[str, set[str]],
+    stays: Set[str],
+) -> set[str]:
+    """The leaders and all that may follow them, directly or behind others that do; to read what `stays` is no reason."""
+    together = set(leaders)
+    later: set[str] = set()
+    for part in components:
+        inside = set(part)
+        if inside <= together:
+            continue
+        needs_later = any(successors[name] & inside for name in later)
+        if not needs_later and _may_follow(model, part, together, successors, stays):
+            together |= inside
+        elif needs_later or any(successors[name] & inside for name in together):
+            later |= inside
+    return together
+
+
+def _may_follow(
+    model: Model, part: Sequence[str], together: Set[str], successors: Mapping[str, set[str]], stays: Set[str]
+) -> bool:
+    stored = {tensor: size for tensor, size in _find_stored(model, together).items() if tensor not in stays}
+    reads = [(name, tensor) for tensor in stored for name in part if _find_reads(model, name, tensor)]
+    if is_recurrence(part, successors):
+        return bool(reads)
+    return bool(reads) and all(stored[t] >= MANY_STATES and _takes_each_once(model, name, t) for name, t in reads)
+
+
+def _find_stored(model: Model, names: Set[str]) -> dict[str, int]:
+    """Arrays of states of which others than `names` read more than the last steps, with their sizes."""
+    found: dict[str, int] = {}
+    for name in names:
+        (write,) = (a for a in model.statements[name].accesses if a.is_write)
+        is_array = len(frozenset[int]().union(*write.moves)) > 1
+        outside = model.readers.get(write.tensor, frozenset()) - names
+        if is_array and write.tensor not in model.outputs and not all(_is_late(model, r, write) for r in outside):
+            found[write.tensor] = max(write.footprint, found.get(write.tensor, 0))
+    return found
