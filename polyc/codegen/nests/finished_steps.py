@@ -191,10 +191,12 @@ def _find_rest(flag: _Flag, own: set[str], nest: LoopNest) -> Body | None:
         return None
     kept = () if flag.before == flag.after else (Store(flag.buffer, flag.after, Const(True, BOOL)),)
     rest = (*nodes[:place], *kept, *assume(nodes[place + 1 :], hold([holds])))
-    # Steps behind the last that asks for the flag run as a whole, with what they find.
+    # Steps behind the last that asks for the flag run as a whole, with what they find; the first of them may ask for the last.
     behind = assume(loop.body, flag.known(False)) if flag.last else ()
     others = replace_nodes(nest.body, {id(loop): ()})
     needed = {flag.buffer} | {r.tensor for r in reads_in((*nest.preconditions, *others))} | _read_for_places(behind)
+    if all(s is not None and difference(loop.upper, s.upper) == 1 for s in (span_of(t, loop.var) for t in flag.last)):
+        behind = assume(behind, hold([held]))
     dead = {w.buffer for w in writes_in(rest)} & own - needed
 
     def is_dead(node: Node) -> bool:

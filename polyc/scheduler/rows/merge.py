@@ -9,6 +9,7 @@ parallel dimension does not give it up to run inside another one's reduction.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 from itertools import islice
 
 from polyc.code_limits import MAX_ITEMS
@@ -23,7 +24,7 @@ from polyc.scheduler.rows.model import Model
 from polyc.scheduler.rows.objective import TOLERANCE, fusion_gain
 from polyc.scheduler.rows.recurrence import edges_of_pieces, find_sequential_row
 from polyc.scheduler.rows.solver import Budget
-from polyc.scheduler.rows.steps import FEW_STEPS, find_followers, find_steps, is_recurrence
+from polyc.scheduler.rows.steps import FEW_STEPS, find_followers, find_steps, find_stored, is_recurrence
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,42 +111,44 @@ class Merger:
                 continue
             if any(used.values()) or self.finder.find_whole(inside, used, 1) is not None:  # a loop around them is parallel
                 extra += [(name, steps.writer) for name in inside if name != steps.writer]
-        asked: set[tuple[str, ...]] = set()
         components = self._components(names, extra)
-        while (leaders := next((p for p in components if self._leads(p) and tuple(p) not in asked), None)) is not None:
-            asked.add(tuple(leaders))
-            together = find_followers(self.model, leaders, components, self.successors)
-            if together and self._run_in_steps(leaders, together, used):
-                extra += [(name, leaders[0]) for name in sorted(together - set(leaders))]
+        asked: set[str] = set()
+        while (leaders := next((p for p in components if p[0] not in asked and self._leads(p, used)), None)) is not None:
+            asked.add(leaders[0])
+            share = partial(self._share_steps, leaders, used)
+            following = find_followers(self.model, leaders, components, self.successors, share)
+            if following:
+                extra += [(name, leaders[0]) for name in sorted(following)]
                 components = self._components(names, extra)
         return components
 
-    def _leads(self, part: Sequence[str]) -> bool:
-        return self.most_together > 1 and is_recurrence(part, self.successors)
+    def _leads(self, part: Sequence[str], used: Used) -> bool:
+        """Whether a component hands on its states step by step: it has no parallel row, several loops, and no tiles over steps."""
+        if self.most_together == 1 or not is_recurrence(part, self.successors) or not find_stored(self.model, set(part)):
+            return False
+        if max(self.model.statements[name].n_dims - len(used[name]) for name in part) < 2:
+            return False
+        if self.finder.find_whole(part, used, 2) is not None:
+            return False
+        rows = self._find_rows(tuple(part), used)
+        return not rows.is_band or len(rows.members) == 1
 
-    def _run_in_steps(self, leaders: Sequence[str], together: Collection[str], used: Used) -> bool:
-        """Whether a recurrence without parallel rows, and what follows it a few steps later, share the loop over its steps.
-
-        Recurrences with one loop left, and those that are tiled over steps, keep their rows."""
+    def _share_steps(self, leaders: Sequence[str], used: Used, names: Collection[str]) -> bool:
+        """Whether a recurrence and what follows it a few steps later have a loop over its steps in common."""
         statements = self.model.statements
-        dims = {name: statements[name].n_dims for name in sorted(together, key=self._position)}
-        if len(dims) > self.most_together or max(dims[name] - len(used[name]) for name in leaders) < 2:
-            return False
-        if self.finder.find_whole(leaders, used, 2) is not None:
-            return False
-        alone = self._find_rows(tuple(leaders), used)
-        if alone.is_band and len(alone.members) > 1:
-            return False
+        dims = {name: statements[name].n_dims for name in sorted(names, key=self._position)}
         band = self._pieces_of(dims)
         rows = find_sequential_row(dims, band, band, self._rows_used(dims, used), self.budget)
-        steps = {name: [d for d, c in enumerate(row.coefficients) if c] for name, row in (rows or {}).items()}
-        following = [name for name in dims if name not in leaders]
-        if rows is None or any(len(moved) > 1 for moved in steps.values()) or not all(steps[name] for name in following):
+        if rows is None or len(dims) > self.most_together:
             return False
-        latest = {name: statements[name].extents[steps[name][0]] // FEW_STEPS for name in following}
-        return all(steps[name][0] in statements[name].fixed for name in following) and all(
-            longest_distance(rows, p) <= latest[p.sink] for p in band if p.sink in latest
-        )
+        steps = {name: [d for d, c in enumerate(row.coefficients) if c] for name, row in rows.items()}
+        following = {name: d for name, d in steps.items() if name not in leaders}
+        if any(len(d) > 1 for d in steps.values()) or any(
+            not d or d[0] not in statements[name].fixed for name, d in following.items()
+        ):
+            return False
+        latest = {name: statements[name].extents[d[0]] // FEW_STEPS for name, d in following.items()}
+        return all(longest_distance(rows, p) <= latest[p.sink] for p in band if p.sink in latest)
 
     def _rows_used(self, dims: Mapping[str, int], used: Used) -> dict[str, list[Row]]:
         return {name: [_unit_row(d, n) for d in sorted(used[name])] for name, n in dims.items()}

@@ -12,7 +12,7 @@ contraction", 1992).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 
 from polyc.records import dataclass
 from polyc.scheduler.rows.model import AccessShape, Model
@@ -98,62 +98,51 @@ def _reaches(targets: Set[str], start: str, successors: Mapping[str, set[str]]) 
 
 
 def find_followers(
-    model: Model, leaders: Sequence[str], components: Sequence[Sequence[str]], successors: Mapping[str, set[str]]
-) -> set[str]:
-    """A recurrence without a parallel row, and what may run in its steps so that fewer states are stored.
-
-    Other recurrences follow at any size: they run their steps in order anyway.  What could run all steps at once follows large
-    states that it takes element by element.  Empty where nothing is saved.  `components` are in topological order."""
-    before = _find_stored(model, set(leaders))
-    stays: set[str] = set()
-    while before.keys() - stays:
-        together = _grow(model, leaders, components, successors, stays)
-        after = _find_stored(model, together)
-        if after.keys() & before.keys() == stays:
-            return together if sum(after.values()) < sum(before.values()) else set()
-        stays |= after.keys() & before.keys()
-    return set()
-
-
-def _grow(
     model: Model,
     leaders: Sequence[str],
     components: Sequence[Sequence[str]],
     successors: Mapping[str, set[str]],
-    stays: Set[str],
+    share_steps: Callable[[Set[str]], bool],
 ) -> set[str]:
-    """The leaders and all that may follow them, directly or behind others that do; to read what `stays` is no reason."""
-    together = set(leaders)
-    later: set[str] = set()
-    for part in components:
-        inside = set(part)
-        if inside <= together:
-            continue
-        needs_later = any(successors[name] & inside for name in later)
-        if not needs_later and _may_follow(model, part, together, successors, stays):
-            together |= inside
-        elif needs_later or any(successors[name] & inside for name in together):
-            later |= inside
-    return together
+    """What may run in the steps of a recurrence without a parallel row so that fewer states are stored; empty where there is none.
+
+    Other recurrences follow at any size: they run their steps in order anyway.  What could run all steps at once follows large
+    states that it takes element by element.  `components` are in topological order."""
+    before = find_stored(model, set(leaders))
+    stays: set[str] = set()
+    while before.keys() - stays:
+        together = set(leaders)
+        later: set[str] = set()
+        for part in components:
+            needs_together, needs_later = (any(successors[n] & {*part} for n in names) for names in (together, later))
+            if part[0] in together or not (needs_together or needs_later):
+                continue
+            follows = not needs_later and _may_follow(model, part, together, successors, stays)
+            (together if follows and share_steps({*together, *part}) else later).update(part)
+        after = find_stored(model, together)
+        if after.keys() & before.keys() == stays:
+            return together - {*leaders} if sum(after.values()) < sum(before.values()) else set()
+        stays |= after.keys() & before.keys()
+    return set()
 
 
 def _may_follow(
     model: Model, part: Sequence[str], together: Set[str], successors: Mapping[str, set[str]], stays: Set[str]
 ) -> bool:
-    stored = {tensor: size for tensor, size in _find_stored(model, together).items() if tensor not in stays}
+    """Whether a component reads states, other than those that stay stored, in a way that suits to follow."""
+    stored = {tensor: size for tensor, size in find_stored(model, together).items() if tensor not in stays}
     reads = [(name, tensor) for tensor in stored for name in part if _find_reads(model, name, tensor)]
     if is_recurrence(part, successors):
         return bool(reads)
     return bool(reads) and all(stored[t] >= MANY_STATES and _takes_each_once(model, name, t) for name, t in reads)
 
 
-def _find_stored(model: Model, names: Set[str]) -> dict[str, int]:
-    """Arrays of states of which others than `names` read more than the last steps, with their sizes."""
+def find_stored(model: Model, names: Set[str]) -> dict[str, int]:
+    """The tensors of which others than `names` read more than the last steps, with their sizes; results are stored anyway."""
     found: dict[str, int] = {}
     for name in names:
         (write,) = (a for a in model.statements[name].accesses if a.is_write)
-        is_array = len(frozenset[int]().union(*write.moves)) > 1
         outside = model.readers.get(write.tensor, frozenset()) - names
-        if is_array and write.tensor not in model.outputs and not all(_is_late(model, r, write) for r in outside):
+        if write.tensor not in model.outputs and not all(_is_late(model, r, write) for r in outside):
             found[write.tensor] = max(write.footprint, found.get(write.tensor, 0))
     return found
