@@ -123,7 +123,7 @@ class Merger:
         return components
 
     def _leads(self, part: Sequence[str], used: Used) -> bool:
-        """Whether a component hands on its states step by step: it has no parallel row, several loops, and no tiles over steps."""
+        """Whether a component hands on its states step by step: it has no parallel row, several loops, no tiles over steps."""
         if self.most_together == 1 or not is_recurrence(part, self.successors) or not find_stored(self.model, set(part)):
             return False
         if max(self.model.statements[name].n_dims - len(used[name]) for name in part) < 2:

@@ -104,37 +104,26 @@ def find_followers(
     successors: Mapping[str, set[str]],
     share_steps: Callable[[Set[str]], bool],
 ) -> set[str]:
-    """What may run in the steps of a recurrence without a parallel row so that fewer states are stored; empty where there is none.
+    """Recurrences that may run in the steps of one without a parallel row so that fewer states are stored; empty if none may.
 
-    Other recurrences follow at any size: they run their steps in order anyway.  What could run all steps at once follows large
-    states that it takes element by element.  `components` are in topological order."""
-    before = find_stored(model, set(leaders))
-    stays: set[str] = set()
-    while before.keys() - stays:
-        together = set(leaders)
+    They run their steps in order anyway, so that it pays at any size.  `components` are in topological order."""
+    before = find_stored(model, {*leaders})
+    kept: set[str] = set()
+    while before.keys() - kept:
+        together = {*leaders}
         later: set[str] = set()
         for part in components:
             needs_together, needs_later = (any(successors[n] & {*part} for n in names) for names in (together, later))
             if part[0] in together or not (needs_together or needs_later):
                 continue
-            follows = not needs_later and _may_follow(model, part, together, successors, stays)
+            read = {a.tensor for name in part for a in model.statements[name].accesses if not a.is_write}
+            follows = not needs_later and is_recurrence(part, successors) and read & find_stored(model, together).keys() - kept
             (together if follows and share_steps({*together, *part}) else later).update(part)
         after = find_stored(model, together)
-        if after.keys() & before.keys() == stays:
+        if before.keys() & after.keys() == kept:
             return together - {*leaders} if sum(after.values()) < sum(before.values()) else set()
-        stays |= after.keys() & before.keys()
+        kept |= before.keys() & after.keys()
     return set()
-
-
-def _may_follow(
-    model: Model, part: Sequence[str], together: Set[str], successors: Mapping[str, set[str]], stays: Set[str]
-) -> bool:
-    """Whether a component reads states, other than those that stay stored, in a way that suits to follow."""
-    stored = {tensor: size for tensor, size in find_stored(model, together).items() if tensor not in stays}
-    reads = [(name, tensor) for tensor in stored for name in part if _find_reads(model, name, tensor)]
-    if is_recurrence(part, successors):
-        return bool(reads)
-    return bool(reads) and all(stored[t] >= MANY_STATES and _takes_each_once(model, name, t) for name, t in reads)
 
 
 def find_stored(model: Model, names: Set[str]) -> dict[str, int]:
