@@ -116,10 +116,10 @@ def _find_flags(body: Body, loop: Loop, written: frozenset[str], tests: tuple[Ex
                 yield from _find_flags(node.body, loop, written, (*tests, *operands_of(node.condition, "and")))
                 yield from _find_flags(node.orelse, loop, written, (*tests, *_behind_first(node.condition, loop)))
             case Store(name, after, value):
-                spans = [span_of(t, loop.var) for t in tests]
-                if not all(map(_is_one_sided, spans)):
+                spans = [s for t in tests if (s := span_of(t, loop.var)) is not None and (s.lower is None) != (s.upper is None)]
+                if len(spans) < len(tests):
                     continue
-                last = tuple(t for t, s in zip(tests, spans, strict=True) if s is not None and s.upper is not None)
+                last = tuple(t for t, s in zip(tests, spans, strict=True) if s.upper is not None)
                 for operand in operands_of(value, "or"):
                     if isinstance(operand, Read) and operand.tensor == name and _moves_on(operand, after, loop.var):
                         yield _Flag(loop, written, name, operand.subscripts, after, tests, last)
@@ -135,10 +135,6 @@ def _behind_first(condition: Expr, loop: Loop) -> tuple[Expr, ...]:
 def _is_at_most(a: Expr, b: Expr) -> bool:
     apart = difference(b, a)
     return apart is not None and apart >= 0
-
-
-def _is_one_sided(span: Span | None) -> bool:
-    return span is not None and (span.lower is None) != (span.upper is None)
 
 
 def _moves_on(read: Read, after: tuple[Expr, ...], var: str) -> bool:
