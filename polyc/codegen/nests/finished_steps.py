@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 
 from polyc.ir.access import reads_in, writes_in, written_in
 from polyc.ir.expr import Call, Const, Expr, Index, Read, Select, all_hold, ge, mentions, operands_of, reads, substitute
-from polyc.ir.facts import Known, Span, assume, hold, span_of
+from polyc.ir.facts import Known, assume, hold, span_of
 from polyc.ir.loops import Guard, If, Loop, LoopNest, Node, Prefetch, Store, Update
 from polyc.ir.simplify import difference, simplify
 from polyc.ir.types import BOOL

@@ -8,7 +8,7 @@ parallel dimension does not give it up to run inside another one's reduction.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence, Set
 from functools import partial
 from itertools import islice
 
@@ -22,9 +22,9 @@ from polyc.scheduler.rows.coincidence import pivot_columns
 from polyc.scheduler.rows.groups import Group, NoRow, RowFinder, Used, group_graph, has_detour, sort_groups
 from polyc.scheduler.rows.model import Model
 from polyc.scheduler.rows.objective import TOLERANCE, fusion_gain
-from polyc.scheduler.rows.recurrence import edges_of_pieces, find_sequential_row
+from polyc.scheduler.rows.recurrence import edges_of_pieces, find_sequential_row, find_shifted_row
 from polyc.scheduler.rows.solver import Budget
-from polyc.scheduler.rows.steps import FEW_STEPS, find_followers, find_steps, find_stored, is_recurrence
+from polyc.scheduler.rows.steps import FEW_STEPS, align_steps, find_followers, find_steps, find_stored, is_recurrence
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +68,7 @@ class Merger:
             self.linked[link.first].add(link.second)
             self.linked[link.second].add(link.first)
         self.steps = find_steps(model, self.successors) if most_together > 1 else []
+        self.rows_of_steps: dict[frozenset[str], dict[str, Row]] = {}
 
     def schedule(self, names: Sequence[str], used: Used, members: tuple[Member, ...] = ()) -> Node:
         """The tree below a band with `members` so far.  Raises `NoRow`."""
@@ -112,43 +113,51 @@ class Merger:
             if any(used.values()) or self.finder.find_whole(inside, used, 1) is not None:  # a loop around them is parallel
                 extra += [(name, steps.writer) for name in inside if name != steps.writer]
         components = self._components(names, extra)
-        asked: set[str] = set()
-        while (leaders := next((p for p in components if p[0] not in asked and self._leads(p, used)), None)) is not None:
-            asked.add(leaders[0])
-            share = partial(self._share_steps, leaders, used)
-            following = find_followers(self.model, leaders, components, self.successors, share)
+        taken: set[str] = set()
+        for part in [p for p in components if self.most_together > 1 and is_recurrence(p, self.successors)]:
+            steps = None if taken & {*part} else self._find_own_steps(part, used)
+            if steps is None:
+                continue
+            share_steps = partial(self._share_steps, steps, used)
+            following = find_followers(self.model, part, components, self.successors, share_steps)
             if following:
-                extra += [(name, leaders[0]) for name in sorted(following)]
+                taken |= following
+                extra += [(name, part[0]) for name in sorted(following)]
                 components = self._components(names, extra)
         return components
 
-    def _leads(self, part: Sequence[str], used: Used) -> bool:
-        """Whether a component hands on its states step by step: it has no parallel row, several loops, no tiles over steps."""
-        if self.most_together == 1 or not is_recurrence(part, self.successors) or not find_stored(self.model, set(part)):
-            return False
-        if max(self.model.statements[name].n_dims - len(used[name]) for name in part) < 2:
-            return False
-        if self.finder.find_whole(part, used, 2) is not None:
-            return False
-        rows = self._find_rows(tuple(part), used)
-        return not rows.is_band or len(rows.members) == 1
+    def _find_own_steps(self, names: Sequence[str], used: Used) -> dict[str, int] | None:
+        """The dimensions over which a component hands on states step by step; None if it has a parallel row or one loop, or is
+        tiled over steps, or others need no more than the last states."""
+        n_loops = max(self.model.statements[name].n_dims - len(used[name]) for name in names)
+        if n_loops < 2 or not find_stored(self.model, {*names}) or self.finder.find_whole(names, used, 2) is not None:
+            return None
+        rows = self._find_rows(tuple(names), used)
+        if not rows.members or (rows.is_band and len(rows.members) > 1):
+            return None
+        moved = {name: [d for d, c in enumerate(row.coefficients) if c] for name, row in rows.members[0].rows.items()}
+        return (
+            None if any(len(dims) > 1 for dims in moved.values()) else {name: d for name, dims in moved.items() for d in dims}
+        )
 
-    def _share_steps(self, leaders: Sequence[str], used: Used, names: Collection[str]) -> bool:
-        """Whether a recurrence and what follows it a few steps later have a loop over its steps in common."""
+    def _share_steps(self, own: Mapping[str, int], used: Used, names: Set[str]) -> bool:
+        """Whether a recurrence with its `own` steps, and what follows it a few of them later, share a loop over them."""
         statements = self.model.statements
         dims = {name: statements[name].n_dims for name in sorted(names, key=self._position)}
+        steps = align_steps(self.model, names, own)
+        following = {name: steps.get(name, -1) for name in dims if name not in own and dims[name] > len(used[name])}
+        if len(dims) > self.most_together or any(d not in statements[n].fixed - used[n] for n, d in following.items()):
+            return False
         band = self._pieces_of(dims)
-        rows = find_sequential_row(dims, band, band, self._rows_used(dims, used), self.budget)
-        if rows is None or len(dims) > self.most_together:
+        others = {name: [_unit_row(d, n) for d in range(n) if d != steps.get(name)] for name, n in dims.items()}
+        rows = find_shifted_row(dims, band, band, others, self.budget)
+        if rows is None or any(c for name, row in rows.items() for d, c in enumerate(row.coefficients) if d != steps.get(name)):
             return False
-        steps = {name: [d for d, c in enumerate(row.coefficients) if c] for name, row in rows.items()}
-        following = {name: d for name, d in steps.items() if name not in leaders}
-        if any(len(d) > 1 for d in steps.values()) or any(
-            not d or d[0] not in statements[name].fixed for name, d in following.items()
-        ):
+        latest = {name: statements[name].extents[d] // FEW_STEPS for name, d in following.items()}
+        if any(longest_distance(rows, p) > latest[p.sink] for p in band if p.sink in latest):
             return False
-        latest = {name: statements[name].extents[d[0]] // FEW_STEPS for name, d in following.items()}
-        return all(longest_distance(rows, p) <= latest[p.sink] for p in band if p.sink in latest)
+        self.rows_of_steps[frozenset(names)] = rows
+        return True
 
     def _rows_used(self, dims: Mapping[str, int], used: Used) -> dict[str, list[Row]]:
         return {name: [_unit_row(d, n) for d in sorted(used[name])] for name, n in dims.items()}
@@ -156,7 +165,7 @@ class Merger:
     def _find_row_of_steps(self, names: Sequence[str]) -> dict[str, Row] | None:
         steps = next((s for s in self.steps if s.dimensions.keys() == set(names)), None)
         if steps is None:
-            return None
+            return self.rows_of_steps.get(frozenset(names))
         rows = {name: _unit_row(d, self.model.statements[name].n_dims) for name, d in steps.dimensions.items()}
         return rows if all(respects(rows, piece) for piece in self._pieces_of(rows)) else None
 

@@ -126,6 +126,19 @@ def find_followers(
     return set()
 
 
+def align_steps(model: Model, names: Set[str], known: Mapping[str, int]) -> dict[str, int]:
+    """The dimensions of steps of statements that read, at one place of a subscript, the steps of others with `known` ones."""
+    found, n_found = dict(known), -1
+    while n_found < len(found):
+        n_found = len(found)
+        writes = [(a, found[name]) for name in found for a in model.statements[name].accesses if a.is_write]
+        places = {a.tensor: a.moves.index(frozenset({step})) for a, step in writes if frozenset({step}) in a.moves}
+        for name in names - found.keys():
+            reads = [a for a in model.statements[name].accesses if not a.is_write and a.tensor in places]
+            found.update((name, d) for a in reads if len(moved := a.moves[places[a.tensor]]) == 1 for d in moved)
+    return found
+
+
 def find_stored(model: Model, names: Set[str]) -> dict[str, int]:
     """The tensors of which others than `names` read more than the last steps, with their sizes; results are stored anyway."""
     found: dict[str, int] = {}
