@@ -145,8 +145,10 @@ class Merger:
         statements = self.model.statements
         dims = {name: statements[name].n_dims for name in sorted(names, key=self._position)}
         steps = align_steps(self.model, names, own)
-        following = {name: steps.get(name, -1) for name in dims if name not in own and dims[name] > len(used[name])}
+        following = {name: d for name, d in steps.items() if name not in own}
         if len(dims) > self.most_together or any(d not in statements[n].fixed - used[n] for n, d in following.items()):
+            return False
+        if any(name in self.successors[name] for name in names - steps.keys()):
             return False
         band = self._pieces_of(dims)
         others = {name: [_unit_row(d, n) for d in range(n) if d != steps.get(name)] for name, n in dims.items()}

@@ -58,7 +58,7 @@ def _find_readers(model: Model, writer: str, successors: Mapping[str, set[str]])
     dimensions = {writer: steps[0]}
     late: set[str] = set()
     for name in readers:
-        if _is_late(model, name, write):
+        if _is_late(model, name, write.tensor, write.footprint):
             late.add(name)
             continue
         if not _takes_each_once(model, name, write.tensor):
@@ -74,8 +74,8 @@ def _find_readers(model: Model, writer: str, successors: Mapping[str, set[str]])
     return Steps(writer, dimensions)
 
 
-def _is_late(model: Model, reader: str, write: AccessShape) -> bool:
-    return all(read.footprint * FEW_STEPS <= write.footprint for read in _find_reads(model, reader, write.tensor))
+def _is_late(model: Model, reader: str, tensor: str, size: int) -> bool:
+    return all(read.footprint * FEW_STEPS <= size for read in _find_reads(model, reader, tensor))
 
 
 def _takes_each_once(model: Model, reader: str, tensor: str) -> bool:
@@ -106,19 +106,27 @@ def find_followers(
 ) -> set[str]:
     """Recurrences that may run in the steps of one without a parallel row so that fewer states are stored; empty if none may.
 
-    They run their steps in order anyway, so that it pays at any size.  `components` are in topological order."""
+    They run their steps in order anyway, so that it pays at any size.  What they need of single steps, their start for example,
+    comes with them.  `components` are in topological order."""
     before = find_stored(model, {*leaders})
     kept: set[str] = set()
     while before.keys() - kept:
-        together = {*leaders}
-        later: set[str] = set()
+        together, later, single = {*leaders}, set[str](), set[str]()
         for part in components:
-            needs_together, needs_later = (any(successors[n] & {*part} for n in names) for names in (together, later))
-            if part[0] in together or not (needs_together or needs_later):
+            sources = {name for name in together | later if successors[name] & {*part}}
+            if part[0] in together or not sources:
                 continue
-            read = {a.tensor for name in part for a in model.statements[name].accesses if not a.is_write}
-            follows = not needs_later and is_recurrence(part, successors) and read & find_stored(model, together).keys() - kept
-            (together if follows and share_steps({*together, *part}) else later).update(part)
+            inside = {*part, *sources}
+            if is_recurrence(part, successors):
+                read = {a.tensor for name in part for a in model.statements[name].accesses if not a.is_write}
+                is_wanted = read & find_stored(model, together).keys() - kept
+                if is_wanted and sources <= together | single and share_steps(together | inside):
+                    together |= inside
+                    later -= inside
+                    continue
+            elif sources <= together and _reads_single_steps(model, part[0], together):
+                single |= {*part}
+            later |= {*part}
         after = find_stored(model, together)
         if before.keys() & after.keys() == kept:
             return together - {*leaders} if sum(after.values()) < sum(before.values()) else set()
@@ -141,10 +149,18 @@ def align_steps(model: Model, names: Set[str], known: Mapping[str, int]) -> dict
 
 def find_stored(model: Model, names: Set[str]) -> dict[str, int]:
     """The tensors of which others than `names` read more than the last steps, with their sizes; results are stored anyway."""
+    found = {t: size for t, size in _find_written(model, names).items() if t not in model.outputs}
+    readers = {t: model.readers.get(t, frozenset()) - names for t in found}
+    return {t: size for t, size in found.items() if not all(_is_late(model, reader, t, size) for reader in readers[t])}
+
+
+def _reads_single_steps(model: Model, name: str, together: Set[str]) -> bool:
+    return all(_is_late(model, name, tensor, size) for tensor, size in _find_written(model, together).items())
+
+
+def _find_written(model: Model, names: Set[str]) -> dict[str, int]:
     found: dict[str, int] = {}
     for name in names:
         (write,) = (a for a in model.statements[name].accesses if a.is_write)
-        outside = model.readers.get(write.tensor, frozenset()) - names
-        if write.tensor not in model.outputs and not all(_is_late(model, r, write) for r in outside):
-            found[write.tensor] = max(write.footprint, found.get(write.tensor, 0))
+        found[write.tensor] = max(write.footprint, found.get(write.tensor, 0))
     return found
