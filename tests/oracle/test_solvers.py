@@ -57,13 +57,14 @@ MEANS = """def means(double(N, D) X, double(K, D) start, int64 T) -> (y, a, n) {
   size(t, k) +=! A(t, i) == k ? 1.0 : 0.0 where t in 0:T-1, k in 0:K, i in 0:N
   S(t, k, d) +=! A(t, i) == k ? X(i, d) : double(0) where t in 0:T-1, k in 0:K, i in 0:N, d in 0:D
   C(t, k, d) = done(t-1) || size(t-1, k) == 0.0 ? C(t-1, k, d) : S(t-1, k, d) / size(t-1, k) where t in 1:T
-  B(t, i) = t == 0 ? A(t, i) : (done(t-1) ? B(t-1, i) : A(t, i)) where t in 0:T
+  B(0, i) = A(0, i)
+  B(t, i) = done(t-1) ? B(t-1, i) : A(t, i) where t in 1:T
   done(t) = done(t-1) || moved(t) == 0 where t in 1:T
   n +=! done(t) ? 0 : 1 where t in 1:T
   y(k, d) = C(T-1, k, d)
   a(i) = B(T-1, i)
 }"""
-"""The clusters of the last step follow: finished steps do not look for them again."""
+"""The clusters of the last step follow, and their start comes with them: finished steps do not look for clusters again."""
 
 NEWTON = """def newton(double(N, N) A, double(N) b, int64 T, double eps) -> (y, n) {
   x(0, i) = b(i)
