@@ -46,8 +46,8 @@ def tighten_bounds(body: Body, buffers: Iterable[Buffer], first: Body = ()) -> B
             lowers, uppers = [node.lower, *lowers], [node.upper, *uppers]
         lower, upper = simplify(reduce(maximum, lowers)), simplify(reduce(minimum, uppers))
         is_one = any(s.lower and s.upper and difference(s.upper, s.lower) == 1 for s in spans.values())
-        made = replace(node, lower=lower, upper=upper, max_trip=None, tile=None, body=assume(node.body, hold(spans)))
-        made = rewrite_inside(replace(made, kind="serial") if is_one else made, visit, scope)
+        inside, kind = assume(node.body, hold(spans)), "serial" if is_one else node.kind
+        made = rewrite_inside(replace(node, lower=lower, upper=upper, kind=kind, max_trip=None, tile=None, body=inside), visit, scope)
         runs = [
             lt(a, b) for a, b in ((node.lower, node.upper), *needed.runs) if (range_of(simplify(b - a), ranges)[0] or 0) < 1
         ]

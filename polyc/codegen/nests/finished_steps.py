@@ -191,7 +191,8 @@ def _find_rest(flag: _Flag, own: set[str], nest: LoopNest) -> Body | None:
     behind = assume(loop.body, flag.known(False)) if flag.last else ()
     others = replace_nodes(nest.body, {id(loop): ()})
     needed = {flag.buffer} | {r.tensor for r in reads_in((*nest.preconditions, *others))} | _read_for_places(behind)
-    if all(s is not None and difference(loop.upper, s.upper) == 1 for s in (span_of(t, loop.var) for t in flag.last)):
+    ends = [s.upper for t in flag.last if (s := span_of(t, loop.var)) is not None and s.upper is not None]
+    if all(difference(loop.upper, end) == 1 for end in ends):
         behind = assume(behind, hold([held]))
     dead = {w.buffer for w in writes_in(rest)} & own - needed
 

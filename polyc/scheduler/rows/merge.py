@@ -115,10 +115,10 @@ class Merger:
         components = self._components(names, extra)
         taken: set[str] = set()
         for part in [p for p in components if self.most_together > 1 and is_recurrence(p, self.successors)]:
-            steps = None if taken & {*part} else self._find_own_steps(part, used)
-            if steps is None:
+            own = None if taken & {*part} else self._find_own_steps(part, used)
+            if own is None:
                 continue
-            share_steps = partial(self._share_steps, steps, used)
+            share_steps = partial(self._share_steps, own, used)
             following = find_followers(self.model, part, components, self.successors, share_steps)
             if following:
                 taken |= following
