@@ -45,9 +45,9 @@ def tighten_bounds(body: Body, buffers: Iterable[Buffer], first: Body = ()) -> B
         if not is_kept or not any(_lie_inside(node, loop, lowers, uppers, first) for loop in scope.loops):
             lowers, uppers = [node.lower, *lowers], [node.upper, *uppers]
         lower, upper = simplify(reduce(maximum, lowers)), simplify(reduce(minimum, uppers))
-        is_one = any(s.lower and s.upper and difference(s.upper, s.lower) == 1 for s in spans.values())
-        inside, kind = assume(node.body, hold(spans)), "serial" if is_one else node.kind
-        made = rewrite_inside(replace(node, lower=lower, upper=upper, kind=kind, max_trip=None, tile=None, body=inside), visit, scope)
+        kind = "serial" if any(s.lower and s.upper and difference(s.upper, s.lower) == 1 for s in spans.values()) else node.kind
+        found = replace(node, lower=lower, upper=upper, kind=kind, max_trip=None, tile=None, body=assume(node.body, hold(spans)))
+        made = rewrite_inside(found, visit, scope)
         runs = [
             lt(a, b) for a, b in ((node.lower, node.upper), *needed.runs) if (range_of(simplify(b - a), ranges)[0] or 0) < 1
         ]
