@@ -46,8 +46,8 @@ def tighten_bounds(body: Body, buffers: Iterable[Buffer], first: Body = ()) -> B
             lowers, uppers = [node.lower, *lowers], [node.upper, *uppers]
         lower, upper = simplify(reduce(maximum, lowers)), simplify(reduce(minimum, uppers))
         kind = "serial" if any(s.lower and s.upper and difference(s.upper, s.lower) == 1 for s in spans.values()) else node.kind
-        found = replace(node, lower=lower, upper=upper, kind=kind, max_trip=None, tile=None, body=assume(node.body, hold(spans)))
-        made = rewrite_inside(found, visit, scope)
+        cut = replace(node, lower=lower, upper=upper, kind=kind, max_trip=None, tile=None, body=assume(node.body, hold(spans)))
+        made = rewrite_inside(cut, visit, scope)
         runs = [
             lt(a, b) for a, b in ((node.lower, node.upper), *needed.runs) if (range_of(simplify(b - a), ranges)[0] or 0) < 1
         ]
