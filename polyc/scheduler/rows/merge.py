@@ -140,15 +140,16 @@ class Merger:
             None if any(len(dims) > 1 for dims in moved.values()) else {name: d for name, dims in moved.items() for d in dims}
         )
 
-    def _share_steps(self, own: Mapping[str, int], used: Used, names: Set[str]) -> bool:
-        """Whether a recurrence with its `own` steps, and what follows it a few of them later, share a loop over them."""
+    def _share_steps(self, own: Mapping[str, int], used: Used, names: Set[str], moving: Set[str]) -> bool:
+        """Whether a recurrence with its `own` steps, and what follows it a few of them later, share a loop over them, which the
+        `moving` ones all go along with."""
         statements = self.model.statements
         dims = {name: statements[name].n_dims for name in sorted(names, key=self._position)}
         steps = align_steps(self.model, names, own)
         following = {name: d for name, d in steps.items() if name not in own}
         if len(dims) > self.most_together or any(d not in statements[n].fixed - used[n] for n, d in following.items()):
             return False
-        if any(name in self.successors[name] for name in names - steps.keys()):
+        if any(self._has_rows_left(name, used) for name in moving - steps.keys()):
             return False
         band = self._pieces_of(dims)
         others = {name: [_unit_row(d, n) for d in range(n) if d != steps.get(name)] for name, n in dims.items()}

@@ -102,12 +102,13 @@ def find_followers(
     leaders: Sequence[str],
     components: Sequence[Sequence[str]],
     successors: Mapping[str, set[str]],
-    share_steps: Callable[[Set[str]], bool],
+    share_steps: Callable[[Set[str], Set[str]], bool],
 ) -> set[str]:
     """Recurrences that may run in the steps of one without a parallel row so that fewer states are stored; empty if none may.
 
     They run their steps in order anyway, so that it pays at any size.  What they need of single steps, their start for example,
-    comes with them.  `components` are in topological order."""
+    comes with them.  `components` are in topological order; `share_steps` says whether statements have a row of steps in common
+    that moves with each of some of them."""
     before = find_stored(model, {*leaders})
     kept: set[str] = set()
     while before.keys() - kept:
@@ -120,7 +121,7 @@ def find_followers(
             if is_recurrence(part, successors):
                 read = {a.tensor for name in part for a in model.statements[name].accesses if not a.is_write}
                 is_wanted = read & find_stored(model, together).keys() - kept
-                if is_wanted and sources <= together | single and share_steps(together | inside):
+                if is_wanted and sources <= together | single and share_steps(together | inside, {*part}):
                     together |= inside
                     later -= inside
                     continue
