@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cached_property
+from math import inf
 
 import islpy
 
@@ -139,3 +140,10 @@ def not_carried(rows: Mapping[str, Row], piece: Piece) -> Piece | None:
     if rest.is_empty():
         return None
     return Piece(piece.source, piece.sink, rest)
+
+
+def longest_distance(rows: Mapping[str, Row], piece: Piece) -> float:
+    """By how many iterations the sides of the dependence are apart at most; infinite where nothing bounds that."""
+    source, sink = _row_maps(rows, piece)
+    longest = piece.relation.apply_domain(source).apply_range(sink).deltas().dim_max_val(0)
+    return int(longest.to_python()) if longest.is_int() else inf

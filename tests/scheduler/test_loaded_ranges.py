@@ -51,6 +51,13 @@ def test_of_two_indices_that_bound_each_other_one_stays_under_a_test():
     check(text, {"N": 5})
 
 
+def test_a_loop_over_the_one_value_that_data_gives_is_no_vector():
+    text = "def f(int32(P) a, float(P) x) -> (S) { S(k) +=! a(p) == k ? x(p) : 0.0 where k in 0:600, p in 0:P }"
+    lowered = check(text, {"P": 40})
+    found = [loop for loop in loops_in(lowered.nest.body) if any(True for _ in reads(loop.lower))]
+    assert [loop.kind for loop in found] == ["serial"]
+
+
 @pytest.mark.parametrize("test", ["a(p) == k", "k < a(p)", "a(p) > k"])
 def test_sums_by_class_keep_their_results_in_registers(test):
     text = f"def f(int32(P) a, float(P) x) -> (S) {{ S(k) +=! ({test}) ? x(p) : 0.0 where k in 0:6, p in 0:P }}"

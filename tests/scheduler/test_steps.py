@@ -43,3 +43,45 @@ REFUSED = {
 def test_readers_of_other_steps_come_later(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(steps, "MANY_STATES", 1)
     check(REFUSED[name], {"T": 6, "D": 4, "E": 17})
+
+
+LEADERS = """def f(float(N,N) A, float(N) b, float(T) c) -> ({results}) {{
+  p(0,i) = b(i)  q(t,i) +=! A(i,j) * p(t,j) where t in 0:T
+  p(t,i) = 0.1 * q(t-1,i) + c(t) where t in 1:T  {statements} }}"""
+SUM = "x(0,i) = b(i)  x(t,i) = x(t-1,i) + p(t-1,i) where t in 1:T  y(i) = x(T-1,i)"
+FOLLOWED = {
+    "one": (LEADERS.format(results="y", statements=SUM), "pqx"),
+    "one after the other": (
+        LEADERS.format(
+            results="y, v", statements=f"{SUM}  u(0,i) = b(i)  u(t,i) = 0.5 * u(t-1,i) + x(t,i) where t in 1:T  v(i) = u(T-1,i)"
+        ),
+        "pqxu",
+    ),
+    "of several statements": (
+        LEADERS.format(
+            results="y, v",
+            statements="x(0,i) = b(i)  u(0,i) = b(i)  x(t,i) = u(t-1,i) + p(t-1,i) where t in 1:T  y(i) = x(T-1,i)"
+            "  u(t,i) = 0.5 * x(t,N-1-i) where t in 1:T  v(i) = u(T-1,i)",
+        ),
+        "pqxu",
+    ),
+    "what another one stores anyway": (
+        LEADERS.format(results="y, z", statements=f"{SUM}  z(t,k) +=! A(k,i) * p(t,i) where t in 0:T"),
+        "qx",
+    ),
+    "beside one that runs backwards": (
+        LEADERS.format(
+            results="y, v",
+            statements=f"{SUM}  w(t) max=! q(t,i) where t in 0:T  g(0) = c(0)  g(t) = g(t-1) + w(t) where t in 1:T"
+            "  u(T,i) = b(i)  u(t,i) = 0.5 * u(t+1,i) + p(t,i) where t in 0:T  v(i) = u(0,i) + g(T-1)",
+        ),
+        "x",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FOLLOWED)
+def test_recurrences_follow_those_whose_states_they_take(name: str) -> None:
+    text, folded = FOLLOWED[name]
+    lowered = check(text, {"N": 5, "T": 9})
+    assert {state: lowered.storage[state].moduli[0] for state in folded} == dict.fromkeys(folded, 1)

@@ -32,7 +32,7 @@ from polyc.ir.facts import assume, hold, is_refused, span_of
 from polyc.ir.intervals import range_of, ranges_in
 from polyc.ir.loaded_ranges import may_wrap, needed_tests
 from polyc.ir.loops import Buffer, Guard, If, Loop, Node, Update
-from polyc.ir.simplify import simplify
+from polyc.ir.simplify import difference, simplify
 from polyc.ir.walk import Body, Scope, rewrite_inside, rewrite_nodes
 from polyc.records import dataclass, replace
 
@@ -59,8 +59,9 @@ def tighten_bounds(body: Body, buffers: Iterable[Buffer], first: Body = ()) -> B
         if not is_kept or not any(_lie_inside(node, loop, lowers, uppers, first) for loop in scope.loops):
             lowers, uppers = [node.lower, *lowers], [node.upper, *uppers]
         lower, upper = simplify(maximum(*lowers)), simplify(minimum(*uppers))
-        inside = assume(node.body, hold(spans))
-        made = rewrite_inside(replace(node, lower=lower, upper=upper, max_trip=None, tile=None, body=inside), visit, scope)
+        kind = "serial" if any(s.lower and s.upper and difference(s.upper, s.lower) == 1 for s in spans.values()) else node.kind
+        cut = replace(node, lower=lower, upper=upper, kind=kind, max_trip=None, tile=None, body=assume(node.body, hold(spans)))
+        made = rewrite_inside(cut, visit, scope)
         runs = all_hold([lt(node.lower, node.upper), *needed.runs])
         tests = [(c, *c.args) for c in walk(runs) if isinstance(c, Call) and c.op == "lt"]
         return assume((If(runs, (made,)),), hold(c for c, a, b in tests if (range_of(simplify(b - a), ranges)[0] or 0) > 0))

@@ -17,7 +17,7 @@ from polyc.ir.access import accesses_in, reads_in, with_values, writes_in, writt
 from polyc.ir.expr import Call, Const, Expr, Index, Read, Select, all_hold, ge, mentions, operands_of, reads, substitute
 from polyc.ir.facts import Known, assume, hold, is_empty, span_of
 from polyc.ir.loops import Guard, If, Loop, LoopNest, Node, Prefetch, Store, Update
-from polyc.ir.simplify import growth, simplify
+from polyc.ir.simplify import difference, growth, simplify
 from polyc.ir.types import BOOL
 from polyc.ir.walk import (
     Body,
@@ -175,10 +175,13 @@ def _find_rest(flag: _Flag, own: set[str], nest: LoopNest) -> Body | None:
         return None
     kept = () if flag.before == flag.after else (Store(flag.buffer, flag.after, Const(True, BOOL)),)
     rest = (*nodes[:place], *kept, *assume(nodes[place + 1 :], hold([holds])))
-    # Steps behind the last that asks for the flag run as a whole, with what they find.
+    # Steps behind the last that asks for the flag run as a whole, with what they find; the first of them may ask for the last.
     behind = assume(loop.body, flag.known(False)) if flag.last else ()
     others = replace_nodes(nest.body, {id(loop): ()})
     needed = {flag.buffer} | {r.tensor for r in reads_in((*nest.preconditions, *others))} | _read_for_places(behind)
+    ends = [s.upper for t in flag.last if (s := span_of(t, loop.var)) is not None and s.upper is not None]
+    if all(difference(loop.upper, end) == 1 for end in ends):
+        behind = assume(behind, hold([held]))
     dead = {w.buffer for w in writes_in(rest)} & own - needed
 
     def is_dead(node: Node) -> bool:

@@ -97,9 +97,8 @@ def _move_step(
         return None
     read = own[0].read
     at = find_place(replace(reader, subscripts=read.subscripts), ranges)
-    if at is None or not at.fixed or not reader.indices or place.fixed:
-        return None
-    if _count_elements(reader, ranges) < LEAST_ELEMENTS:
+    is_small = _count_elements(reader, ranges) < LEAST_ELEMENTS
+    if at is None or not at.fixed or not reader.indices or place.fixed or is_small or _may_keep(step):
         return None
     points = _points(reader, ranges)
     read_there = points.access(step.target, read.subscripts)
@@ -122,16 +121,19 @@ def _move_step(
     is_long = _count_elements(reader, ranges) * _bytes_per_point(step, program) > target.room(Level.L2, Share.ALL)
     if is_long and any(run is None or run >= MINIMUM_STEPS for run in runs):
         return None  # tiles of time find the last step in the cache
-    if (
-        live.n_basic_set() > max(1, before.domain.n_basic_set())
-        or has_divs(live)
-        or sum(1 for _ in walk(new.value)) > MAX_NODES
-    ):
+    is_simple = live.n_basic_set() <= max(1, before.domain.n_basic_set()) and not has_divs(live)
+    if not is_simple or sum(1 for _ in walk(new.value)) > MAX_NODES:
         return None
     builder = ProgramBuilder(program, ranges)
     builder.statements += [new if s is reader else s for s in program.statements if s is not step or not live.is_empty()]
     builder.set_points(step.name, _confine(Points(before.indices, live)))
     return *builder.finish(), new
+
+
+def _may_keep(step: Statement) -> bool:
+    """Whether data decides if elements stay as they were: a recurrence that has ended needs nothing else of its last step."""
+    choices = (e for e in walk(step.value) if isinstance(e, Select) and any(True for _ in reads(e.condition)))
+    return any(isinstance(arm, Read) and arm.tensor == step.target for e in choices for arm in (e.then, e.other))
 
 
 def _confine(points: Points) -> Points:
@@ -196,13 +198,11 @@ def _forward_starts(
 
 def _find_start(s: Statement, program: Program, ranges: Ranges, shared: Collection[str]) -> _Start | None:
     value = s.value
-    if _count_elements(s, ranges) < LEAST_ELEMENTS:
-        return None
     is_plain = isinstance(value, Const)
     if isinstance(value, Read) and program.tensor(value.tensor).role == "input" and value.tensor not in shared:
         is_plain = not any(True for e in value.subscripts for _ in reads(e))
     place = find_place(s, ranges) if is_plain else None
-    if place is None or not place.fixed or len(place.fixed) == len(place.dims):
+    if place is None or not place.fixed or len(place.fixed) == len(place.dims) or _count_elements(s, ranges) < LEAST_ELEMENTS:
         return None
     return _Start(s, place, _points(s, ranges).access(s.target, s.subscripts).range())
 

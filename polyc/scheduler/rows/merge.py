@@ -8,22 +8,36 @@ parallel dimension does not give it up to run inside another one's reduction.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Collection, Mapping, Sequence, Set
+from functools import partial
 from itertools import islice
 
 from polyc.code_limits import MAX_ITEMS
 from polyc.ir.graphs import find_components
-from polyc.poly.farkas import Piece, coincides, not_carried, respects
+from polyc.poly.farkas import Piece, coincides, longest_distance, not_carried, respects
 from polyc.poly.rows import Band, Kind, Leaf, Member, Node, Row
 from polyc.poly.rows import Sequence as SequenceNode
+from polyc.records import dataclass, replace
 from polyc.scheduler.rows.coincidence import pivot_columns
 from polyc.scheduler.rows.groups import Group, NoRow, RowFinder, Used, group_graph, has_detour, sort_groups
 from polyc.scheduler.rows.model import Model
 from polyc.scheduler.rows.objective import TOLERANCE, fusion_gain
-from polyc.scheduler.rows.recurrence import edges_of_pieces, find_sequential_row
+from polyc.scheduler.rows.recurrence import edges_of_pieces, find_sequential_row, find_shifted_row
 from polyc.scheduler.rows.solver import Budget
-from polyc.scheduler.rows.steps import find_steps
+from polyc.scheduler.rows.steps import FEW_STEPS, align_steps, find_followers, find_steps, find_stored, is_recurrence
+
+
+@dataclass(frozen=True, slots=True)
+class SequentialRows:
+    """Rows of one permutable band for a component, with the dependences inside the rows before each, and inside all of them.
+
+    `is_band`: they are all rows that the component has; else only the first one is one that all statements can go on below."""
+
+    members: list[Member]
+    pending: list[list[Piece]]
+    remaining: list[Piece]
+    used: dict[str, frozenset[int]]
+    is_band: bool
 
 
 class Merger:
@@ -54,6 +68,7 @@ class Merger:
             self.linked[link.first].add(link.second)
             self.linked[link.second].add(link.first)
         self.steps = find_steps(model, self.successors) if most_together > 1 else []
+        self.rows_of_steps: dict[frozenset[str], dict[str, Row]] = {}
 
     def schedule(self, names: Sequence[str], used: Used, members: tuple[Member, ...] = ()) -> Node:
         """The tree below a band with `members` so far.  Raises `NoRow`."""
@@ -97,15 +112,65 @@ class Merger:
                 continue
             if any(used.values()) or self.finder.find_whole(inside, used, 1) is not None:  # a loop around them is parallel
                 extra += [(name, steps.writer) for name in inside if name != steps.writer]
-        return self._components(names, extra)
+        components = self._components(names, extra)
+        taken: set[str] = set()
+        for part in [p for p in components if self.most_together > 1 and is_recurrence(p, self.successors)]:
+            own = None if taken & {*part} else self._find_own_steps(part, used)
+            if own is None:
+                continue
+            share_steps = partial(self._share_steps, own, used)
+            following = find_followers(self.model, part, components, self.successors, share_steps)
+            if following:
+                taken |= following
+                extra += [(name, part[0]) for name in sorted(following)]
+                components = self._components(names, extra)
+        return components
+
+    def _find_own_steps(self, names: Sequence[str], used: Used) -> dict[str, int] | None:
+        """The dimensions over which a component hands on states step by step; None if it has a parallel row or one loop, or is
+        tiled over steps, or others need no more than the last states."""
+        n_loops = max(self.model.statements[name].n_dims - len(used[name]) for name in names)
+        if n_loops < 2 or not find_stored(self.model, {*names}) or self.finder.find_whole(names, used, 2) is not None:
+            return None
+        rows = self._find_rows(tuple(names), used)
+        if not rows.members or (rows.is_band and len(rows.members) > 1):
+            return None
+        moved = {name: [d for d, c in enumerate(row.coefficients) if c] for name, row in rows.members[0].rows.items()}
+        return (
+            None if any(len(dims) > 1 for dims in moved.values()) else {name: d for name, dims in moved.items() for d in dims}
+        )
+
+    def _share_steps(self, own: Mapping[str, int], used: Used, names: Set[str], moving: Set[str]) -> bool:
+        """Whether a recurrence with its `own` steps, and what follows it a few of them later, share a loop over them, which the
+        `moving` ones all go along with."""
+        statements = self.model.statements
+        dims = {name: statements[name].n_dims for name in sorted(names, key=self._position)}
+        steps = align_steps(self.model, names, own)
+        following = {name: d for name, d in steps.items() if name not in own}
+        if len(dims) > self.most_together or any(d not in statements[n].fixed - used[n] for n, d in following.items()):
+            return False
+        if any(self._has_rows_left(name, used) for name in moving - steps.keys()):
+            return False
+        band = self._pieces_of(dims)
+        others = {name: [_unit_row(d, n) for d in range(n) if d != steps.get(name)] for name, n in dims.items()}
+        rows = find_shifted_row(dims, band, band, others, self.budget)
+        if rows is None or any(c for name, row in rows.items() for d, c in enumerate(row.coefficients) if d != steps.get(name)):
+            return False
+        latest = {name: statements[name].extents[d] // FEW_STEPS for name, d in following.items()}
+        if any(longest_distance(rows, p) > latest[p.sink] for p in band if p.sink in latest):
+            return False
+        self.rows_of_steps[frozenset(names)] = rows
+        return True
+
+    def _rows_used(self, dims: Mapping[str, int], used: Used) -> dict[str, list[Row]]:
+        return {name: [_unit_row(d, n) for d in sorted(used[name])] for name, n in dims.items()}
 
     def _find_row_of_steps(self, names: Sequence[str]) -> dict[str, Row] | None:
         steps = next((s for s in self.steps if s.dimensions.keys() == set(names)), None)
         if steps is None:
-            return None
+            return self.rows_of_steps.get(frozenset(names))
         rows = {name: _unit_row(d, self.model.statements[name].n_dims) for name, d in steps.dimensions.items()}
-        pieces = [p for p in self.pieces if p.source in rows and p.sink in rows]
-        return rows if all(respects(rows, piece) for piece in pieces) else None
+        return rows if all(respects(rows, piece) for piece in self._pieces_of(rows)) else None
 
     def _position(self, name: str) -> int:
         return self.model.statements[name].position
@@ -133,15 +198,30 @@ class Merger:
     def _extend_recurrence(self, names: tuple[str, ...], used: Used, members: tuple[Member, ...]) -> Node:
         """Sequential rows for one component: a permutable band down to the last dimension if there is one, else its first row
         and, in a new band without the dependences that row carries, whatever is then possible."""
-        statements = self.model.statements
-        band = [p for p in self.pieces if p.source in names and p.sink in names]
         steps = self._find_row_of_steps(names)
         if steps is not None:
-            kind = self._kind(steps, band)
-            return self._below_first_row(names, used, band, members, Member(kind, steps, kind))
-        dims = {name: statements[name].n_dims for name in names}
-        earlier = {name: [_unit_row(d, dims[name]) for d in sorted(used[name])] for name in names}
-        remaining: list[Piece] = band
+            kind = self._kind(steps, self._pieces_of(names))
+            return self._below_first_row(names, used, members, Member(kind, steps, kind))
+        rows = self._find_rows(names, used)
+        if not rows.members:
+            raise NoRow(names)
+        if not rows.is_band:
+            return self._below_first_row(names, used, members, rows.members[0])
+        found, before_last = rows.members, rows.pending[-1]
+        if len(found) > 1 and found[-1].kind_inside != "P":
+            found[-2:], before_last = self._turn_parallel_inside(found[-2], found[-1], *rows.pending[-2:])
+        if len(names) > 1 and len(found) > 1:
+            order = self._order_apart(names, found[-1].rows, before_last)
+            if order is not None:
+                found[-1] = replace(found[-1], apart=order)
+                return _close((*members, *found), [Leaf(name) for name in order])
+        return _close((*members, *found), [self._with_pieces(names, rows.remaining).schedule(names, rows.used)])
+
+    def _find_rows(self, names: tuple[str, ...], used: Used) -> SequentialRows:
+        """Rows of one permutable band for one component, as many as there are."""
+        dims = {name: self.model.statements[name].n_dims for name in names}
+        earlier = self._rows_used(dims, used)
+        band = remaining = self._pieces_of(names)
         pending: list[list[Piece]] = []
         found: list[Member] = []
         inner: dict[str, frozenset[int]] = dict(used)
@@ -157,19 +237,8 @@ class Merger:
                 inner[name] = frozenset(pivot_columns([list(r.coefficients) for r in earlier[name]], dims[name]))
             pending.append(remaining)
             remaining = [rest for piece in remaining if (rest := not_carried(rows, piece)) is not None]
-        if not found:
-            raise NoRow(names)
-        if len(names) > 1 and (len(moving) < len(names) or any(len(inner[name]) < dims[name] for name in names)):
-            return self._below_first_row(names, used, band, members, found[0])
-        before_last = pending[-1]
-        if len(found) > 1 and found[-1].kind_inside != "P":
-            found[-2:], before_last = self._turn_parallel_inside(found[-2], found[-1], *pending[-2:])
-        if len(names) > 1 and len(found) > 1:
-            order = self._order_apart(names, found[-1].rows, before_last)
-            if order is not None:
-                found[-1] = replace(found[-1], apart=order)
-                return _close((*members, *found), [Leaf(name) for name in order])
-        return _close((*members, *found), [self._with_pieces(names, remaining).schedule(names, inner)])
+        is_whole = len(moving) == len(names) and all(len(inner[name]) == dims[name] for name in names)
+        return SequentialRows(found, pending, remaining, inner, is_band=is_whole or len(names) == 1)
 
     def _turn_parallel_inside(
         self, outer: Member, inner: Member, around: list[Piece], between: list[Piece]
@@ -199,15 +268,16 @@ class Merger:
         together = all(coincides(rows, p) for p in pieces)
         return None if together or "P" not in kinds.values() else kinds
 
-    def _below_first_row(
-        self, names: tuple[str, ...], used: Used, band: list[Piece], members: tuple[Member, ...], first: Member
-    ) -> Node:
-        rest = [left for piece in band if (left := not_carried(first.rows, piece)) is not None]
+    def _below_first_row(self, names: tuple[str, ...], used: Used, members: tuple[Member, ...], first: Member) -> Node:
+        rest = [left for piece in self._pieces_of(names) if (left := not_carried(first.rows, piece)) is not None]
         inner = {**used}
         for name, row in first.rows.items():
             fresh = (d for d, c in enumerate(row.coefficients) if c and d not in used[name])
             inner[name] = used[name] | set(islice(fresh, 1))
         return _close((*members, first), [self._with_pieces(names, rest).schedule(names, inner)])
+
+    def _pieces_of(self, names: Collection[str]) -> list[Piece]:
+        return [p for p in self.pieces if p.source in names and p.sink in names]
 
     def _with_pieces(self, names: tuple[str, ...], pieces: list[Piece]) -> Merger:
         """The same statements with what is left of their dependences."""
@@ -278,10 +348,9 @@ class Merger:
         if not crossing or not all(is_outermost or (left[e.source], left[e.sink]) in e.unit_pairs for e in crossing):
             return None
         # One that walks forwards and one that walks backwards have no loop in common.
-        pieces = [p for p in self.pieces if p.source in names and p.sink in names]
+        pieces = self._pieces_of(names)
         dims = {name: self.model.statements[name].n_dims for name in names}
-        earlier = {name: [_unit_row(d, dims[name]) for d in sorted(used[name])] for name in names}
-        if find_sequential_row(dims, pieces, pieces, earlier, self.budget) is None:
+        if find_sequential_row(dims, pieces, pieces, self._rows_used(dims, used), self.budget) is None:
             return None
         return Group(names, None, is_recurrence=True)
 

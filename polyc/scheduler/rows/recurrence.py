@@ -36,13 +36,24 @@ def find_sequential_row(
     `band`: dependences that must not go backwards.  `remaining`: those of them that no earlier row of the band carries.
     Coefficients are at most (number of statements + 1): k statements in a time loop need ``k t + i + s``; those of wide
     stencils are larger."""
+    row = find_shifted_row(dims, band, remaining, earlier, budget)
+    is_last = all(n == len(earlier[name]) + 1 for name, n in dims.items())
+    return _align(row, band) if row is not None and (is_last or len(set(dims.values())) == 1) else row
+
+
+def find_shifted_row(
+    dims: Mapping[str, int],
+    band: Sequence[Piece],
+    remaining: Sequence[Piece],
+    earlier: Mapping[str, Sequence[Row]],
+    budget: Budget,
+) -> Rows | None:
+    """The same, with shifts between statements that let few dependences advance."""
     cap = len(dims) + 1
     row = _solve(dims, band, remaining, earlier, budget, cap, is_signed=False)
     # Only a loop that must run backwards needs negative coefficients.
     row = row or _solve(dims, band, remaining, earlier, budget, cap, is_signed=True)
-    row = row or (_solve(dims, band, remaining, earlier, budget, WIDEST, is_signed=False) if cap < WIDEST else None)
-    is_last = all(n == len(earlier[name]) + 1 for name, n in dims.items())
-    return _align(row, band) if row is not None and (is_last or len(set(dims.values())) == 1) else row
+    return row or (_solve(dims, band, remaining, earlier, budget, WIDEST, is_signed=False) if cap < WIDEST else None)
 
 
 def _align(row: Rows, band: Sequence[Piece]) -> Rows:

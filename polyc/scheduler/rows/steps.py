@@ -2,14 +2,20 @@
 
 ``S(t,d,e) = g(d) * S(t-1,d,e) + k(t,d) * v(t,e)`` and ``o(t,e) += q(t,d) * S(t,d,e)`` share the loop over steps: the state
 of one step is alive.  Apart, all states would go through memory, which is many times what is read and written otherwise.
+
+Recurrences without a parallel row, ``p(t,i)`` and ``q(t,i)`` of conjugate gradients, are followed by what accumulates their
+states: ``x(t,i) = x(t-1,i) + alpha(t-1) * p(t-1,i)``.
+
+Reference: loop fusion as a means to contract arrays (Gao, Olsen, Sarkar and Thekkath, "Collective loop fusion for array
+contraction", 1992).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 
 from polyc.records import dataclass
-from polyc.scheduler.rows.model import Model
+from polyc.scheduler.rows.model import AccessShape, Model
 from polyc.scheduler.rows.objective import follows_closely, reads_once
 
 MANY_STATES = 1 << 16
@@ -25,6 +31,11 @@ class Steps:
 
     writer: str
     dimensions: Mapping[str, int]
+
+
+def is_recurrence(part: Sequence[str], successors: Mapping[str, set[str]]) -> bool:
+    """Whether the statements of a component need values of their own."""
+    return len(part) > 1 or part[0] in successors[part[0]]
 
 
 def find_steps(model: Model, successors: Mapping[str, set[str]]) -> list[Steps]:
@@ -47,22 +58,33 @@ def _find_readers(model: Model, writer: str, successors: Mapping[str, set[str]])
     dimensions = {writer: steps[0]}
     late: set[str] = set()
     for name in readers:
-        reader = model.statements[name]
-        (*reads,) = (a for a in reader.accesses if a.tensor == write.tensor and not a.is_write)
-        if all(read.footprint * FEW_STEPS <= write.footprint for read in reads):
+        if _is_late(model, name, write.tensor, write.footprint):
             late.add(name)
             continue
-        if len(reads) != 1 or not reads_once(reads[0], reader.n_dims) or not follows_closely(model, write.tensor, name):
+        if not _takes_each_once(model, name, write.tensor):
             return None
         edges = [e.unit_pairs for e in model.edges if e.source == writer and e.sink == name]
         step = next((b for a, b in edges[0] if a == steps[0] and all((a, b) in pairs for pairs in edges)), None)
-        if step is None or step not in reader.fixed:
+        if step is None or step not in model.statements[name].fixed:
             return None
         dimensions[name] = step
     together = dimensions.keys() - {writer}
     if not together or any(_reaches(together, name, successors) for name in readers):
         return None
     return Steps(writer, dimensions)
+
+
+def _is_late(model: Model, reader: str, tensor: str, size: int) -> bool:
+    return all(read.footprint * FEW_STEPS <= size for read in _find_reads(model, reader, tensor))
+
+
+def _takes_each_once(model: Model, reader: str, tensor: str) -> bool:
+    reads, n_dims = _find_reads(model, reader, tensor), model.statements[reader].n_dims
+    return len(reads) == 1 and reads_once(reads[0], n_dims) and follows_closely(model, tensor, reader)
+
+
+def _find_reads(model: Model, reader: str, tensor: str) -> list[AccessShape]:
+    return [a for a in model.statements[reader].accesses if a.tensor == tensor and not a.is_write]
 
 
 def _reaches(targets: Set[str], start: str, successors: Mapping[str, set[str]]) -> bool:
@@ -73,3 +95,73 @@ def _reaches(targets: Set[str], start: str, successors: Mapping[str, set[str]]) 
         seen |= fresh
         stack.extend(fresh)
     return bool(seen & targets)
+
+
+def find_followers(
+    model: Model,
+    leaders: Sequence[str],
+    components: Sequence[Sequence[str]],
+    successors: Mapping[str, set[str]],
+    share_steps: Callable[[Set[str], Set[str]], bool],
+) -> set[str]:
+    """Recurrences that may run in the steps of one without a parallel row so that fewer states are stored; empty if none may.
+
+    They run their steps in order anyway, so that it pays at any size.  What they need of single steps, their start for example,
+    comes with them.  `components` are in topological order; `share_steps` says whether statements have a row of steps in common
+    that moves with each of some of them."""
+    before = find_stored(model, {*leaders})
+    kept: set[str] = set()
+    while before.keys() - kept:
+        together, later, single = {*leaders}, set[str](), set[str]()
+        for part in components:
+            sources = {name for name in together | later if successors[name] & {*part}}
+            if part[0] in together or not sources:
+                continue
+            inside = {*part, *sources}
+            if is_recurrence(part, successors):
+                read = {a.tensor for name in part for a in model.statements[name].accesses if not a.is_write}
+                is_wanted = read & find_stored(model, together).keys() - kept
+                if is_wanted and sources <= together | single and share_steps(together | inside, {*part}):
+                    together |= inside
+                    later -= inside
+                    continue
+            elif sources <= together and _reads_single_steps(model, part[0], together):
+                single |= {*part}
+            later |= {*part}
+        after = find_stored(model, together)
+        if before.keys() & after.keys() == kept:
+            return together - {*leaders} if sum(after.values()) < sum(before.values()) else set()
+        kept |= before.keys() & after.keys()
+    return set()
+
+
+def align_steps(model: Model, names: Set[str], known: Mapping[str, int]) -> dict[str, int]:
+    """The dimensions of steps of statements that read, at one place of a subscript, the steps of others with `known` ones."""
+    found, n_found = dict(known), -1
+    while n_found < len(found):
+        n_found = len(found)
+        writes = [(a, found[name]) for name in found for a in model.statements[name].accesses if a.is_write]
+        places = {a.tensor: a.moves.index(frozenset({step})) for a, step in writes if frozenset({step}) in a.moves}
+        for name in names - found.keys():
+            reads = [a for a in model.statements[name].accesses if not a.is_write and a.tensor in places]
+            found.update((name, d) for a in reads if len(moved := a.moves[places[a.tensor]]) == 1 for d in moved)
+    return found
+
+
+def find_stored(model: Model, names: Set[str]) -> dict[str, int]:
+    """The tensors of which others than `names` read more than the last steps, with their sizes; results are stored anyway."""
+    found = {t: size for t, size in _find_written(model, names).items() if t not in model.outputs}
+    readers = {t: model.readers.get(t, frozenset()) - names for t in found}
+    return {t: size for t, size in found.items() if not all(_is_late(model, reader, t, size) for reader in readers[t])}
+
+
+def _reads_single_steps(model: Model, name: str, together: Set[str]) -> bool:
+    return all(_is_late(model, name, tensor, size) for tensor, size in _find_written(model, together).items())
+
+
+def _find_written(model: Model, names: Set[str]) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for name in names:
+        (write,) = (a for a in model.statements[name].accesses if a.is_write)
+        found[write.tensor] = max(write.footprint, found.get(write.tensor, 0))
+    return found
