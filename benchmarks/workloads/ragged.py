@@ -12,11 +12,14 @@ import numpy as np
 from benchmarks.workload import Arrays, Peer, Results, Workload, call_loops, make_once, nbytes, normal
 from benchmarks.workloads.patterns import draw_power_law, draw_segments, make_csr, reduce_segments, segment_of
 
-MakeInputs = Callable[[np.random.Generator, int, int], Arrays]
+MakeInputs = Callable[[Any, int, int], Arrays]
+"""By a random generator, segments and their elements."""
 Shapes = tuple[tuple[int, ...], ...]
 
 HEADS, WIDTH, CHANNELS, TABLE = 4, 16, 64, 50_000
 """Heads of attention, channels of a head in a layer on a graph, channels of everything else, rows of a table of embeddings."""
+LENGTHS = (32, 64, 128, 256, 512)
+"""Of sequences: as many of each."""
 
 IN = "where p in ptr(i):ptr(i+1)"
 BOTH = "where i in begin(b):begin(b+1), j in begin(b):begin(b+1)"
@@ -234,8 +237,9 @@ def torch_argmax() -> Peer:
 
 
 def make_sequences(rng: np.random.Generator, sequences: int, tokens: int) -> Arrays:
-    arrays = {n: normal(rng, tokens, HEADS, CHANNELS) for n in "QKV"}
-    return {**arrays, "begin": draw_segments(rng, sequences, tokens, least=8)}
+    lengths = np.resize(LENGTHS, sequences)[rng.permutation(sequences)]
+    begin = np.append(0, np.cumsum(lengths)).astype(np.int32)
+    return {**{n: normal(rng, tokens, HEADS, CHANNELS) for n in "QKV"}, "begin": begin}
 
 
 def make_bags(rng: np.random.Generator, bags: int, entries: int) -> Arrays:
@@ -308,11 +312,11 @@ KINDS: Mapping[str, Kind] = {
     "attention": Kind(
         "attention over packed sequences",
         ATTENTION,
-        64,
+        sum(LENGTHS) // len(LENGTHS),
         make_sequences,
         attend,
         torch_attention,
-        4.0 * 64 * HEADS * CHANNELS,
+        4.0 * HEADS * CHANNELS * sum(n * n for n in LENGTHS) / sum(LENGTHS),
         lambda sequences, tokens: ((3, tokens, HEADS, CHANNELS),),
         lambda sequences, tokens: ((tokens, HEADS, CHANNELS),),
         has_loops=False,
@@ -378,9 +382,9 @@ KINDS: Mapping[str, Kind] = {
     ),
 }
 
-SIZES = ("1e3", "1e4", "1e5", "1e6")
-ATTENTION_SIZES = ("1e3", "1e4")
-"""Tokens: the work on each is that on hundreds of elements elsewhere."""
+SIZES = ("1e4", "1e5", "1e6")
+ATTENTION_SIZES = ("992", "9920")
+"""Tokens, in 5 and 50 sequences."""
 
 
 def make_workload(kind: str, size: str) -> Workload:
@@ -409,7 +413,5 @@ def make_workload(kind: str, size: str) -> Workload:
     )
 
 
-WORKLOADS = tuple(
-    make_workload(kind, size) for kind in KINDS for size in (ATTENTION_SIZES if kind == "attention" else SIZES[1:])
-)
+WORKLOADS = tuple(make_workload(kind, size) for kind in KINDS for size in (ATTENTION_SIZES if kind == "attention" else SIZES))
 GROUPS = {"ragged": tuple(w.name for w in WORKLOADS)}

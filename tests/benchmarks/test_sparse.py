@@ -17,7 +17,7 @@ from benchmarks.workloads.patterns import PATTERNS, Pattern, draw_segments, redu
 
 ENTRIES, ELEMENTS = 2000, 400
 SPARSE = [sparse.make_workload(kind, "uniform", "tiny", entries=ENTRIES) for kind in sparse.KINDS]
-RAGGED = [ragged.make_workload(kind, str(ELEMENTS)) for kind in ragged.KINDS]
+RAGGED = [ragged.make_workload(kind, str(sum(ragged.LENGTHS) if kind == "attention" else ELEMENTS)) for kind in ragged.KINDS]
 SMALL = {w.name: w for w in (*SPARSE, *RAGGED)}
 LOOPS = [n for n, w in SMALL.items() if "numba" in w.peers and not n.startswith(("spmm1", "spmm32"))]
 """Of products with matrices, whose loops are the same, one."""
