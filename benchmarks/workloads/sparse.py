@@ -174,7 +174,7 @@ KINDS: Mapping[str, Kind] = {
 
 ENTRIES: Mapping[str, int] = {"1e4": 10**4, "1e5": 10**5, "1e6": 10**6, "1e7": 10**7}
 ON_REQUEST = ("1e7",)
-"""Sizes that are in no group: a gigabyte and more for each side."""
+"""Sizes that are in no group: with 128 columns a gigabyte for each side."""
 
 
 def make_workload(
