@@ -12,7 +12,10 @@ from rich.console import Console
 
 from benchmarks import cold, coordinator, environments, report, sides, statistics
 from benchmarks.options import split_names, split_threads
-from benchmarks.workloads import GROUPS, WORKLOADS
+from benchmarks.workloads import BOARD, GROUPS, WORKLOADS
+
+MOST_LISTED = 150
+"""Of larger groups the first members are listed, which tell how the others are named."""
 
 
 @click.command()
@@ -42,7 +45,7 @@ def main(
     no_roofline: bool,
     list_only: bool,
 ) -> None:
-    """Measure WORKLOADs (all of them by default) against peers, side by side.
+    """Measure WORKLOADs (by default all but sparse and ragged ones) against peers, side by side.
 
     A WORKLOAD may be the name of a group: its members are measured in each precision that it has.
     Peers that are not installed are left out; `make peers` sets them up, each in an environment of its own.
@@ -53,13 +56,14 @@ def main(
         for w in WORKLOADS.values():
             console.print(f"{w.name:20} {w.what}", markup=False)
         for group, members in GROUPS.items():
-            console.print(f"{group:20} group of {len(members)}: {', '.join(members)}", markup=False)
+            named = ", ".join(members if len(members) <= MOST_LISTED else (*members[:3], "…"))
+            console.print(f"{group:20} group of {len(members)}: {named}", markup=False)
         return
     unknown = [n for n in names if n not in WORKLOADS and n not in GROUPS]
     if unknown:
         raise click.UsageError(f"no workload {unknown[0]!r}; --list shows them")
     groups = {n: [m for m in GROUPS[n] if dtype in (None, WORKLOADS[m].dtype)] for n in names if n in GROUPS}
-    everything = [n for n, w in WORKLOADS.items() if w.dtype == (dtype or "float32")]
+    everything = [n for n in BOARD if WORKLOADS[n].dtype == (dtype or "float32")]
     expanded = dict.fromkeys(m for n in (names or everything) for m in groups.get(n, [n]))
     selected = [WORKLOADS[n] for n in expanded]
     threads = threads or ([n for n in (1, 2) if n <= len(sides.cores())] if groups else [1])

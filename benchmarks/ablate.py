@@ -19,7 +19,7 @@ from rich.table import Table
 from benchmarks import ablation, coordinator, sides
 from benchmarks.ablation import Entry, Interval, Record
 from benchmarks.workload import Workload
-from benchmarks.workloads import GROUPS, WORKLOADS
+from benchmarks.workloads import BOARD, GROUPS, WORKLOADS
 
 CLOSE = 1.02
 """Upper over lower end of an interval that is measured no longer."""
@@ -109,11 +109,11 @@ def summarise(record: Record, steps: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def expand(names: tuple[str, ...]) -> list[str]:
-    """Workloads and members of groups; all where none are named."""
+    """Workloads and members of groups; the whole board where none are named."""
     unknown = [n for n in names if n not in WORKLOADS and n not in GROUPS]
     if unknown:
         raise click.UsageError(f"no workload {unknown[0]!r}; python -m benchmarks --list shows them")
-    return list(dict.fromkeys(m for n in (names or WORKLOADS) for m in GROUPS.get(n, (n,))))
+    return list(dict.fromkeys(m for n in (names or BOARD) for m in GROUPS.get(n, (n,))))
 
 
 def _numbers(_: click.Context, __: click.Parameter, value: str) -> list[int]:

@@ -24,6 +24,7 @@ REQUIREMENTS: Mapping[str, tuple[str, ...]] = {
     "onnxruntime": ("numpy", "onnxruntime", "onnx"),
     "opt_einsum": ("numpy", "opt_einsum"),
     "numba": ("numpy", "numba", "scipy"),
+    "scipy": ("numpy", "scipy"),
     "halide": ("numpy", "halide"),
 }
 """What each environment holds; the worker itself needs NumPy and the standard library (``np.dot`` in numba needs SciPy)."""

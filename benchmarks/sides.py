@@ -34,6 +34,7 @@ PEERS = (
     "jax",
     "onnxruntime",
     "numba",
+    "scipy",
     *engines.AUTOSCHEDULERS,
     *native.SIDES,
 )

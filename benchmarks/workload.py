@@ -99,6 +99,9 @@ class ShapesOnly:
     def integers(self, low: int, high: int, shape: Any, dtype: Any = np.int64) -> np.ndarray:
         return self.standard_normal(shape, dtype)
 
+    def permutation(self, n: int) -> np.ndarray:
+        return self.integers(0, n, n)
+
 
 Signature = dict[str, tuple[np.dtype, tuple[int, ...]]]
 
@@ -160,6 +163,18 @@ def call_loops(
         return returned
 
     return peer
+
+
+def make_once(make: Callable[..., Any]) -> Callable[..., Any]:
+    """What `make` returns at its first call, at every call: what a program keeps of arrays that stay."""
+    made: list[Any] = []
+
+    def get(*given: Any) -> Any:
+        if not made:
+            made.append(make(*given))
+        return made[0]
+
+    return get
 
 
 def nbytes(*shapes: tuple[int, ...], itemsize: int = 4) -> float:

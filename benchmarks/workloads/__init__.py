@@ -12,8 +12,10 @@ from benchmarks.workloads import (
     normalisations,
     polybench,
     programs,
+    ragged,
     recurrences,
     samples,
+    sparse,
     stencils,
     table,
 )
@@ -29,7 +31,12 @@ _DOUBLE = {w.name: w for w in (in_double(_SINGLE[name]) for names in _TABLE.valu
 
 _POLYBENCH = {w.name: w for w in polybench.WORKLOADS}
 
-WORKLOADS: dict[str, Workload] = {name: derived.add_peers(w) for name, w in (_SINGLE | _DOUBLE | _POLYBENCH).items()}
+_BOARD = {name: derived.add_peers(w) for name, w in (_SINGLE | _DOUBLE | _POLYBENCH).items()}
+
+WORKLOADS: dict[str, Workload] = _BOARD | {w.name: w for module in (sparse, ragged) for w in module.WORKLOADS}
+
+BOARD = tuple(_BOARD)
+"""Those that are measured where none are named: sparse and ragged ones, hundreds of them, are asked for by their groups."""
 
 
 def _both(names: tuple[str, ...]) -> tuple[str, ...]:
@@ -42,8 +49,10 @@ GROUPS: dict[str, tuple[str, ...]] = {
     **fusion.GROUPS,
     **polybench.GROUPS,
     **recurrences.GROUPS,
+    **sparse.GROUPS,
+    **ragged.GROUPS,
     "programs": tuple(w.name for module in (programs, samples) for w in module.WORKLOADS),
 }
 """Workloads that are asked for by one name; contractions in single and in double precision."""
 
-__all__ = ["GROUPS", "WORKLOADS"]
+__all__ = ["BOARD", "GROUPS", "WORKLOADS"]
