@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from math import inf, prod
 
 from polyc.ir.expr import Const
 from polyc.machine import Level, Share
-from polyc.poly.rows import Band, Leaf, Member, Node, Sequence, all_leaves, statements_of
+from polyc.poly.rows import Band, Leaf, Member, Node, all_leaves, statements_of
+from polyc.poly.rows import Sequence as Nodes
 from polyc.poly.scop import ScopStatement
 from polyc.scheduler.accesses import access_motions, index_trips, statement_work
 from polyc.scheduler.loops.member_view import MemberView
@@ -35,7 +36,7 @@ class BandTiles:
         """The heaviest reduction below that wants a tile, and the tile; None where a much heavier one wants none."""
         best: tuple[int, ScopStatement, RegisterTile] | None = None
         heaviest = 0
-        for group in _innermost_groups(band.child):
+        for group, own in _innermost_groups(band.child):
             statements = [self.view.statement(n) for n in group if not n.startswith("init_")]
             reductions = [s for s in statements if s.is_reduction]
             if not reductions:
@@ -44,7 +45,7 @@ class BandTiles:
                 if columns is not None and (best is None or work > best[0]):
                     best = work, *columns
                 continue
-            tile = self._group_tile(band, statements, reductions)
+            tile = self._group_tile((*band.members, *own), statements, reductions)
             work = sum(statement_work(s) for s in statements)
             heaviest = max(heaviest, work)
             if self.member_sizes(band, (reductions[0], tile)) and (best is None or work > best[0]):
@@ -163,7 +164,9 @@ class BandTiles:
             tiles *= -(-trips // (tiles * widest))
         return trips if tiles == 1 else -(-trips // (tiles * lanes)) * lanes
 
-    def _group_tile(self, band: Band, statements: list[ScopStatement], reductions: list[ScopStatement]) -> RegisterTile:
+    def _group_tile(
+        self, members: Sequence[Member], statements: list[ScopStatement], reductions: list[ScopStatement]
+    ) -> RegisterTile:
         lanes = self.view.lanes(statements)
         tile = self.view.tile(reductions[0], lanes)
         if len(statements) == 1:
@@ -171,7 +174,7 @@ class BandTiles:
         # Statements that share a pass: the vector index is worth a tile where it is a left index of all.
         if tile.vector is None or any(tile.vector not in s.left for s in statements):
             # Rows are where it is summed over by all: each of them shares what it reads with the others.
-            rows = self.view.shared_rows(statements, band.members)
+            rows = self.view.shared_rows(statements, members)
             return RegisterTile(tile.vector, lanes, {i: n for m, n in rows if (i := self.view.index(m, reductions[0].name))})
         size = tile.sizes[tile.vector]
         if not tile.streamed:  # the accumulators of all statements stay in registers
@@ -230,20 +233,21 @@ def _walks_in_order(node: Node) -> bool:
     match node:
         case Leaf():
             return False
-        case Sequence():
+        case Nodes():
             return any(_walks_in_order(c) for c in node.children)
         case Band():
             return all(m.kind == "S" for m in node.members) and all_leaves(node.child)
 
 
-def _innermost_groups(node: Node) -> list[list[str]]:
-    """Groups of statements that will share a nest: a leaf, or the leaves of one innermost band."""
+def _innermost_groups(node: Node) -> list[tuple[list[str], tuple[Member, ...]]]:
+    """Groups of statements that will share a nest, and the loops that are theirs alone: a leaf, or the leaves of one innermost
+    band."""
     match node:
         case Leaf():
-            return [[node.statement]]
+            return [([node.statement], ())]
         case Band() if all_leaves(node.child):
-            return [list(statements_of(node.child))]
+            return [(list(statements_of(node.child)), node.members)]
         case Band():
             return _innermost_groups(node.child)
-        case Sequence():
+        case Nodes():
             return [g for child in node.children for g in _innermost_groups(child)]
