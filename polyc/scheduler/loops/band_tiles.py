@@ -40,7 +40,7 @@ class BandTiles:
             statements = [self.view.statement(n) for n in group if not n.startswith("init_")]
             reductions = [s for s in statements if s.is_reduction]
             if not reductions:
-                columns = self._wanted_columns(band, statements)
+                columns = self._wanted_columns(band, own, statements)
                 work = sum(statement_work(s) for s in statements)
                 if columns is not None and (best is None or work > best[0]):
                     best = work, *columns
@@ -88,17 +88,20 @@ class BandTiles:
         size = wanted.sizes.get(index or "", 0)
         return max((n for n in range(2, size + 1) if p.size % n == 0), default=None) if size < p.size else None
 
-    def _wanted_columns(self, band: Band, statements: list[ScopStatement]) -> tuple[ScopStatement, RegisterTile] | None:
+    def _wanted_columns(
+        self, band: Band, own: tuple[Member, ...], statements: list[ScopStatement]
+    ) -> tuple[ScopStatement, RegisterTile] | None:
         """Before: ``P:j { S:i … }`` where j runs along rows of memory.  After: ``P:j by tile { S:i { vector j … } }``."""
         if not self.view.options.vectorize or not _walks_in_order(band.child):
             return None
-        found = (self._columns_along(member, band, statements) for member in band.members)
+        found = (self._columns_along(member, band, own, statements) for member in band.members)
         return next((tile for tile in found if tile is not None), None)
 
     def _columns_along(
-        self, member: Member, band: Band, statements: list[ScopStatement]
+        self, member: Member, band: Band, own: tuple[Member, ...], statements: list[ScopStatement]
     ) -> tuple[ScopStatement, RegisterTile] | None:
-        """The tile of `member` for loops that run in order inside of it, if neighbours of all accesses lie along it."""
+        """The tile of `member` for loops that run in order inside of it, if neighbours of all accesses lie along it; `own`: the
+        loops of these statements alone."""
         indices = [(s, self.view.index(member, s.name)) for s in statements]
         if member.kind != "P" or any(i is None for _, i in indices):
             return None
@@ -116,7 +119,7 @@ class BandTiles:
                 size //= 2
         else:
             tiles = self._tiles_for_threads(member, band, statements, self.view.target.cores)
-            size = self._width_of_columns(statements, trips, lanes, tiles)
+            size = self._width_of_columns(statements, trips, lanes, tiles, self._column_bytes(member, own, statements))
         if trips <= size:
             # A few columns are one tile: each by itself would pass over as many cache lines as all of them.
             self.columns[id(member)] = size = trips
@@ -142,7 +145,19 @@ class BandTiles:
             iterations *= index_trips(s)[index] if index is not None else 1
         return min(-(-wanted // max(iterations, 1)), work // (2 * self.view.target.threads.least_work))
 
-    def _width_of_columns(self, statements: list[ScopStatement], trips: int, lanes: int, most: int) -> int:
+    def _column_bytes(self, member: Member, own: tuple[Member, ...], statements: list[ScopStatement]) -> int:
+        """Bytes of a column of `member` that each step passes over, where loops inside of a step run over blocks of rows."""
+        found: dict[str, int] = {}
+        for s in statements:
+            column, rows = self.view.index(member, s.name), {self.view.index(m, s.name) for m in own if m.kind != "S"}
+            for m in access_motions(s):
+                names = {i for names in m.named for i in names}
+                size = prod(index_trips(s)[i] for i in names & rows if i is not None)
+                if column in names and names & rows:
+                    found[m.tensor] = max(found.get(m.tensor, 0), size * self.view.scop.tensors[m.tensor].dtype.itemsize)
+        return sum(found.values())
+
+    def _width_of_columns(self, statements: list[ScopStatement], trips: int, lanes: int, most: int, column: int) -> int:
         """Columns that walk along a sequential loop together: those of a tile stay in half of the second-level cache from one
         row to the next, and threads share up to `most` tiles, as far as rows stay long or arithmetic takes most of the time."""
         target, tensors = self.view.target, self.view.scop.tensors
@@ -159,7 +174,8 @@ class BandTiles:
             return (1 + waiting * target.prefetchers.narrow_row / width) * (1 + target.threads.idle * (1 / tiles - 1))
 
         tiles = min(range(1, max(1, most) + 1), key=cost)
-        widest = max(lanes, target.room(Level.L2, Share.QUARTER) // per_column)
+        most_columns = target.room(Level.L2, Share.QUARTER) // per_column, target.room(Level.L2, Share.HALF) // max(1, column)
+        widest = max(lanes, min(most_columns))
         if trips > tiles * widest:
             tiles *= -(-trips // (tiles * widest))
         return trips if tiles == 1 else -(-trips // (tiles * lanes)) * lanes
@@ -236,7 +252,7 @@ def _walks_in_order(node: Node) -> bool:
         case Nodes():
             return any(_walks_in_order(c) for c in node.children)
         case Band():
-            return all(m.kind == "S" for m in node.members) and all_leaves(node.child)
+            return all(m.kind == "S" for m in node.members)
 
 
 def _innermost_groups(node: Node) -> list[tuple[list[str], tuple[Member, ...]]]:
