@@ -153,15 +153,18 @@ def choose_vector_index(
     return None if best is None else best[1]
 
 
-def choose_register_tile(s: ScopStatement, target: Machine, lanes: int, allow_reduction: bool) -> RegisterTile:
-    """The register tile of one reduction statement, over all its indices."""
+def choose_register_tile(
+    s: ScopStatement, target: Machine, lanes: int, allow_reduction: bool, vector: str | None = None
+) -> RegisterTile:
+    """The register tile of one reduction statement, over all its indices; `vector`: the index of the vector, where statements
+    that share a pass have chosen it together."""
     motions, trips = access_motions(s), index_trips(s)
     operands = [m for m in motions if not m.is_write]
-    candidates = [{s.name: i} for i in s.indices]
-    chosen = choose_vector_index([s], candidates, lanes, allow_reduction)
-    vector = None if chosen is None else s.indices[chosen]
     if vector is None:
-        return RegisterTile(None, 1, {})
+        chosen = choose_vector_index([s], [{s.name: i} for i in s.indices], lanes, allow_reduction)
+        if chosen is None:
+            return RegisterTile(None, 1, {})
+        vector = s.indices[chosen]
     reusing = [i for i in s.separate_left if i != vector and any(m.motion(i) == "invariant" for m in operands)]
     reusing.sort(key=lambda i: (trips[i] < ROWS_WORTH, _distance_from_unit(operands, i), s.left.index(i)))
     if vector in s.left:

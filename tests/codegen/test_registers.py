@@ -283,7 +283,8 @@ def test_masked_terms_of_a_reduction(level, rng):
     s = argument("S", F32, (), 1)
     positive = If(op("ge", op("mod", i("i"), c(3)), c(1)), (Update("S", (), "add", rd("X", i("i"))),))
     chosen = Update("S", (), "add", Select(op("lt", i("i"), c(20)), rd("X", i("i")), c32(0.5)))
-    for body in ((positive,), (chosen,), (positive, chosen)):
+    left_out = Update("S", (), "add", Select(op("lt", i("i"), c(20)), rd("X", i("i")), c32(0.0)))
+    for body in ((positive,), (chosen,), (positive, chosen), (left_out,), (positive, left_out)):
         nest = LoopNest(
             "f",
             ("N", *strides_of(x)),

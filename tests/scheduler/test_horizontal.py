@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -12,6 +13,18 @@ import polyc
 PRODUCTS = "def f(float(M, K) X, float(K) a, float(K) b) -> (U, V) { U(m) +=! X(m, k) * a(k)  V(m) +=! X(m, k) * b(k) }"
 TURNED = "def f(float(M, K) X, float(M) a, float(M) b) -> (U, V) { U(k) +=! X(m, k) * a(m)  V(k) +=! X(m, k) * b(m) }"
 COLUMNS = "def f(float(M, K) X) -> (U, V, W) { U(k) +=! X(m, k)  V(k) max=! X(m, k)  W(k) +=! X(m, k) * X(m, k) }"
+RINGS = """def f(float(N) x, float(N) d, float(R) e) -> (count, total) {
+  count(r) +=! e(r) <= x(i) && x(i) < e(r + 1) ? 1.0 : 0.0 where r in 0:R-1
+  total(r) +=! e(r) <= x(i) && x(i) < e(r + 1) ? d(i) : 0.0 where r in 0:R-1
+}"""
+OUTER = "def f(float(M) a, float(K) b) -> (U, V) { U(m, k) = a(m) * b(k)  V(m, k) = a(m) - b(k) }"
+PIVOTS = """def f(int64(R) p, float(R, R) A, float(R, M) Y) -> (X) {
+  W(0, i, m) = Y(i, m)
+  w(k, m) = W(k, p(k), m) / A(k, p(k)) where k in 0:R, m in 0:M
+  W(k + 1, i, m) = i == p(k) ? w(k, m) : W(k, i, m) - A(k, i) * w(k, m) where k in 0:R, i in 0:R, m in 0:M
+  X(k, m) = W(R, p(k), m) where k in 0:R, m in 0:M
+}"""
+"""What is left of an elimination once its pivots and multipliers are known: A(k) has the column of step k."""
 SIZES = [(1, 1), (3, 5), (4, 16), (5, 17), (8, 700), (9, 701), (130, 333), (67, 1025)]
 
 
@@ -29,6 +42,54 @@ def test_sums_along_rows_share_rows_of_a_tile() -> None:
     text = loops(PRODUCTS, x, x[0], x[1], target="x86-64-v3")
     assert re.search(r"unroll\(at most \d\) .*\n\s+U\[.*\n\s+V\[", text)
     assert text.count("registers U from 0.0 V from 0.0") == 1
+
+
+def test_sums_that_would_choose_other_vectors_alone_share_rows_of_a_tile() -> None:
+    """The first one reads less along x than along e, the second one as much."""
+    text = loops(RINGS, np.zeros(400_000, "f"), np.zeros(400_000, "f"), np.zeros(1025, "f"), target="x86-64-v4")
+    assert re.search(r"vector\(.*\n\s+unroll\(at most 4\) .*\n\s+count\[.*\n\s+total\[", text)
+
+
+@pytest.mark.parametrize("level", ["host", "x86-64-v2"])
+def test_sums_over_rings_leave_out_what_is_not_a_number_elsewhere(level: str) -> None:
+    x, d = np.linspace(0, 1, 203, dtype="f"), matrix(1, 203)[0]
+    d[x >= 0.75] = np.nan
+    d[x < 0.25] = -0.0
+    edges = np.linspace(0, 1, 5, dtype="f")
+    count, total = polyc.compile(RINGS, target=level)(x, d, edges)
+    inside = [(low <= x) & (x < high) for low, high in pairwise(edges)]
+    np.testing.assert_array_equal(count, [k.sum() for k in inside])
+    np.testing.assert_allclose(total, [d[k].sum() for k in inside], rtol=1e-5)
+    assert not np.signbit(total[0])
+
+
+def test_outer_products_of_the_same_vectors_share_a_pass() -> None:
+    text = loops(OUTER, np.zeros(300, "f"), np.zeros(500, "f"), target="x86-64-v3")
+    assert re.search(r"vector\(.*\n\s+U\[.*\n\s+V\[", text)
+    a, b = matrix(2, 33)
+    u, v = polyc.compile(OUTER)(a, b)
+    np.testing.assert_array_equal(u, np.outer(a, b))
+    np.testing.assert_array_equal(v, np.subtract.outer(a, b))
+
+
+def test_columns_that_each_step_eliminates_in_go_through_all_steps_together() -> None:
+    """The row of the pivot is told from the others once for all columns, not in each vector."""
+    text = loops(PIVOTS, np.zeros(50, "i8"), np.zeros((50, 50), "f"), np.zeros((50, 160), "f"), target="x86-64-v4")
+    assert re.search(r"if \(.* == p\[\w+\]\) \{\n\s+vector.*\n.*= w\[.*\n\s+\}\n\s+\} else \{\n\s+vector.*\n.*= W\[", text)
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("rows, columns", [(1, 1), (5, 3), (21, 70), (4, 0)])
+def test_elimination_with_known_pivots(rows: int, columns: int, dynamic: bool) -> None:
+    a, y = matrix(rows, rows) + 4 * np.eye(rows, dtype="f"), matrix(rows, columns)
+    p = np.random.default_rng(1).permutation(rows)
+    expected = y.copy()
+    for k in range(rows):
+        w = expected[p[k]] / a[k, p[k]]
+        expected = expected - a[k][:, None] * w
+        expected[p[k]] = w
+    x = polyc.compile(PIVOTS, dynamic=dynamic)(p, a, y)
+    np.testing.assert_allclose(x, expected[p], rtol=1e-3, atol=1e-3)
 
 
 def test_sums_down_columns_add_several_rows_at_once() -> None:

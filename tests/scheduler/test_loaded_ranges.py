@@ -7,6 +7,7 @@ import pytest
 
 import polyc
 from polyc import driver
+from polyc.codegen.emission.unrolling import count_unrolled
 from polyc.ir.access import expressions_in
 from polyc.ir.expr import Select, reads
 from polyc.ir.loaded_ranges import LoadedRange, expected_trips, find_loaded_ranges
@@ -86,6 +87,16 @@ def test_sums_of_rows_stay_in_registers_from_end_to_end(target):
         (columns,) = (inner for inner in loops_in(loop.body) if inner.kind == "vector")
         assert columns.is_expanded
     assert not any(isinstance(e, Select) for loop in loops for e in expressions_in(loop.body))
+
+
+def test_elements_of_short_segments_are_taken_one_by_one():
+    """Rows of two on the average: an odd element before pairs is a branch that goes either way."""
+    text = (
+        "def f(float(Z) v, int32(Z) c, int64(P) ptr, float(N) x) -> (y) {"
+        " y(i) +=! v(p) * x(c(p)) where i in 0:P-1, p in ptr(i):ptr(i+1) }"
+    )
+    (loop,) = segment_loops(lower(text, {"Z": 1000, "P": 501, "N": 300}, target=X86_64_V4))
+    assert loop.kind == "serial" and count_unrolled(loop, X86_64_V4) == 1
 
 
 def test_threads_share_rows_whose_lengths_differ():

@@ -13,13 +13,13 @@ from polyc.codegen.emission.accesses import load_element, store_element
 from polyc.codegen.emission.arithmetic import emit_operator, emit_plain_extremum
 from polyc.codegen.emission.blocks import Result, store_results
 from polyc.codegen.emission.context import Context, Element, Frame, Key, State, Unordered, byte_offset
-from polyc.codegen.emission.expressions import eval_expr, eval_value
+from polyc.codegen.emission.expressions import eval_arm, eval_expr, eval_value
 from polyc.codegen.emission.linear import LANE, Linear, index_names
 from polyc.codegen.emission.predicates import as_mask, as_scalar, eval_predicates
 from polyc.codegen.writer import vectors
 from polyc.codegen.writer.builder import Val, float_val, memory_type, zero_val
 from polyc.codegen.writer.byte_products import add_byte_products
-from polyc.ir.expr import Call, identity_of
+from polyc.ir.expr import Call, Const, Select, identity_of
 from polyc.ir.loops import Update
 from polyc.records import replace
 
@@ -30,10 +30,16 @@ def combine(state: State, update: Update) -> Callable[[Val, Val], Val]:
     return lambda new, old: emit_operator(state.fn, state.target, update.op, [new, old], dtype)
 
 
-def apply_update(state: State, ctx: Context, update: Update, old: Callable[[], Val]) -> Val:
-    """``old op value``.  A sum of products is fused: each partial sum is rounded once per term, where hardware can."""
+def apply_update(state: State, ctx: Context, update: Update, old: Callable[[], Val], is_part: bool = False) -> Val:
+    """``old op value``.  A sum of products is fused: each partial sum is rounded once per term, where hardware can.
+
+    `is_part`: a partial sum, which begins with 0.0 and so is never -0.0: it stays the same where a term is 0.0."""
     dtype = state.by_name[update.buffer].dtype
+    is_masked = ctx.lanes > 1 and state.target.has_masks
     match update.value:
+        case Select(_, _, Const(0.0)) if is_part and update.op == "add" and dtype.is_float and is_masked:
+            condition, value = eval_arm(state, ctx, update.value)
+            return state.fn.select(condition, combine(state, update)(value, old()), old())
         case Call("mul", (a, b)) if update.op == "add" and dtype.is_float and state.target.has_fma:
             left = eval_value(state, ctx, a)
             right = left if a == b else eval_value(state, ctx, b)
@@ -107,7 +113,7 @@ def _update_slot(state: State, ctx: Context, update: Update, frame: Frame) -> No
         value = fn.splat(eval_value(state, inner, update.value), lanes)
         new = emit_plain_extremum(fn, state.target, update.op, value, old)
     else:
-        new = fn.splat(apply_update(state, inner, update, lambda: old), lanes)
+        new = fn.splat(apply_update(state, inner, update, lambda: old, reduced), lanes)
     scalar, mask = eval_predicates(state, replace(ctx, predicates=shared))
     condition = fn.and_(scalar, mask)
     if condition is not None:

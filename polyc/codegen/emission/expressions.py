@@ -6,6 +6,8 @@ program does not read is touched.  Reads that are made whatever the conditions s
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import lru_cache, reduce
 from typing import assert_never
 
@@ -138,15 +140,28 @@ def certain_reads(expr: Expr) -> frozenset[Read]:
 def eval_value(state: State, ctx: Context, expr: Expr, target: tuple[Buffer, Expr] | None = None) -> Val:
     """The value of a statement's expression: reads are shared within it.  `target`: the buffer that it is stored to, and the
     last subscript."""
+    with _reads_shared(state, ctx, expr, target) as inner:
+        return eval_expr(state, inner, expr)
+
+
+def eval_arm(state: State, ctx: Context, expr: Select) -> tuple[Val, Val]:
+    """The condition of a statement's choice, and its first arm, which is its value where that holds."""
+    with _reads_shared(state, ctx, expr) as inner:
+        condition = eval_expr(state, inner, expr.condition)
+        return condition, _arm(state, inner, expr.then, condition, expr.condition)
+
+
+@contextmanager
+def _reads_shared(state: State, ctx: Context, expr: Expr, target: tuple[Buffer, Expr] | None = None) -> Iterator[Context]:
+    """The context for the value of a statement, while its reads are shared."""
     ctx = ctx.for_values()
     state.memo = [{}]
     state.certain = certain_reads(expr)
     state.statement_context = ctx
     _share_neighbours(state, ctx, expr, target)
-    value = eval_expr(state, ctx, expr)
+    yield ctx
     state.certain = frozenset()
     state.memo = [{}]
-    return value
 
 
 def _share_neighbours(state: State, ctx: Context, value: Expr, target: tuple[Buffer, Expr] | None) -> None:

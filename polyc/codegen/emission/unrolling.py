@@ -8,7 +8,7 @@ from polyc.codegen.emission.linear import index_names
 from polyc.codegen.emission.windows import has_window
 from polyc.codegen.functions.polynomials import INLINE
 from polyc.codegen.writer.builder import Val
-from polyc.ir.expr import Call, Const, Expr, Index, Pad, Read, Select, walk
+from polyc.ir.expr import Call, Const, Expr, Index, Pad, Read, Select, reads, walk
 from polyc.ir.loops import Loop, Node, Store, Update
 from polyc.ir.walk import node_expressions
 from polyc.machine import Machine
@@ -34,6 +34,9 @@ def reads_between_lanes(state: State, ctx: Context, loop: Loop) -> bool:
 def count_unrolled(loop: Loop, target: Machine) -> int:
     """Iterations of a loop over accumulators to put into one: all of a short loop, two of a long one.
 
+    Single elements between ends that data gives are few, or else have several chains: whether their number is odd would be one
+    more branch that nobody can foretell.
+
     A tile that fills the registers is never unrolled: loads that move up between the iterations would spill it (windows of
     3 over 28 accumulators ran at 60 % of their speed).  So would half of the registers where products take one as well, or
     where each row is one vector: there LLVM lets every multiply-add overwrite a broadcast."""
@@ -48,6 +51,8 @@ def count_unrolled(loop: Loop, target: Machine) -> int:
     is_short = trip is not None and 1 < trip * updates <= MAX_UNROLLED and loop.step == 1
     if trip is not None and is_short and trip * updates * _count_operations(loop.body) <= MAX_UNROLLED_OPERATIONS:
         return trip
+    if any(map(reads, (loop.lower, loop.upper))) and not any(isinstance(n, Loop) for n in loop.body):
+        return 1
     is_innermost = all(n.is_expanded for n in loop.body if isinstance(n, Loop))
     return 2 if is_innermost and (trip is None or trip >= 16) else 1
 

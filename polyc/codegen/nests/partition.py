@@ -5,16 +5,16 @@ After: ``if (i >= 1) { Y[i, 0] = … ; vector for j in 1:n - 1 { Y[i, j] = X[i -
 { vector for j in 0:n {…} }``.
 
 Three kinds of tests are taken out: domains of statements (``if``) that share a loop, choices between values (``?:``), and
-guards of reads inside of larger expressions.  What does not change with the loop is tested once (loop unswitching); where the
-outcome of others changes, the loop is cut (index-set splitting, as in Halide's loop partitioning), and pieces of few iterations
-are peeled.  Every element is computed by the same operations, in the same order.
+guards of reads inside of larger expressions.  What does not change with the loop, of indices or of data that a choice asks for,
+is tested once (loop unswitching); where the outcome of others changes, the loop is cut (index-set splitting, as in Halide's
+loop partitioning), and pieces of few iterations are peeled.  Each element is computed by the same operations in the same order.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Set
 
-from polyc.ir.access import moves, reads_in, writes_in
+from polyc.ir.access import moves, reads_in, writes_in, written_in
 from polyc.ir.expr import (
     Call,
     Expr,
@@ -25,6 +25,7 @@ from polyc.ir.expr import (
     any_holds,
     ge,
     int_const,
+    lt,
     mentions,
     operands_of,
     reads,
@@ -51,7 +52,7 @@ MAX_PEELED, MAX_EXPANDED = 2, 16
 """Iterations of a piece that is written out statement by statement, and of one in masked vectors."""
 
 
-def partition_loops(body: Body, target: Machine) -> Body:
+def partition_loops(body: Body, target: Machine, aliased: Set[str] = frozenset()) -> Body:
     """The same nodes with vector loops (and scans) partitioned, without stores of what is there already."""
 
     def visit(node: Node, scope: Scope) -> Body | None:
@@ -59,14 +60,14 @@ def partition_loops(body: Body, target: Machine) -> Body:
             case Store() if node.value == Read(node.buffer, node.subscripts):
                 return ()  # a border of a recurrence that keeps one step
             case Loop() if node.kind in ("vector", "scan") and _has_tests(node):
-                made = _Partition(target, ranges_in(scope)).unswitch(node, MAX_UNSWITCHED)
+                made = _Partition(target, ranges_in(scope), aliased).unswitch(node, MAX_UNSWITCHED)
                 return made if made != (node,) else None
             case Loop(kind="serial") if not node.registers:
                 inside = rewrite_nodes(node.body, visit, scope.inside(node))
                 if inside is node.body:
                     return (node,)
                 match inside:
-                    case (If() as choice,) if not mentions(choice.condition, node.var):
+                    case (If() as choice,) if not mentions(choice.condition, node.var) and not reads(choice.condition):
                         return _versions(choice.condition, *(_with_body(node, arm) for arm in (choice.body, choice.orelse)))
                 return _with_body(node, inside)
         return None
@@ -87,10 +88,11 @@ def _versions(test: Expr, then: Body, other: Body) -> Body:
 
 @dataclass(frozen=True, slots=True)
 class _Partition:
-    """The pieces of one loop; `ranges`: the values of the variables around."""
+    """The pieces of one loop; `ranges`: the values of the variables around; `aliased`: buffers that may share memory."""
 
     target: Machine
     ranges: Mapping[str, Interval]
+    aliased: Set[str]
 
     def unswitch(self, loop: Loop, left: int) -> Body:
         """Versions of a loop for tests that do not change in it, `left` of them at most, and their pieces."""
@@ -99,11 +101,12 @@ class _Partition:
         if loop.registers or loop.initial or loop.step != 1:
             return (loop,)
         is_eligible = loop.max_trip is None or _has_mirrors(loop)
-        domains, choices = (list(found(loop)) if is_eligible else [] for found in (_domains, _choices))
+        changed = written_in(loop.body) | self.aliased
+        domains, choices = (list(found) if is_eligible else [] for found in (_domains(loop), _choices(loop, changed)))
         for condition in (*domains, *choices) if left else ():
             is_domain = condition in domains
             op = condition.op if isinstance(condition, Call) and condition.op in ("and", "or") else "and" if is_domain else "or"
-            fixed = [a for a in operands_of(condition, op) if not mentions(a, loop.var) and not reads(a)]
+            fixed = [a for a in operands_of(condition, op) if not (mentions(a, loop.var) or (is_domain and reads(a)))]
             if fixed:
                 # Where they all hold (or none does) the rest of the condition decides; elsewhere it is decided.
                 goes_on = op == "and"
@@ -114,7 +117,8 @@ class _Partition:
                 inner, outer = (self.unswitch(replace(loop, body=b), left - 1) for b in (inside, outside))
                 if is_domain and goes_on:
                     return _versions(all_hold(fixed), inner, outer)
-                return _versions(negate_condition(all_hold(fixed)) if goes_on else any_holds(fixed), outer, inner)
+                made = _versions(negate_condition(all_hold(fixed)) if goes_on else any_holds(fixed), outer, inner)
+                return made if known_length(loop) or not any(map(reads, fixed)) else (If(lt(loop.lower, loop.upper), made),)
         trip = known_length(loop)
         conditions = (*domains, *choices) if trip is None or trip >= MIN_TRIP else ()
         return self.split(
@@ -204,17 +208,23 @@ def _domains(loop: Loop) -> Iterator[Expr]:
         yield from (node.condition for node in straight_nodes(loop.body) if isinstance(node, If))
 
 
-def _choices(loop: Loop) -> Iterator[Expr]:
-    """The conditions that choose between whole values of statements."""
+def _choices(loop: Loop, changed: Set[str]) -> Iterator[Expr]:
+    """The conditions that choose between whole values of statements: of indices, or of data that each iteration reads and none
+    changes."""
 
-    def conditions(value: Expr) -> Iterator[Expr]:
-        if isinstance(value, Select) and not reads(value.condition):
+    def conditions(value: Expr, is_arm: bool) -> Iterator[Expr]:
+        if not isinstance(value, Select):
+            return
+        found = {r.tensor for r in reads(value.condition)}
+        if not found:
             yield value.condition
-            yield from conditions(value.then)
-            yield from conditions(value.other)
+            yield from conditions(value.then, True)
+            yield from conditions(value.other, True)
+        elif not (is_arm or found & changed or mentions(value.condition, loop.var)):
+            yield value.condition
 
     for node in straight_nodes(loop.body) if _is_straight(loop) else ():
-        yield from conditions(node.value) if isinstance(node, Store) else ()
+        yield from conditions(node.value, node not in loop.body) if isinstance(node, Store) else ()
 
 
 def _is_worth_guarding(loop: Loop, target: Machine) -> bool:

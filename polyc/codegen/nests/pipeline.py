@@ -105,7 +105,7 @@ _PASSES: tuple[LoopPass, ...] = (
     # Tests leave vector loops first: every later pass looks for loops without them.
     Pass(
         "partition-loops",
-        lambda nest, ctx: _rebuild(nest, partition_loops(nest.body, ctx.target), nest.buffers),
+        lambda nest, ctx: _rebuild(nest, partition_loops(nest.body, ctx.target, _aliased(nest)), nest.buffers),
         "loop unswitching and index-set splitting: vector loops run without tests of their index",
     ),
     Pass(

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from math import inf, prod
 
 from polyc.ir.expr import Const
 from polyc.machine import Level, Share
-from polyc.poly.rows import Band, Leaf, Member, Node, Sequence, all_leaves, statements_of
+from polyc.poly.rows import Band, Leaf, Member, Node, all_leaves, statements_of
+from polyc.poly.rows import Sequence as Nodes
 from polyc.poly.scop import ScopStatement
 from polyc.scheduler.accesses import access_motions, index_trips, statement_work
 from polyc.scheduler.loops.member_view import MemberView
@@ -35,16 +36,16 @@ class BandTiles:
         """The heaviest reduction below that wants a tile, and the tile; None where a much heavier one wants none."""
         best: tuple[int, ScopStatement, RegisterTile] | None = None
         heaviest = 0
-        for group in _innermost_groups(band.child):
+        for group, own in _innermost_groups(band.child):
             statements = [self.view.statement(n) for n in group if not n.startswith("init_")]
             reductions = [s for s in statements if s.is_reduction]
             if not reductions:
-                columns = self._wanted_columns(band, statements)
+                columns = self._wanted_columns(band, own, statements)
                 work = sum(statement_work(s) for s in statements)
                 if columns is not None and (best is None or work > best[0]):
                     best = work, *columns
                 continue
-            tile = self._group_tile(band, statements, reductions)
+            tile = self._group_tile((*band.members, *own), statements, reductions)
             work = sum(statement_work(s) for s in statements)
             heaviest = max(heaviest, work)
             if self.member_sizes(band, (reductions[0], tile)) and (best is None or work > best[0]):
@@ -87,17 +88,20 @@ class BandTiles:
         size = wanted.sizes.get(index or "", 0)
         return max((n for n in range(2, size + 1) if p.size % n == 0), default=None) if size < p.size else None
 
-    def _wanted_columns(self, band: Band, statements: list[ScopStatement]) -> tuple[ScopStatement, RegisterTile] | None:
+    def _wanted_columns(
+        self, band: Band, own: tuple[Member, ...], statements: list[ScopStatement]
+    ) -> tuple[ScopStatement, RegisterTile] | None:
         """Before: ``P:j { S:i … }`` where j runs along rows of memory.  After: ``P:j by tile { S:i { vector j … } }``."""
         if not self.view.options.vectorize or not _walks_in_order(band.child):
             return None
-        found = (self._columns_along(member, band, statements) for member in band.members)
+        found = (self._columns_along(member, band, own, statements) for member in band.members)
         return next((tile for tile in found if tile is not None), None)
 
     def _columns_along(
-        self, member: Member, band: Band, statements: list[ScopStatement]
+        self, member: Member, band: Band, own: tuple[Member, ...], statements: list[ScopStatement]
     ) -> tuple[ScopStatement, RegisterTile] | None:
-        """The tile of `member` for loops that run in order inside of it, if neighbours of all accesses lie along it."""
+        """The tile of `member` for loops that run in order inside of it, if neighbours of all accesses lie along it; `own`: the
+        loops of these statements alone."""
         indices = [(s, self.view.index(member, s.name)) for s in statements]
         if member.kind != "P" or any(i is None for _, i in indices):
             return None
@@ -115,7 +119,7 @@ class BandTiles:
                 size //= 2
         else:
             tiles = self._tiles_for_threads(member, band, statements, self.view.target.cores)
-            size = self._width_of_columns(statements, trips, lanes, tiles)
+            size = self._width_of_columns(statements, trips, lanes, tiles, self._column_bytes(member, own, statements))
         if trips <= size:
             # A few columns are one tile: each by itself would pass over as many cache lines as all of them.
             self.columns[id(member)] = size = trips
@@ -141,7 +145,19 @@ class BandTiles:
             iterations *= index_trips(s)[index] if index is not None else 1
         return min(-(-wanted // max(iterations, 1)), work // (2 * self.view.target.threads.least_work))
 
-    def _width_of_columns(self, statements: list[ScopStatement], trips: int, lanes: int, most: int) -> int:
+    def _column_bytes(self, member: Member, own: tuple[Member, ...], statements: list[ScopStatement]) -> int:
+        """Bytes of a column of `member` that each step passes over, where loops inside of a step run over blocks of rows."""
+        found: dict[str, int] = {}
+        for s in statements:
+            column, rows = self.view.index(member, s.name), {self.view.index(m, s.name) for m in own if m.kind != "S"}
+            for m in access_motions(s):
+                names = {i for names in m.named for i in names}
+                size = prod(index_trips(s)[i] for i in names & rows if i is not None)
+                if column in names and names & rows:
+                    found[m.tensor] = max(found.get(m.tensor, 0), size * self.view.scop.tensors[m.tensor].dtype.itemsize)
+        return sum(found.values())
+
+    def _width_of_columns(self, statements: list[ScopStatement], trips: int, lanes: int, most: int, column: int) -> int:
         """Columns that walk along a sequential loop together: those of a tile stay in half of the second-level cache from one
         row to the next, and threads share up to `most` tiles, as far as rows stay long or arithmetic takes most of the time."""
         target, tensors = self.view.target, self.view.scop.tensors
@@ -158,12 +174,15 @@ class BandTiles:
             return (1 + waiting * target.prefetchers.narrow_row / width) * (1 + target.threads.idle * (1 / tiles - 1))
 
         tiles = min(range(1, max(1, most) + 1), key=cost)
-        widest = max(lanes, target.room(Level.L2, Share.QUARTER) // per_column)
+        most_columns = target.room(Level.L2, Share.QUARTER) // per_column, target.room(Level.L2, Share.HALF) // max(1, column)
+        widest = max(lanes, min(most_columns))
         if trips > tiles * widest:
             tiles *= -(-trips // (tiles * widest))
         return trips if tiles == 1 else -(-trips // (tiles * lanes)) * lanes
 
-    def _group_tile(self, band: Band, statements: list[ScopStatement], reductions: list[ScopStatement]) -> RegisterTile:
+    def _group_tile(
+        self, members: Sequence[Member], statements: list[ScopStatement], reductions: list[ScopStatement]
+    ) -> RegisterTile:
         lanes = self.view.lanes(statements)
         tile = self.view.tile(reductions[0], lanes)
         if len(statements) == 1:
@@ -171,7 +190,7 @@ class BandTiles:
         # Statements that share a pass: the vector index is worth a tile where it is a left index of all.
         if tile.vector is None or any(tile.vector not in s.left for s in statements):
             # Rows are where it is summed over by all: each of them shares what it reads with the others.
-            rows = self.view.shared_rows(statements, band.members)
+            rows = self.view.shared_rows(statements, members)
             return RegisterTile(tile.vector, lanes, {i: n for m, n in rows if (i := self.view.index(m, reductions[0].name))})
         size = tile.sizes[tile.vector]
         if not tile.streamed:  # the accumulators of all statements stay in registers
@@ -230,20 +249,21 @@ def _walks_in_order(node: Node) -> bool:
     match node:
         case Leaf():
             return False
-        case Sequence():
+        case Nodes():
             return any(_walks_in_order(c) for c in node.children)
         case Band():
-            return all(m.kind == "S" for m in node.members) and all_leaves(node.child)
+            return all(m.kind == "S" for m in node.members)
 
 
-def _innermost_groups(node: Node) -> list[list[str]]:
-    """Groups of statements that will share a nest: a leaf, or the leaves of one innermost band."""
+def _innermost_groups(node: Node) -> list[tuple[list[str], tuple[Member, ...]]]:
+    """Groups of statements that will share a nest, and the loops that are theirs alone: a leaf, or the leaves of one innermost
+    band."""
     match node:
         case Leaf():
-            return [[node.statement]]
+            return [([node.statement], ())]
         case Band() if all_leaves(node.child):
-            return [list(statements_of(node.child))]
+            return [(list(statements_of(node.child)), node.members)]
         case Band():
             return _innermost_groups(node.child)
-        case Sequence():
+        case Nodes():
             return [g for child in node.children for g in _innermost_groups(child)]

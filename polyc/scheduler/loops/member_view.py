@@ -11,7 +11,7 @@ from polyc.poly.scop import Scop, ScopStatement
 from polyc.poly.tree import Mark, Part, Plan, PlanLoop
 from polyc.records import dataclass
 from polyc.scheduler.accesses import is_strided_window, vector_itemsize
-from polyc.scheduler.tiling import RegisterTile, choose_register_tile
+from polyc.scheduler.tiling import RegisterTile, choose_register_tile, choose_vector_index
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,17 +48,22 @@ class MemberView:
         s = self.statement(name)
         return s.elements[moving[0]] if name.startswith("init_") else s.indices[moving[0]]
 
-    def tile(self, s: ScopStatement, lanes: int) -> RegisterTile:
-        """The tile that was chosen together with copies, or the best one for the accesses as they are."""
+    def tile(self, s: ScopStatement, lanes: int, vector: str | None = None) -> RegisterTile:
+        """The tile that was chosen together with copies, or the best one for the accesses as they are; `vector`: the index of
+        its vector, where that is settled."""
         known = self.tiles.get(s.name)
-        return known or choose_register_tile(s, self.target, lanes, self.options.reassociate)
+        return known or choose_register_tile(s, self.target, lanes, self.options.reassociate, vector)
 
     def shared_rows(self, statements: Sequence[ScopStatement], members: Sequence[Member]) -> list[tuple[Member, int]]:
         """The member along which all of several sums that share a pass have rows in their register tiles, and how many rows.
 
-        Each sums over its own vector index; empty where some does not, or where registers hold no two rows of each."""
+        All sum over the vector index that costs them least together, or each over its own where `members` do not have it;
+        empty where some does not, or where registers hold no two rows of each."""
         lanes = self.lanes(list(statements))
-        tiles = [self.tile(s, lanes) for s in statements]
+        maps = [{s.name: i for s in statements if s.name in m.rows and (i := self.index(m, s.name))} for m in members]
+        chosen = choose_vector_index(list(statements), maps, lanes, self.options.reassociate, self.scop.tensors)
+        shared = {} if chosen is None or members[chosen].kind == "P" else maps[chosen]
+        tiles = [self.tile(s, lanes, shared.get(s.name)) for s in statements]
         if any(t.vector not in s.reduction_indices for s, t in zip(statements, tiles, strict=True)):
             return []
         most = (self.target.n_registers - self.target.spare_registers) // (2 * len(statements))

@@ -88,7 +88,7 @@ class NestPlanner:
                 return streamed
         held = self._held_indices(real, names)
         if points and len(reductions) == len(names) > 1:
-            shared = self.view.shared_rows(reductions, [p.member for p in points])
+            shared = self.view.shared_rows(reductions, [m for m, _ in candidates])
             held = {self.view.index(m, names[0]) for m, _ in shared}
             is_tile = bool(shared)
         order = self._order(names, candidates, vector, held)

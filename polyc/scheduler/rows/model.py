@@ -219,25 +219,29 @@ def _find_links(scop: Scop) -> tuple[Link, ...]:
                 other, theirs = seen[key]
                 links.setdefault((other, s.name), Link(other, s.name, frozenset(zip(theirs, mine, strict=True))))
             seen[key] = (s.name, mine)
-    return (*links.values(), *_link_sums(scop, links))
+    return (*links.values(), *_link_alike(scop, links))
 
 
-def _link_sums(scop: Scop, links: Mapping[tuple[str, str], Link]) -> Iterator[Link]:
-    """Reductions of selected terms that read alike what moves with all indices that any of their reads moves with, neighbours
-    among those that share a read: ``r[b] += lo[b] <= x[i] ? w[i] : 0 ; n[b] += lo[b] <= x[i] ? 1 : 0``.  What no read moves
-    with has the same place on the left.  Without a selection they are products, which keep registers for themselves."""
+def _link_alike(scop: Scop, links: Mapping[tuple[str, str], Link]) -> Iterator[Link]:
+    """Statements that read several tensors alike, and otherwise have the same place on the left: neighbours among those that
+    share a read that moves.
+
+    Reductions of selected terms: ``r[b] += lo[b] <= x[i] ? w[i] : 0 ; n[b] += lo[b] <= x[i] ? 1 : 0``, where no read moves with
+    what is not alike.  Without a selection they are products, which keep registers for themselves.  Others are updates by
+    outer products: ``u[i, j] = x[i] * y[j] ; v[i, j] = x[i] - y[j]``."""
     seen: dict[tuple[str, _Shape], ScopStatement] = {}
     reads: dict[str, dict[tuple[str, _Shape], tuple[int, ...]]] = {}
     for s in scop.statements:
-        if not s.is_reduction or not any(isinstance(e, Select) for e in walk(s.value)):
+        if s.is_reduction and not any(isinstance(e, Select) for e in walk(s.value)):
             continue
         walks = ((a.tensor, _walked_dimensions(a.read.subscripts, s)) for a in s.accesses)
         mine = reads[s.name] = {(t, walked[1]): walked[0] for t, walked in walks if walked is not None}
         for other in dict.fromkeys(seen[key] for key in mine if key in seen):
             theirs = reads[other.name]
             alike = {pair for key in mine if key in theirs for pair in zip(theirs[key], mine[key], strict=True)}
-            is_known = (other.name, s.name) in links
-            if is_known or not (_moves_only(other, {a for a, _ in alike}) and _moves_only(s, {b for _, b in alike})):
+            if not alike or (other.name, s.name) in links or other.is_reduction != s.is_reduction:
+                continue
+            if s.is_reduction and not all(_moves_only(x, {p[n] for p in alike}) for n, x in enumerate((other, s))):
                 continue
             alike |= _pair_left(other, s, {a for a, _ in alike})
             if all(sorted(p[n] for p in alike) == list(range(len(x.indices))) for n, x in enumerate((other, s))):
