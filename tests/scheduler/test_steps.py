@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+import polyc
 from polyc.scheduler.rows import steps
 from tests.scheduler.support import check
 
@@ -61,7 +62,7 @@ FOLLOWED = {
         LEADERS.format(
             results="y, v",
             statements="x(0,i) = b(i)  u(0,i) = b(i)  x(t,i) = u(t-1,i) + p(t-1,i) where t in 1:T  y(i) = x(T-1,i)"
-            "  u(t,i) = 0.5 * x(t,N-1-i) where t in 1:T  v(i) = u(T-1,i)",
+            "  u(t,i) = 0.5 * x(t,i) where t in 1:T  v(i) = u(T-1,i)",
         ),
         "pqxu",
     ),
@@ -85,3 +86,16 @@ def test_recurrences_follow_those_whose_states_they_take(name: str) -> None:
     text, folded = FOLLOWED[name]
     lowered = check(text, {"N": 5, "T": 9})
     assert {state: lowered.storage[state].moduli[0] for state in folded} == dict.fromkeys(folded, 1)
+
+
+def test_a_stencil_that_takes_one_number_of_each_step_keeps_its_tiles() -> None:
+    text = """def f(float(N,N) A, float(N) b, float(M) v, int64 T) -> (y) {
+      p(0,i) = b(i)  q(t,i) +=! A(i,j) * p(t,j) where t in 0:T  s(t) max=! fabs(q(t,i)) where t in 0:T
+      p(t,i) = q(t-1,i) / s(t-1) where t in 1:T
+      x(0,m) = v(m)
+      x(t,m) = m == 0 || m == M-1 ? x(t-1,m) : 0.25 * s(t-1) * (x(t-1,m-1) + x(t-1,m+1)) where t in 1:T, m in 0:M
+      y(m) = x(T-1,m) }"""
+    lowered = polyc.compile(text, target="x86-64-v3").lower(
+        A=("float32", (50, 50)), b=("float32", (50,)), v=("float32", (10**6,)), T=("int64", ())
+    )
+    assert "t + m" in lowered.as_text("sched")

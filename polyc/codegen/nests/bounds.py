@@ -59,7 +59,9 @@ def tighten_bounds(body: Body, buffers: Iterable[Buffer], first: Body = ()) -> B
         if not is_kept or not any(_lie_inside(node, loop, lowers, uppers, first) for loop in scope.loops):
             lowers, uppers = [node.lower, *lowers], [node.upper, *uppers]
         lower, upper = simplify(maximum(*lowers)), simplify(minimum(*uppers))
-        kind = "serial" if any(s.lower and s.upper and difference(s.upper, s.lower) == 1 for s in spans.values()) else node.kind
+        ends = [(s.lower, s.upper) for s in spans.values()]
+        is_one = any(a is not None and b is not None and difference(b, a) == 1 for a, b in ends)
+        kind = "serial" if is_one else node.kind  # a vector of one value is none
         cut = replace(node, lower=lower, upper=upper, kind=kind, max_trip=None, tile=None, body=assume(node.body, hold(spans)))
         made = rewrite_inside(cut, visit, scope)
         runs = all_hold([lt(node.lower, node.upper), *needed.runs])

@@ -39,6 +39,11 @@ class SequentialRows:
     used: dict[str, frozenset[int]]
     is_band: bool
 
+    @property
+    def is_tiled(self) -> bool:
+        """Whether loops permute, and can be tiled together."""
+        return self.is_band and len(self.members) > 1
+
 
 class Merger:
     """Schedules groups of statements over one model with one way of finding rows."""
@@ -133,7 +138,7 @@ class Merger:
         if n_loops < 2 or not find_stored(self.model, {*names}) or self.finder.find_whole(names, used, 2) is not None:
             return None
         rows = self._find_rows(tuple(names), used)
-        if not rows.members or (rows.is_band and len(rows.members) > 1):
+        if not rows.members or rows.is_tiled:
             return None
         moved = {name: [d for d, c in enumerate(row.coefficients) if c] for name, row in rows.members[0].rows.items()}
         return (
@@ -147,6 +152,9 @@ class Merger:
         dims = {name: statements[name].n_dims for name in sorted(names, key=self._position)}
         steps = align_steps(self.model, names, own)
         following = {name: d for name, d in steps.items() if name not in own}
+        alone = tuple(sorted(moving, key=self._position))
+        if self.finder.find_whole(alone, used, 2) is None and self._find_rows(alone, used).is_tiled:
+            return False  # tiles over steps save more traffic than what it would take in its place
         if len(dims) > self.most_together or any(d not in statements[n].fixed - used[n] for n, d in following.items()):
             return False
         if any(self._has_rows_left(name, used) for name in moving - steps.keys()):
