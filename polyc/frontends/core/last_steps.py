@@ -18,7 +18,6 @@ from polyc.ir.expr import (
     Index,
     Read,
     Select,
-    identity_of,
     index_names,
     int_const,
     reads,
@@ -27,7 +26,6 @@ from polyc.ir.expr import (
 )
 from polyc.ir.loaded_bounds import combine_where
 from polyc.ir.program import (
-    Exists,
     RangeClause,
     Statement,
     Tensor,
@@ -36,7 +34,6 @@ from polyc.ir.program import (
     statement_reads,
 )
 from polyc.ir.simplify import difference, simplify
-from polyc.ir.types import DType
 from polyc.records import replace
 
 
@@ -60,7 +57,7 @@ def keep_last_steps(b: ProgramBuilder, returned: Collection[str]) -> tuple[list[
             is_kept = s.target in kept[id(e)] or (s.reduction is None and (has_start or needs_itself or looks_up(s)))
             if s.reduction is not None and looks_up(s):
                 s = _look_nothing_up(b, e, s, ahead)
-            statements += _keep(b, tensors, e, s, ahead, has_start, len(writers) == 1, s.target in returned) if is_kept else [s]
+            statements += _keep(b, tensors, e, s, ahead, has_start, len(writers) == 1) if is_kept else [s]
     needed = {r.tensor for s in statements for r in statement_reads(s)} | set(returned)
     unused = {e.count for e in b.endings} - needed
     return [s for s in statements if s.target not in unused], {n: t for n, t in tensors.items() if n not in unused}
@@ -163,7 +160,6 @@ def _keep(
     ahead: int,
     has_start: bool,
     is_alone: bool,
-    is_shown: bool,
 ) -> list[Statement]:
     """A statement of a recurrence whose elements behind the end hold those of the last step."""
     clause = _find_range(b, e, s, ahead)
@@ -177,24 +173,12 @@ def _keep(
     kept = replace(s, value=Select(_ask(e, ahead), Read(s.target, before, s.span), s.value, s.span))
     if has_start:
         return [*above, kept]
-    if not is_shown and not any(r.tensor == s.target for r in reads(s.value)):
-        return [*above, _make_start(s, clause, tensors[s.target].dtype), kept]
     second = simplify(clause.lower + 1)
 
     def within(t: Statement, **bounds: Expr) -> Statement:
         return replace(t, where=tuple(replace(w, **bounds) if w == clause else w for w in t.where))  # type: ignore[arg-type]
 
     return [*above, within(s, upper=second), within(kept, lower=second)]
-
-
-def _make_start(s: Statement, clause: RangeClause, dtype: DType) -> Statement:
-    """Elements in front of those of the first step, which nothing asks for: all steps are then of one form."""
-    at = map_statement(s, lambda e: simplify(substitute(e, {clause.index: clause.lower})))
-    where = tuple(w for w in at.where if not (isinstance(w, RangeClause) and w.index == clause.index))
-    indices = tuple(i for i in s.indices if i != clause.index)
-    found = (Exists(at.value, s.span),) if indices else ()
-    subscripts = (simplify(at.subscripts[0] - 1), *at.subscripts[1:])
-    return replace(at, subscripts=subscripts, indices=indices, value=identity_of("add", dtype), where=(*where, *found))
 
 
 def _find_range(b: ProgramBuilder, e: Ending, s: Statement, ahead: int) -> RangeClause | None:
