@@ -343,7 +343,11 @@ _NEGATED = {"lt": "ge", "le": "gt", "gt": "le", "ge": "lt", "eq": "ne", "ne": "e
 
 
 def negate_condition(condition: Expr) -> Expr:
-    """The negation with `not` pushed inwards; it reads better than isl's disjoint pieces of a complement."""
+    """The negation with `not` pushed inwards; it reads better than isl's disjoint pieces of a complement.
+
+    Of data it stays outside: no comparison with NaN holds, and sums of numbers are not exact."""
+    if reads(condition):
+        return Call("not", (condition,))
     if isinstance(condition, Call) and condition.op in _NEGATED:
         inner = condition.op in ("and", "or")
         args = tuple(negate_condition(a) for a in condition.args) if inner else condition.args

@@ -289,3 +289,27 @@ def test_tiles_of_results_in_pairs_at_odd_and_even_sizes(shape: tuple[int, int, 
     x, f = np.random.default_rng(2).random(shape, np.float32), filters(64, shape[0])
     for op in (polyc.compile(CONV, target=target), for_any_sizes(target)):
         np.testing.assert_allclose(op(x, f), correlated(x, f), rtol=1e-4, atol=1e-4)
+
+
+DATA_TESTS = {
+    "a(k) < b(k) && a(k) < 100.0": lambda a, b: (a < b) & (a < 100),
+    "a(k) >= b(k) + 1.5 && a(k) < 100.0": lambda a, b: (a >= b + np.float32(1.5)) & (a < 100),
+    "!(a(k) < 2.5) && b(k) < 9.0": lambda a, b: ~(a < 2.5) & (b < 9),
+    "a(k) > 2.0 || !(b(k) >= 1.0)": lambda a, b: (a > 2) | ~(b >= 1),
+}
+
+
+@pytest.mark.parametrize("condition", DATA_TESTS)
+def test_comparisons_with_nan_of_a_row_choose_as_in_each_vector(condition: str) -> None:
+    a, b = (m.ravel().copy() for m in np.meshgrid(*[np.float32([np.nan, -np.inf, 0.5, 1.0, 1.7, 2.5, 3.0])] * 2))
+    x = np.arange(a.size * 300, dtype=np.float32).reshape(a.size, 300)
+    source = f"def f(float(K) a, float(K) b, float(K, M) x) -> (o) {{ o(k, m) = {condition} ? x(k, m) * 2.0 : x(k, m) + 1.5 }}"
+    op = polyc.compile(source)
+    chosen = DATA_TESTS[condition](a, b)[:, None]
+    np.testing.assert_array_equal(op(a, b, x), np.where(chosen, x * 2, x + np.float32(1.5)))
+
+
+def test_data_of_a_row_is_asked_once() -> None:
+    source = "def f(float(K) a, float(K, M) x) -> (o) { o(k, m) = a(k) < 2.0 && a(k) > 1.0 ? x(k, m) * 2.0 : x(k, m) + 1.5 }"
+    text = polyc.compile(source, target="x86-64-v3").lower(("float32", (9,)), ("float32", (9, 1000))).as_text("loops")
+    assert re.search(r"if \(.*a\[c0\].*\n\s+vector", text)

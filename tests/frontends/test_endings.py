@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
+import polyc
 from polyc.diagnostics import Diagnostic, PolycError
 from polyc.frontends.python import read_function
 from polyc.frontends.tc.read import read_tc
@@ -190,3 +192,18 @@ def test_behind_the_loop_its_variable_is_a_number() -> None:
 def test_a_loop_without_a_break_is_unrolled_as_before() -> None:
     body = "    y[i] = b[i]\n    for t in range(k):\n        y[i] = 2 * y[i]\n    return y"
     assert len(read_function(f"def f(b: 'f32[N]', *, k=3):\n{body}").program.statements) == 4
+
+
+@pytest.mark.parametrize(
+    "text, expected",
+    [
+        ("def until(double(N) a) -> (y) { y +=! a(i) }  def f(double(N) a) -> (z) { z = until(a) }", 6),
+        ("def f(double(N) a) -> (y) { y(0) = 0.0  y(until + 1) = until + a(until) where until in 0:3 }", [0, 0, 2, 4]),
+        (
+            "def f(double(N) a) -> (y) { y(i) = a(i) where i in 0:2  until(i) = a(i) y(i + 2) = until(i) where i in 0:2 }",
+            [0, 1, 0, 1],
+        ),
+    ],
+)
+def test_until_is_no_word_where_it_names_something(text: str, expected: object) -> None:
+    np.testing.assert_array_equal(polyc.compile(text, "f")(np.arange(4.0)), expected)
