@@ -156,7 +156,8 @@ _MONOID = re.compile(rf"#[^\n]*|(?<![A-Za-z0-9_])monoid[ \t\n\r\f\v]+({_WORD}){_
 _ENDS = frozenset({"NAME", "NUMBER", "EXTENT", "RPAR", "LBRACE"})
 _BEFORE_UNTIL = _ENDS | {"ASSIGN"}
 _NAMED_UNTIL = re.compile(
-    rf"#[^\n]*|(?<![A-Za-z0-9_])(?:def[ \t\n\r\f\v]+until(?![A-Za-z0-9_])|until{_SKIP}(?:[,)+*/%<>&|?:=]|!=|(?:in|where)(?![A-Za-z0-9_])"
+    rf"#[^\n]*|(?<![A-Za-z0-9_])(?:def[ \t\n\r\f\v]+until(?![A-Za-z0-9_])"
+    rf"|until{_SKIP}(?:[,)+*/%<>&|?:=]|!=|(?:in|where)(?![A-Za-z0-9_])"
     rf"|(?:\((?:[^()]|\([^()]*\))*\){_SKIP})?(?:[+*]|&&|\|\||{_WORD})?=(?!=)))"
 )
 """``until`` where a text declares, assigns or calculates with something of that name: it is no word of the language there."""
