@@ -17,7 +17,7 @@ from polyc.ir.advice import help_continued, help_outside, help_range, help_safe
 from polyc.ir.expr import Call, Const, Expr, Index, Read, Size, index_names, le, reads, walk
 from polyc.ir.program import Program
 from polyc.ir.read_sites import ReadSite, is_data_dependent, join_conditions
-from polyc.ir.segments import loaded_conditions
+from polyc.ir.segments import loaded_clauses, loaded_conditions
 from polyc.ir.signature import HostCheck
 from polyc.ir.simplify import simplify_int
 from polyc.poly import isl
@@ -191,11 +191,15 @@ def make_frame(solution: StatementSolution, place: str, target: tuple[Bounds, ..
             isl.set_space(sizes.parameters, f"init_{solution.statement.name}", left), {i: n for n, i in enumerate(left)}
         )
         indices, conditions = dict(zip(left, target, strict=True)), ()
-    if place == "bound":  # the check at the call reads them for the whole box
+    needed = set(indices)
+    if place == "bound":  # the check at the call reads them for the whole box of what they name
         conditions = ()
+        needed = {
+            name for clause in loaded_clauses(solution.statement.where) for name in index_names(clause.lower, clause.upper)
+        }
     live = sizes.context
-    for bounds in indices.values():
-        live = live.intersect(sizes.extent_set(bounds, 1))
+    for name, bounds in indices.items():
+        live = live.intersect(sizes.extent_set(bounds, 1)) if name in needed else live
     return _Frame(solution, affine, indices, conditions, live)
 
 

@@ -6,6 +6,7 @@ package is imported.
 
 from __future__ import annotations
 
+from operator import index
 from typing import Any
 
 from polyc.diagnostics import PolycError
@@ -40,17 +41,24 @@ def read_matrix(value: Any, matrix: CompressedRows) -> tuple[Arrays, tuple[int, 
         axes = getattr(value, "compressed_axes", None)
         if isinstance(wanted, str) and wanted not in ("csr", "gcxs"):
             raise _other_format(value, matrix, f"in the format {wanted}", ".tocsr()")
-        if axes is not None and tuple(axes) != (0,):
-            raise _other_format(value, matrix, f"compressed along {tuple(axes)}", ".change_compressed_axes((0,))")
+        if axes not in (None, (0,), [0]):
+            raise _other_format(value, matrix, f"compressed along {axes}", ".change_compressed_axes((0,))")
         try:
             arrays = value.data, value.indices, value.indptr
         except AttributeError:
             raise _other_format(value, matrix, f"of type {type(value).__name__}", "") from None
-    shape = tuple(getattr(value, "shape", ()))
+    try:
+        shape = tuple(map(index, value.shape))
+    except (AttributeError, TypeError):
+        found = f"of type {type(value).__name__}, whose shape is {getattr(value, 'shape', None)!r}"
+        raise _other_format(value, matrix, found, "") from None
     if len(shape) != 2:
-        message = f"{matrix.name} has {len(shape)} dimensions, and a matrix in compressed rows has 2"
+        message = f"{matrix.name} has {len(shape)} dimension{'s' * (len(shape) != 1)}, and a matrix in compressed rows has 2"
         raise argument_error("argument-rank", message, matrix.span, "give one matrix a call")
-    return arrays, (int(shape[0]), int(shape[1]))
+    if not all(0 <= n < 2**62 for n in shape):
+        message = f"{matrix.name} has the shape {shape}, and sizes are at least 0 and less than 2**62"
+        raise argument_error("argument-size", message, matrix.span, "give the numbers of its rows and columns")
+    return arrays, shape
 
 
 def _other_format(value: Any, matrix: CompressedRows, found: str, convert: str) -> PolycError:

@@ -160,7 +160,7 @@ def test_a_function_with_open_types_and_constants_takes_matrices() -> None:
     assert repr(f) == "<polyc operator f(A: csr f64[M, N], x)>"
 
 
-TERMS = "csr float(M, N) A, csr float(M, N) B, float(N) x, int32(M) k"
+TERMS = "csr float(M, N) A, csr float(M, N) B, csr uint8(M, N) C, float(N) x, int32(M) k"
 
 
 @pytest.mark.parametrize(
@@ -185,6 +185,8 @@ TERMS = "csr float(M, N) A, csr float(M, N) B, float(N) x, int32(M) k"
         ("Y(i) +=! A(i, j + 1)", "A(i, j + 1)"),
         ("Y(i) +=! A(i, i)", "A(i, i)"),
         ("Y(i) +=! A(k(i), j)", "A(k(i), j)"),
+        ("Y(i) +=! int32(-C(i, j))", "-C(i, j)"),
+        ("Y(i) +=! -C(i, j) * x(j)", "-C(i, j)"),
     ],
 )
 def test_what_is_no_sum_of_terms_linear_in_the_entries_is_refused_at_its_place(statement: str, place: str) -> None:
@@ -288,7 +290,12 @@ PRODUCT = "def product(csr float(M, N) A, float(N) x) -> (y) { y(i) +=! A(i, j) 
         ({"indptr": np.int32([0, 1, 3])}, "argument-size", "A's dimension 0 is 3"),
         ({"indices": np.int32([0, 1])}, "argument-size", "A.data's dimension 0 is 3"),
         ({"shape": (3, 5)}, "argument-size", "x has 4 elements (dimension 0), but N is 5 since A's dimension 1 is 5"),
-        ({"shape": (3,)}, "argument-rank", "1 dimensions"),
+        ({"shape": (3,)}, "argument-rank", "1 dimension,"),
+        ({"shape": (3, -4)}, "argument-size", "(3, -4)"),
+        ({"shape": (3, 2**64 + 4)}, "argument-size", "less than 2**62"),
+        ({"shape": (3, 4.5)}, "argument-type-csr", "(3, 4.5)"),
+        ({"shape": None}, "argument-type-csr", "whose shape is None"),
+        ({"compressed_axes": 5}, "argument-type-csr", "compressed along 5"),
         ({"data": np.float64([1, 2, 3])}, "argument-type-dtype", "A.data"),
         ({"indices": np.uint16([0, 1, 2])}, "argument-type-csr", "int32 or int64"),
         ({"format": "csc"}, "argument-type-csr", "pass A.tocsr()"),
@@ -304,6 +311,19 @@ def test_what_a_call_gives_wrong_is_named_and_nothing_is_written(change: dict[st
     assert caught.value.code == code and fragment in str(caught.value), str(caught.value)
     if not code.startswith("bounds"):  # columns are checked as they are read
         np.testing.assert_array_equal(out, 7)
+
+
+def test_entries_are_added_up_in_the_type_that_they_are_converted_to() -> None:
+    matrix = Rows(np.uint8([200, 100]), np.int32([0, 0]), np.int32([0, 2]), (1, 1))
+    assert operator("def f(csr uint8(M, N) A) -> (y) { y(i) +=! int32(A(i, j)) }")(matrix) == 300
+
+
+@pytest.mark.parametrize("dynamic", [True, False])
+def test_rows_that_an_empty_matrix_does_not_have_are_refused(dynamic: bool) -> None:
+    matrix = Rows(np.zeros(0, np.float32), np.zeros(0, np.int32), np.int32([0, 2])[:1], (0, 6))
+    with pytest.raises(PolycError) as caught:
+        operator("def f(csr float(M, N) A) -> (y) { y +=! A(0, j) }", dynamic)(matrix)
+    assert caught.value.code in ("range-out-of-bounds", "range-precondition"), str(caught.value)
 
 
 def test_arrays_and_numbers_are_no_matrices() -> None:

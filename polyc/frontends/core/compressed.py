@@ -217,13 +217,22 @@ def _form(expr: Expr, name: str, types: Mapping[str, DType]) -> Form:
             return "linear" if form(a) == "linear" else "free"
         case Select(condition, a, b) if form(condition) != "linear":
             return _join(form(a), form(b), a, b, name)
-        case Cast(value, dtype) if not (dtype.is_integer and type_of(value, types).is_float) and dtype.kind != "b":
+        case Cast(value, dtype) if _keeps_sums(value, dtype, types):
             return form(value)
         case _ if any(r.tensor == name for r in reads(expr)):
             message = f"this is not linear in {name}, and a sum over its entries is one of products with them"
             help = f"apply it to the entries before the call, or pass a dense {name}"
             raise Fault(CODE, message, help, expr.span or next((c.span for c in children(expr)), None))
     return "free"
+
+
+def _keeps_sums(value: Expr, dtype: DType, types: Mapping[str, DType]) -> bool:
+    """Whether the sum of converted values is the converted sum: integers are calculated with modulo their width, which a wider
+    type does not know of.  Entries themselves may be converted, and are added up in the other type then."""
+    given = type_of(value, types)
+    if given.is_integer and not isinstance(value, Read):
+        return dtype.is_integer and dtype.bits <= given.bits
+    return dtype.kind != "b" and not (dtype.is_integer and given.is_float)
 
 
 def _join(first: Form, second: Form, a: Expr, b: Expr, name: str) -> Form:
