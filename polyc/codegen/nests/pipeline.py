@@ -87,16 +87,18 @@ def _separate_tiles(nest: LoopNest, ctx: LoopContext) -> LoopNest:
     return _rebuild(nest, split_partial_tiles(nest.body, tiling), nest.buffers)
 
 
-def _checked(check: Callable[[LoopNest], None]) -> Run:
-    def run(nest: LoopNest, ctx: LoopContext) -> LoopNest:
-        check(nest)
-        return nest
+def _check_size(nest: LoopNest, ctx: LoopContext) -> LoopNest:
+    check_code_size(nest)
+    return nest
 
-    return run
+
+def _verify(nest: LoopNest, ctx: LoopContext) -> LoopNest:
+    verify_loops(nest)
+    return nest
 
 
 _PASSES: tuple[LoopPass, ...] = (
-    Pass("verify", _checked(verify_loops), "what the schedule was translated to is well formed", required=True),
+    Pass("verify", _verify, "what the schedule was translated to is well formed", required=True),
     Pass(
         "tighten-bounds",
         lambda nest, ctx: _rebuild(nest, tighten_bounds(nest.body, nest.buffers, nest.preconditions), nest.buffers),
@@ -163,7 +165,7 @@ _PASSES: tuple[LoopPass, ...] = (
     Pass("peel-full-tiles", lambda nest, ctx: split_full_tiles(nest), "loops over tiles are split behind the last full one"),
     Pass("share-workspace", lambda nest, ctx: share_workspace(nest), "buffers that are not alive together share memory"),
     Pass("skip-finished-steps", lambda nest, _: skip_finished_steps(nest), "steps behind the end of a recurrence run no loops"),
-    Pass("check-size", _checked(check_code_size), "too much code is a reason for a simpler schedule", required=True),
+    Pass("check-size", _check_size, "too much code is a reason for a simpler schedule", required=True),
 )
 
 LOOPS: Level[LoopNest, LoopContext] = Level("loops", _PASSES, verify_loops, format_loops)
