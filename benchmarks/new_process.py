@@ -62,7 +62,7 @@ def main(rounds: int) -> None:
         environment = {n: v for n, v in os.environ.items() if n != "PYTHONDONTWRITEBYTECODE"}
         environment["POLYC_CACHE_DIR"] = os.path.join(folder, "cache")
         for name, (body, expected) in OPERATORS.items():
-            script = os.path.join(folder, "operator.py")
+            script = os.path.join(folder, "first_call.py")
             with open(script, "w", encoding="utf-8") as file:
                 file.write(HEAD + body + TAIL.replace("EXPECTED", expected))
             results = []
