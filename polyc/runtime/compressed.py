@@ -58,6 +58,14 @@ def read_matrix(value: Any, matrix: CompressedRows) -> tuple[Arrays, tuple[int, 
     if not all(0 <= n < 2**62 for n in shape):
         message = f"{matrix.name} has the shape {shape}, and sizes are at least 0 and less than 2**62"
         raise argument_error("argument-size", message, matrix.span, "give the numbers of its rows and columns")
+    try:
+        first = int(arrays[2][0])
+    except (IndexError, TypeError, ValueError):
+        first = 0  # no array of numbers: told where arrays are read
+    if first:
+        message = f"{matrix.indptr} begins with {first}, and the entries of the first row begin at 0"
+        help = "give as its first element 0, and the entries of all rows"
+        raise argument_error("argument-segments", message, matrix.span, help)
     return arrays, shape
 
 

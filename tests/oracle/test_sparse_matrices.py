@@ -286,6 +286,8 @@ PRODUCT = "def product(csr float(M, N) A, float(N) x) -> (y) { y(i) +=! A(i, j) 
         ({"indices": np.int32([0, 4, 1])}, "bounds-index", "subscript 4 of dimension 0 of x"),
         ({"indices": np.int32([0, -1, 1])}, "bounds-index", "subscript -1"),
         ({"indptr": np.int32([0, 2, 1, 3])}, "argument-segments", "A.indptr(i) (at i = 1) (A.nnz = 3)"),
+        ({"indptr": np.int32([1, 1, 1, 3])}, "argument-segments", "A.indptr begins with 1"),
+        ({"indptr": np.zeros(0, np.int32)}, "argument-size", "A"),
         ({"indptr": np.int32([0, 1, 2, 4])}, "argument-segments", "A.indptr(i + 1) is 4"),
         ({"indptr": np.int32([0, 1, 3])}, "argument-size", "A's dimension 0 is 3"),
         ({"indices": np.int32([0, 1])}, "argument-size", "A.data's dimension 0 is 3"),
