@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import field
 from functools import cached_property
 from math import inf
 
@@ -34,6 +35,8 @@ class Piece:
     source: str
     sink: str
     relation: islpy.Map  # [sizes] -> { source[i] -> sink[j] }
+    cones: dict[str, list[ConeRow]] = field(default_factory=dict)
+    """Of all parts of one dependence, by their text: sets of statements that are tried with one row leave the same part."""
 
     @property
     def n_dims(self) -> tuple[int, int]:
@@ -42,7 +45,10 @@ class Piece:
     @cached_property
     def cone(self) -> list[ConeRow]:
         """The forms without sizes that are not negative on it: most programs never need them."""
-        return nonnegative_cone(self.relation)
+        text = str(self.relation)
+        if text not in self.cones:
+            self.cones[text] = nonnegative_cone(self.relation)
+        return self.cones[text]
 
 
 def nonnegative_cone(relation: islpy.Map) -> list[ConeRow]:
@@ -139,7 +145,7 @@ def not_carried(rows: Mapping[str, Row], piece: Piece) -> Piece | None:
     rest = piece.relation.intersect(source.apply_range(sink.reverse()))
     if rest.is_empty():
         return None
-    return Piece(piece.source, piece.sink, rest)
+    return Piece(piece.source, piece.sink, rest, piece.cones)
 
 
 def longest_distance(rows: Mapping[str, Row], piece: Piece) -> float:
