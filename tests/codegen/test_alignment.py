@@ -83,9 +83,8 @@ def test_rows_begin_at_a_whole_line(m: int, kind: str) -> None:
     assert "at most" in loops or not IS_WIDE
 
 
-@pytest.mark.parametrize("m", [96, 97, 103, 104, 130, 256, 300])
-@pytest.mark.parametrize("kind", ["float32", "float64"])
-def test_rows_of_two_fields_begin_at_a_whole_line(m: int, kind: str) -> None:
+@pytest.mark.parametrize(("kind", "m"), [("float32", 97), ("float32", 300), ("float64", 104), ("float64", 256)])
+def test_rows_of_two_fields_begin_at_a_whole_line(kind: str, m: int) -> None:
     loops = compare(FIELDS.format(t="float" if kind == "float32" else "double"), 6, m, kind)
     heads = [part for part in loops.split("vector(")[1:] if "at most" in part.splitlines()[0]]
     assert not IS_WIDE or any("U[" in part and "V[" in part for part in heads)
@@ -199,7 +198,8 @@ def test_steps_of_a_power_of_two_are_kept_apart(dynamic: bool) -> None:
     op = polyc.compile(FIELDS.format(t="float"), dynamic=dynamic, disable="recurrence-ends")
     x, steps = np.random.default_rng(2).uniform(-1, 1, (64, 128)).astype(np.float32), np.zeros(3, np.float32)
     expected = interpret(op.program, {"x": x, "steps": steps}).values()
-    for a, b in zip(op(x, steps), expected, strict=True):
+    lowered = op.lower(x, steps)
+    for a, b in zip(lowered.compile()(x, steps), expected, strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
-    loops = op.lower(x, steps).as_text("loops")
+    loops = lowered.as_text("loops")
     assert ("2560" in loops) if dynamic else "shared U: f32[2, 64, 128] strides (35328, 512, 4)" in loops, loops
