@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from polyc.codegen.objects import host
 from polyc.ir.expr import Size, int_const
 from polyc.ir.versions import NEVER, cheapest, take_version
 from polyc.machine import X86_64_V4
+from polyc.scheduler.size_classes import SizeClasses, find_size_classes
 
 MM = "def mm(float(M,K) A, float(K,N) B) -> (C) { C(m,n) +=! A(m,k) * B(k,n) }"
 CONV = """def conv(float(N,C,H,W) X, float(K,C,3,3) F) -> (Y) {
@@ -33,6 +35,24 @@ def draw(*shape: int) -> np.ndarray:
 
 def lowered(source: str, *shapes: tuple[int, ...], **options: object):
     return polyc.compile(source, dynamic=True, **options).lower(*[("f32", shape) for shape in shapes])
+
+
+class _Found(BaseException):
+    """What `find_size_classes` gives, on the way out of the compiler."""
+
+
+def find(source: str, *shapes: tuple[int, ...], **options: object) -> SizeClasses:
+    """The versions that a kernel has, before any of them is scheduled."""
+
+    def stop(*arguments: Any) -> None:
+        raise _Found(find_size_classes(*arguments))
+
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(_Found) as caught:
+        patch.setattr("polyc.driver.stages.find_size_classes", stop)
+        lowered(source, *shapes, **options)
+    (found,) = caught.value.args
+    assert isinstance(found, SizeClasses)
+    return found
 
 
 def test_a_kernel_first_called_with_small_sizes_has_a_version_for_large_ones():
@@ -175,7 +195,7 @@ def test_stores_of_missing_rows_never_go_beyond_the_array():
 def test_few_results_need_no_version_of_their_own_beside_one_for_many() -> None:
     """16 results ran in tiles of 64 at half of the speed, and two versions of the filtered form were made for them."""
     source = "def f(float(N,H,W,C) I, float(3,3,C,K) F) -> (O) { O(n,h,w,k) +=! I(n,h+r,w+s,c) * F(r,s,c,k) }"
-    found = lowered(source, (2, 454, 472, 3), (3, 3, 3, 64), target="x86-64-v4").size_classes
+    found = find(source, (2, 454, 472, 3), (3, 3, 3, 64), target="x86-64-v4")
     assert sorted(v.form for v in found.versions) == [0, 1]
     for c, form in ((3, 0), (32, 1)):
         taken = take_version(found.costs, {"N": 1, "C": c, "H": 330, "W": 480, "K": 16})
@@ -184,7 +204,7 @@ def test_few_results_need_no_version_of_their_own_beside_one_for_many() -> None:
 
 def test_a_program_with_two_forms_has_a_version_of_each() -> None:
     source = "def f(float(N,C,H,W) I, float(K,C,3,3) F) -> (O) { O(n,k,h,w) +=! I(n,c,h+r,w+s) * F(k,c,r,s) }"
-    found = lowered(source, (1, 64, 258, 258), (64, 64, 3, 3), target="x86-64-v4").size_classes
+    found = find(source, (1, 64, 258, 258), (64, 64, 3, 3), target="x86-64-v4")
     assert {v.form for v in found.versions} == {0, 1}
 
 
@@ -196,7 +216,7 @@ def test_few_channels_are_summed_as_written_and_many_filtered_whatever_came_firs
     monkeypatch.setattr(host, "host_target", lambda: machine)
     source = "def f(float(N,C,H,W) I, float(K,C,3,3) F) -> (O) { O(n,k,h,w) +=! I(n,c,h+r,w+s) * F(k,c,r,s) }"
     channels, side = first
-    found = lowered(source, (1, channels, side, side), (64, channels, 3, 3)).size_classes
+    found = find(source, (1, channels, side, side), (64, channels, 3, 3))
     for c, form in ((3, 0), (128, 1)):
         taken = take_version(found.costs, {"N": 1, "C": c, "H": 514, "W": 514, "K": 64})
         assert found.versions[taken].form == form
@@ -215,7 +235,7 @@ def test_a_first_call_with_many_channels_of_small_images_leaves_no_filter_for_la
     """Transformed filters for 287 channels are read once for all rows of 14x14, so that large images went through memory in
     parts: 0.32 to 0.5 of the specialised speed."""
     source = "def f(float(N,C,H,W) I, float(K,C,3,3) F) -> (O) { O(n,k,h,w) +=! I(n,c,h+r,w+s) * F(k,c,r,s) }"
-    found = lowered(source, (1, 256, 14, 14), (256, 256, 3, 3), target="x86-64-v3").size_classes
+    found = find(source, (1, 256, 14, 14), (256, 256, 3, 3), target="x86-64-v3")
     taken = take_version(found.costs, {"N": 1, "C": 32, "H": 340, "W": 340, "K": 32})
     assert found.versions[taken].form == 1 and found.versions[taken].typical["C"] < 256
 
@@ -225,8 +245,7 @@ def test_a_first_call_with_few_channels_leaves_no_version_for_long_and_narrow_im
     """16 results of 2x64 images of 300x260 took 1.5 times as long in tiles for 14 columns of 719 rows."""
     image, where = ("I(n,c,h+r,w+s)", "") if not pad else ("pad(I(n,c,h+r-1,w+s-1),0.0)", " where h in 0:H, w in 0:W")
     source = f"def f(float(N,C,H,W) I, float(K,C,3,3) F) -> (O) {{ O(n,k,h,w) +=! {image} * F(k,c,r,s){where} }}"
-    found = lowered(source, (1, 3, 226, 226), (32, 3, 3, 3), target="x86-64-v4").size_classes
-    assert found is not None
+    found = find(source, (1, 3, 226, 226), (32, 3, 3, 3), target="x86-64-v4")
     typical = [v.typical for v in found.versions]
     assert all(sizes["H"] == sizes["W"] for sizes in typical) and {sizes["N"] for sizes in typical} == {1}
     chosen = found.versions[take_version(found.costs, {"N": 2, "C": 64, "H": 300, "W": 260, "K": 16})]
@@ -252,7 +271,7 @@ def correlate(images: np.ndarray, taps: np.ndarray) -> np.ndarray:
 @pytest.mark.parametrize(("window", "form"), [(1, 0), (3, 1)])
 def test_a_version_for_the_first_windows_is_taken_for_these_alone(window: int, form: int) -> None:
     first = (1, 64, 56, 56), (64, 64, window, window)
-    found = lowered(WINDOWS, *first).size_classes
+    found = find(WINDOWS, *first)
     (known,) = [n for n, v in enumerate(found.versions) if v.known]
     assert found.versions[known].known == {"R": window, "S": window} and found.versions[known].form == form
     for r, s, n in itertools.product((1, 2, 3, 5), (1, 2, 3, 5), (3, 14, 60, 700)):
@@ -310,8 +329,8 @@ def test_sums_over_taps_alone_have_a_version_that_unrolls_the_first_windows() ->
 
 def test_loops_over_a_few_taps_inside_of_channels_are_no_reason_for_a_version() -> None:
     source = "def f(float(N,C,H,W) I, float(K,C,R,S) F) -> (O) { O(n,k,h,w) +=! I(n,c,2*h+r,2*w+s) * F(k,c,r,s) }"
-    found = lowered(source, (1, 64, 58, 58), (64, 64, 3, 3))
-    assert not any(version.known for version in found.size_classes.versions)
+    found = find(source, (1, 64, 58, 58), (64, 64, 3, 3))
+    assert not any(version.known for version in found.versions)
 
 
 @pytest.mark.parametrize("target", [None, "x86-64-v2"])
