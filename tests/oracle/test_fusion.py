@@ -61,7 +61,7 @@ def test_chains_at_sizes_beside_the_tiles(name, scheduler):
         for values in variants:
             sizes = dict(zip(symbols, values, strict=True))
             agree(op, draw(op, sizes), sizes, call=kernel)
-        for values in variants[:2] if scheduler == "ilp" else variants[:1]:
+        for values in variants[:2] if scheduler == "ilp" else ():
             sizes = dict(zip(symbols, values, strict=True))
             agree(op, draw(op, sizes), sizes)
     finally:

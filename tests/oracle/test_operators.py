@@ -79,8 +79,8 @@ def test_operators_at_special_values(dtype, level):
     arrays["C"] = np.roll(arrays["A"], 5)
     expected = interpret(program, arrays)
     strides = tuple((program.types[name].itemsize,) for name in (*program.parameters, *(r.version for r in program.returns)))
-    # Tails for any number of elements are the most code by far.
-    is_for_any = level == LEVELS[-1] and not DTYPES[dtype].is_storage
+    # Tails for any number of elements are the most code by far, and the same for all elements of as many bits.
+    is_for_any = level == LEVELS[-1] and dtype in ("f32", "u8", "i16", "i64", "bool")
     sizes = None if is_for_any else {"N": len(pairs)}
     lowered = driver.lower(program, sizes=sizes, strides=strides, target=pinned(level))
     results = dict(zip((r.name for r in program.returns), lowered.compile()(*arrays.values()), strict=True))

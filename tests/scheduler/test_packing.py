@@ -59,7 +59,7 @@ def test_an_operand_that_is_inside_everywhere_is_copied_although_it_is_guarded()
     ("text", "sizes"),
     [
         ("def f(float(M,K) A) -> (C) { C(m,n) +=! A(m,k) * A(n,k) }", {"M": 70, "K": 50}),
-        ("def f(float(M,K) A, float(K,N) B) -> (C) { C(m,n) +=! A(m,k) * B(k,n) * B(k,n) }", {"M": 130, "K": 150, "N": 70}),
+        ("def f(float(M,K) A, float(K,N) B) -> (C) { C(m,n) +=! A(m,k) * B(k,n) * B(k,n) }", {"M": 130, "K": 40, "N": 70}),
         (
             """def f(float(M,K) A, float(N,K) B, float(M,K) D) -> (C, E) {
                  C(m,n) +=! A(m,k) * B(n,k)  E(m,n) +=! D(m,k) * B(n,k) }""",
