@@ -58,6 +58,8 @@ def find_intervals(b: ProgramBuilder, version: str, span: Span) -> tuple[Interva
     """Where a version starts and how far it extends: declared, known from earlier, or inferred now.
 
     Raises what `infer_ranges` raises; `Fault` where the version is made of what is assigned further down."""
+    if version in b.compressed:
+        return tuple(Interval(_ZERO, e) for e in b.compressed[version].shape)
     tensor = b.tensors.get(version)
     if tensor is not None and tensor.shape is not None:
         return tuple(Interval(_ZERO, e) for e in tensor.shape)

@@ -118,7 +118,7 @@ _RULES: dict[str, Callable[[list[Any], At], Any]] = {
     "parameters": lambda c, at: tuple(c),
     "bare_parameter": lambda c, at: Parameter(str(c[0]), None, at(c[0])),
     "typed_parameter": lambda c, at: Parameter(str(c[1]), c[0], at(c[1])),
-    "csr_parameter": lambda c, at: Parameter(str(c[2]), c[1], at(c[2]), is_csr=True),
+    "sparse_parameter": lambda c, at: Parameter(str(c[-1]), c[1] if len(c) > 2 else None, at(c[-1]), str(c[0])),
     "scalar_type": lambda c, at: TypeSyntax(str(c[0]), (), at(c[0])),
     "tensor_type": _tensor_type,
     "assignment": _statement,

@@ -104,6 +104,10 @@ def _read_definition(
             help = suggest_name(result.name, [n for n in d.current if n not in d.returns])
             help = help or f"assign it: {result.name}(i) = …, or remove it from the results"
             d.reporter.error("semantic-undefined", message, result.name_span, help)
+        elif d.result_formats.get(result.name):
+            from polyc.frontends.core.compressed import check_stored_result
+
+            check_stored_result(d, result.name, result.name_span)
     return d
 
 
@@ -138,12 +142,14 @@ def _declare_parameters(d: Definition, syntax: SyntaxDef) -> None:
         d.parameters[name] = span
         if parameter.type is None:
             message = f"the parameter {name} has no type"
-            d.reporter.error("semantic-parameter-type", message, span, f"write float(N) {name}, or float {name} for a scalar")
-            d.current[name] = Version(name, None, 0, is_parameter=True)
+            help = f"write float(N) {name}, or float {name} for a scalar"
+            help = f"write {parameter.format} float(M, N) {name}" if parameter.format else help
+            d.reporter.error("semantic-parameter-type", message, span, help)
+            d.current[name] = Version(name, None, 2 if parameter.format else 0, is_parameter=True)
             continue
         shape = _build_shape(d, parameter.type)
         tensor = Tensor(name, TYPE_NAMES[parameter.type.name], len(shape), shape, "input", name, span)
-        d.add_parameter(tensor, is_compressed=parameter.is_csr)
+        d.add_parameter(tensor, format=parameter.format)
 
 
 def _build_shape(d: Definition, syntax: TypeSyntax) -> tuple[Expr, ...]:
@@ -171,9 +177,12 @@ def _declare_returns(d: Definition, syntax: SyntaxDef) -> None:
     for result in syntax.returns:
         name, span = result.name, result.name_span
         check_not_builtin(d.reporter, name, span)
-        if result.is_csr:
-            help = "leave out csr: a result is a dense tensor"
-            d.reporter.error("semantic-csr", f"{name} is a result, and csr is for parameters", span, help)
+        if result.format:
+            from polyc.frontends.core.compressed import declare_result
+
+            declare_result(d, name, result.format, span)
+        elif result.type is not None:
+            d.result_formats[name] = ""
         type = result.type
         annotation = None if type is None else Annotation(TYPE_NAMES[type.name], _build_shape(d, type))
         if name in d.parameters or name in d.sizes or name in d.returns:
