@@ -338,9 +338,11 @@ def _report_violation(
 def _find_row(program: Program, read: Read, s: Statement) -> tuple[Compressed, Expr] | None:
     """The matrix and its row (column), where `read` is of an end of its entries."""
     matrix = next((m for m in program.compressed if m.indptr == read.tensor), None)
+    if matrix is None:
+        return None
     ends = ((reads(c.lower), reads(c.upper)) for c in loaded_clauses(s.where))
     row = next((lower[0] for lower, upper in ends if read in (*lower, *upper)), None)
-    return None if matrix is None or row is None else (matrix, row.subscripts[0])
+    return None if row is None else (matrix, row.subscripts[0])
 
 
 def _help_outside(read: Read, d: int, is_own: bool) -> str:

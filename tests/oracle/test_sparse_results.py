@@ -281,3 +281,15 @@ def test_compressed_columns_are_told_from_rows() -> None:
         with pytest.raises(PolycError, match=r"in compressed columns \(csc\)") as caught:
             op(SimpleNamespace(**parts, **change), u)
         assert fragment in str(caught.value)
+
+
+def test_another_number_of_entries_compiles_nothing_and_costs_no_loop() -> None:
+    text = "def f(csr float(M, N) A, float(N, K) X) -> (Y) { Y(i, n) +=! A(i, j) * X(j, n) }"
+    op = polyc.compile(text)
+    x = integers("f4", 9, 3)
+    for n_entries in (4, 0, 11):
+        matrix = Rows(np.ones(n_entries, "f4"), np.zeros(n_entries, "i4"), np.int32([0, 0, n_entries]), (2, 9))
+        np.testing.assert_array_equal(op(matrix, x), to_dense(matrix) @ x)
+    assert sum("kernel" in r.message for r in op.remarks if r.pass_name == "dynamic") == 1
+    loops = polyc.compile(text, target="x86-64-v4").lower(M=64, N=64, K=8).as_text("loops")
+    assert "init_S0" not in loops and "registers Y from 0.0" in loops, loops
