@@ -88,11 +88,13 @@ def with_entries(value: Any, data: np.ndarray, subscripts: tuple[Any, Any] | Non
     torch = sys.modules.get("torch")
     layout = str(getattr(value, "layout", ""))
     if layout.startswith("torch.") and torch is not None:
+        places, ends = _torch_subscripts(value)
+        if subscripts is not None:  # which no tensor may write to
+            data, places, ends = data.copy(), *(torch.from_numpy(a.copy()) for a in subscripts)
         is_bf16 = data.dtype.name == "bfloat16"
         entries = torch.from_numpy(data.view(np.int16)).view(torch.bfloat16) if is_bf16 else torch.from_numpy(data)
-        places, ends = _torch_subscripts(value) if subscripts is None else map(torch.from_numpy, subscripts)
         make = torch.sparse_csr_tensor if layout == "torch.sparse_csr" else torch.sparse_csc_tensor
-        return make(ends, places, entries, size=tuple(value.shape))
+        return make(ends, places, entries, size=tuple(value.shape), check_invariants=False)
     if layout.startswith("torch."):
         return Rows(data, *(subscripts or _torch_subscripts(value)), tuple(value.shape))
     try:
