@@ -84,9 +84,8 @@ def split_matrices(formals: tuple[Formal, ...], matrices: Sequence[Compressed]) 
         if matrix is None:
             found.append(f)
         else:
-            types = (f.dtype, None, None)
-            arrays = zip(matrix.parts, types, matrix.lengths, strict=True)
-            found += [Formal(name, dtype, (length,), f.span) for name, dtype, length in arrays]
+            arrays = zip(matrix.parts, matrix.part_shapes, strict=True)
+            found += [Formal(name, f.dtype if name == matrix.data else None, shape, f.span) for name, shape in arrays]
     return tuple(found)
 
 

@@ -22,6 +22,7 @@ from typing import Literal
 
 from polyc.diagnostics import Diagnostic, Source, Span, in_context
 from polyc.ir.expr import Call, Const, Expr, Index, Read, Size, reads, rewrite, substitute, walk
+from polyc.ir.ragged import Ragged
 from polyc.ir.types import I64, DType
 from polyc.records import dataclass, replace
 
@@ -212,7 +213,9 @@ class Return:
     version: str
     initial: str | None = None
     pattern: str | None = field(default=None, compare=False, repr=False)
-    """Of a sparse result, the matrix among `Program.compressed` that has an entry for each of its elements."""
+    """Of a sparse (ragged) result, the one among `Program.compressed` that has an entry (position) for each of its elements."""
+    axis: int = field(default=0, compare=False, repr=False)
+    """Of a ragged result, the dimension along which lengths vary."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,6 +276,10 @@ class Compressed:
         n_ends = Const(int(rows.value) + 1, I64, rows.span) if isinstance(rows, Const) else Call("add", (rows, one), self.span)
         return self.n_entries, self.n_entries, n_ends
 
+    @property
+    def part_shapes(self) -> tuple[tuple[Expr, ...], ...]:
+        return tuple((length,) for length in self.lengths)
+
 
 @dataclass(frozen=True, slots=True)
 class Program:
@@ -287,7 +294,7 @@ class Program:
     defined_sizes: tuple[tuple[str, Expr], ...] = ()
     """Symbols for non-affine sizes (``N*N``), each with the host expression over `sizes` that gives its value."""
     source: Source | None = field(default=None, compare=False, repr=False)
-    compressed: tuple[Compressed, ...] = field(default=(), compare=False, repr=False)
+    compressed: tuple[Compressed | Ragged, ...] = field(default=(), compare=False, repr=False)
     """Which parameters a call gives together; the statements mean the same without it."""
     _by_name: dict[str, Tensor] = field(init=False, compare=False, repr=False, default_factory=dict)
     """Filled at the first question, as programs of hundreds of statements ask for every tensor many times."""

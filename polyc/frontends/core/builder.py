@@ -25,6 +25,7 @@ from polyc.ir.program import (
     Where,
     element_names,
 )
+from polyc.ir.ragged import Ragged
 from polyc.ir.read_sites import keep_reads
 from polyc.ir.segments import fixed_indices, is_loaded
 from polyc.ir.types import DType
@@ -139,7 +140,7 @@ class ProgramBuilder:
     """The statements as they stand in the definition, before powers of indices were unrolled."""
     writers: dict[str, list[Statement]] = field(default_factory=dict)
     """Statements by the version that they write."""
-    compressed: dict[str, Compressed] = field(default_factory=dict)
+    compressed: dict[str, Compressed | Ragged] = field(default_factory=dict)
     """Versions that are matrices in compressed rows; statements that read them are written out (`core/compressed.py`)."""
     result_formats: dict[str, str] = field(default_factory=dict)
     """How results are declared: csr or csc, or "" for dense."""
@@ -159,7 +160,7 @@ class ProgramBuilder:
     @property
     def size_symbols(self) -> tuple[str, ...]:
         """The sizes, and the numbers of entries of matrices."""
-        return *self.sizes, *(m.n_entries.name for m in self.compressed.values() if not m.owner)
+        return *self.sizes, *dict.fromkeys(m.n_entries.name for m in self.compressed.values() if not m.owner)
 
     # -- integer parameters
     @property
@@ -291,7 +292,7 @@ class ProgramBuilder:
             from polyc.frontends.core.compressed import define_entries, expand_reads  # only now: other programs do without
 
             try:
-                draft, target, value, init, stored = expand_reads(self, draft, target, value, op, init)
+                draft, target, value, init, stored, op = expand_reads(self, draft, target, value, op, init)
             except Fault as fault:
                 self.reporter.report(fault, target.span)
                 return self.current[target.name].name if joins else self.define(target.name, target.rank, target.span, None)
@@ -312,13 +313,13 @@ class ProgramBuilder:
 
     # -- the program
     def add_parameter(self, tensor: Tensor, is_weak: bool = False, format: str = "") -> None:
-        """A parameter; `format`: that of a matrix whose entries a call gives in compressed rows (csr) or columns (csc)."""
+        """A parameter; `format`: that of csr, csc, ragged or "" (`core/compressed.py`)."""
         name = tensor.name
         if format:
-            from polyc.frontends.core.compressed import declare_matrix
+            from polyc.frontends.core.compressed import declare_compressed
 
             try:
-                declare_matrix(self, tensor, ("csr", "csc").index(format))
+                declare_compressed(self, tensor, format)
             except Fault as fault:
                 self.reporter.error(fault.code, fault.message, fault.span, fault.help)
                 self.current[name] = Version(name, None, None, is_parameter=True)
@@ -328,7 +329,7 @@ class ProgramBuilder:
 
     def build(self, name: str, parameters: Collection[str], returns: tuple[Return, ...], source: Source | None) -> Program:
         """All of it, with the versions that are returned as outputs."""
-        held = {n: {"version": m.data, "pattern": m.owner} for n, m in self.compressed.items() if m.owner}
+        held = {n: {"version": m.data, "pattern": m.owner, "axis": m.axis} for n, m in self.compressed.items() if m.owner}
         returns = tuple(replace(r, **held.get(r.version, {})) for r in returns)
         last = {r.version for r in returns}
         statements, tensors = self.statements, self.tensors

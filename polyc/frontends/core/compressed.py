@@ -55,6 +55,7 @@ from polyc.ir.program import (
     map_statement,
     statement_reads,
 )
+from polyc.ir.ragged import Ragged
 from polyc.ir.text import format_expr
 from polyc.ir.types import I32, I64, DType
 from polyc.records import replace
@@ -76,6 +77,16 @@ def check_matrix(name: str, rank: int, dtype: DType, span: Span | None, axis: in
         raise Fault(CODE, message, f"declare int8, and pass {name}.astype('int8')", span)
 
 
+def declare_compressed(b: ProgramBuilder, tensor: Tensor, format: str) -> None:
+    """Let the parameter `tensor` be sparse (csr, csc) or ragged.  Raises `Fault`."""
+    if format == "ragged":
+        from polyc.frontends.core.ragged import declare_ragged
+
+        declare_ragged(b, tensor)
+    else:
+        declare_matrix(b, tensor, ("csr", "csc").index(format))
+
+
 def declare_matrix(b: ProgramBuilder, tensor: Tensor, axis: int) -> None:
     """Let the parameter `tensor` be a matrix in compressed rows (columns), and add the arrays that hold it.  Raises `Fault`."""
     shape = tensor.shape or ()
@@ -85,13 +96,14 @@ def declare_matrix(b: ProgramBuilder, tensor: Tensor, axis: int) -> None:
         b.tensors[part] = Tensor(part, dtype, 1, (length,), "input", part, tensor.span)
 
 
-def split_matrices(program: Program, matrices: Mapping[str, Compressed], sizes: tuple[str, ...]) -> Program:
+def split_matrices(program: Program, matrices: Mapping[str, Compressed | Ragged], sizes: tuple[str, ...]) -> Program:
     """The program with the arrays that hold `matrices` in their place, and all its `sizes`."""
+    lengths = {m.lengths_name for m in matrices.values() if isinstance(m, Ragged)}
     parts = ((matrices[p].parts if p in matrices else (p,)) for p in program.parameters)
     return replace(
         program,
         sizes=sizes,
-        tensors=tuple(t for t in program.tensors if t.name not in matrices),
+        tensors=tuple(t for t in program.tensors if t.name not in matrices and t.name not in lengths),
         parameters=tuple(name for names in parts for name in names),
         compressed=tuple(m for m in matrices.values() if not m.owner),
     )
@@ -100,13 +112,20 @@ def split_matrices(program: Program, matrices: Mapping[str, Compressed], sizes: 
 def refuse_reads(b: ProgramBuilder, s: Statement) -> None:
     """Raise `Fault` where a statement reads a matrix that is not written out."""
     read = next((r for r in statement_reads(s) if r.tensor in b.compressed), None)
+    if any(isinstance(m, Ragged) for m in b.compressed.values()):
+        from polyc.frontends.core.ragged import lengths_names, refuse_ragged
+
+        own = lengths_names(b)
+        left = next((r for r in statement_reads(s) if r.tensor in own), read)
+        if left is not None and (left is not read or isinstance(b.compressed[left.tensor], Ragged)):
+            raise refuse_ragged(b, left)
     if read is not None:
         raise _not_a_term(b, read)
 
 
 def declare_result(b: ProgramBuilder, name: str, format: str, span: Span) -> None:
     """Let the result `name` have the entries of a matrix.  Errors are reported."""
-    if any(not m.owner for m in b.compressed.values()):
+    if any(not m.owner and (m.format == "ragged") == (format == "ragged") for m in b.compressed.values()):
         b.result_formats[name] = format
     else:
         message = f"{name} is {format}, and no parameter is, whose entries it could have"
@@ -120,13 +139,20 @@ class Expanded(NamedTuple):
     target: Target
     value: Value
     init: Expr | None
-    stored: Compressed | None
+    stored: Compressed | Ragged | None
+    op: str | None
 
 
 def expand_reads(
     b: ProgramBuilder, draft: Statement, target: Target, value: Value, op: str | None, init: Expr | None
 ) -> Expanded:
-    """A statement over the entries of the matrix that it reads.  Raises `Fault`."""
+    """A statement over the entries of the matrix (the positions of the sequences) that it reads.  Raises `Fault`."""
+    if any(isinstance(m, Ragged) for m in b.compressed.values()):
+        from polyc.frontends.core.ragged import expand_ragged
+
+        expanded = expand_ragged(b, draft, target, value, op, init)
+        if expanded is not None:
+            return expanded
     clauses = [w for w in draft.where if isinstance(w, Exists) and any(r.tensor in b.compressed for r in reads(w.value))]
     found = [r for r in statement_reads(replace(draft, value=value.expr)) if r.tensor in b.compressed]
     before = next((b.compressed[r.tensor] for r in reads(init) if r.tensor in b.compressed), None) if init is not None else None
@@ -134,7 +160,7 @@ def expand_reads(
     if not found:
         if is_declared or before is not None:
             raise _without_pattern(b, target, before)
-        return Expanded(draft, target, value, init, None)
+        return Expanded(draft, target, value, init, None, op)
     for clause in clauses:
         if not isinstance(clause.value, Read):
             message = "an exists clause about a sparse matrix names an entry, and nothing else"
@@ -201,7 +227,7 @@ def expand_reads(
         init = _continue(b, init, target, expanded.subscripts, matrix, is_stored)
     target = replace(target, subscripts=expanded.subscripts)
     stored = replace(matrix, owner=matrix.pattern) if is_stored else None
-    return Expanded(replace(expanded, indices=indices), target, replace(value, expr=expanded.value), init, stored)
+    return Expanded(replace(expanded, indices=indices), target, replace(value, expr=expanded.value), init, stored, op)
 
 
 def _leaves_out(clause: Where, row: Expr, extent: Expr) -> bool:
@@ -214,8 +240,12 @@ def _leaves_out(clause: Where, row: Expr, extent: Expr) -> bool:
     return True
 
 
-def define_entries(b: ProgramBuilder, matrix: Compressed, target: Target, value: Value) -> str:
+def define_entries(b: ProgramBuilder, matrix: Compressed | Ragged, target: Target, value: Value) -> str:
     """A new version of a name, which has the pattern of `matrix`; the tensor that holds its entries."""
+    if isinstance(matrix, Ragged):
+        from polyc.frontends.core.ragged import define_positions
+
+        return define_positions(b, matrix, target, value)
     stored = replace(matrix, name=b.next_version(target.name), span=target.span)
     b.compressed[stored.name] = stored
     b.add_tensor(stored.data, value.dtype, 1, target.name, target.span, (stored.n_entries,))

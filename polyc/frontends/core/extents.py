@@ -31,6 +31,7 @@ from polyc.ir.expr import (
     substitute,
     walk,
 )
+from polyc.ir.ragged import Ragged
 from polyc.ir.program import Program, Return, Statement, Tensor, statement_reads
 from polyc.ir.simplify import factors_of, form_expr, linear_form, simplify
 from polyc.ir.sizes import define_sizes
@@ -59,6 +60,9 @@ def find_intervals(b: ProgramBuilder, version: str, span: Span) -> tuple[Interva
 
     Raises what `infer_ranges` raises; `Fault` where the version is made of what is assigned further down."""
     if version in b.compressed:
+        if isinstance(b.compressed[version], Ragged):
+            message = f"{version} is ragged: its sequences have lengths of their own"
+            raise Fault("semantic-ragged", message, f"{b.compressed[version].lengths_name} holds their lengths", span)
         return tuple(Interval(_ZERO, e) for e in b.compressed[version].shape)
     tensor = b.tensors.get(version)
     if tensor is not None and tensor.shape is not None:

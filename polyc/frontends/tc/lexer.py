@@ -127,7 +127,7 @@ def read_tokens(text: str) -> Iterator[Token]:
             _check_number(text, position, end)
         if kind != "skip":
             name = _TERMINALS[kind](value) if kind in _TERMINALS else KEYWORDS.get(value, "NAME")
-            if value in ("csr", "csc") and depth == 0 and last in ("LPAR", "_COMMA") and _WORD_NEXT.match(text, end):
+            if value in ("csr", "csc", "ragged") and depth == 0 and last in ("LPAR", "_COMMA") and _WORD_NEXT.match(text, end):
                 name = "CSR"
             elif kind == "word" and value in monoids and text.startswith("=!", end):
                 name, value, end = "COMBINE", value + "=!", end + 2

@@ -128,7 +128,7 @@ def _is_number(type: TypeSyntax | None) -> bool:
 def _declare_parameters(d: Definition, syntax: SyntaxDef) -> None:
     for parameter in syntax.parameters:
         for dimension in parameter.type.dimensions if parameter.type else ():
-            if isinstance(dimension, Name) and check_not_builtin(d.reporter, dimension.name, dimension.span):
+            if isinstance(dimension, Name) and not dimension.name.endswith("*") and check_not_builtin(d.reporter, dimension.name, dimension.span):
                 d.sizes.setdefault(dimension.name, dimension.span)
     for parameter in syntax.parameters:
         name, span = parameter.name, parameter.name_span
@@ -143,16 +143,17 @@ def _declare_parameters(d: Definition, syntax: SyntaxDef) -> None:
         if parameter.type is None:
             message = f"the parameter {name} has no type"
             help = f"write float(N) {name}, or float {name} for a scalar"
-            help = f"write {parameter.format} float(M, N) {name}" if parameter.format else help
+            sizes = "B, L*, D" if parameter.format == "ragged" else "M, N"
+            help = f"write {parameter.format} float({sizes}) {name}" if parameter.format else help
             d.reporter.error("semantic-parameter-type", message, span, help)
             d.current[name] = Version(name, None, 2 if parameter.format else 0, is_parameter=True)
             continue
-        shape = _build_shape(d, parameter.type)
+        shape = _build_shape(d, parameter.type, parameter.format)
         tensor = Tensor(name, TYPE_NAMES[parameter.type.name], len(shape), shape, "input", name, span)
         d.add_parameter(tensor, format=parameter.format)
 
 
-def _build_shape(d: Definition, syntax: TypeSyntax) -> tuple[Expr, ...]:
+def _build_shape(d: Definition, syntax: TypeSyntax, format: str = "") -> tuple[Expr, ...]:
     """Declared extents; a size that no parameter has is reported (only results can have one)."""
     shape: list[Expr] = []
     for dimension in syntax.dimensions:
@@ -164,6 +165,12 @@ def _build_shape(d: Definition, syntax: TypeSyntax) -> tuple[Expr, ...]:
                 shape.append(Const(1, I64, dimension.span))
             case Number(text=text):
                 shape.append(Const(int(text), I64, dimension.span))
+            case Name(name=name) if name.endswith("*"):
+                if format != "ragged":
+                    message = f"{name} is a length that varies, and nothing here is ragged"
+                    help = f"write ragged {syntax.name}(…, {name}, …), or leave out the star for one length"
+                    d.reporter.error("semantic-ragged", message, dimension.span, help)
+                shape.append(Size(name, dimension.span))
             case Name(name=name):
                 if name not in d.sizes and name not in d.integers and check_not_builtin(d.reporter, name, dimension.span):
                     near = suggest_name(name, [*d.sizes, *d.integers])
@@ -184,7 +191,7 @@ def _declare_returns(d: Definition, syntax: SyntaxDef) -> None:
         elif result.type is not None:
             d.result_formats[name] = ""
         type = result.type
-        annotation = None if type is None else Annotation(TYPE_NAMES[type.name], _build_shape(d, type))
+        annotation = None if type is None else Annotation(TYPE_NAMES[type.name], _build_shape(d, type, result.format))
         if name in d.parameters or name in d.sizes or name in d.returns:
             what = "a parameter" if name in d.parameters else "a size" if name in d.sizes else "a result"
             _already_defined(d, name, what, span)
