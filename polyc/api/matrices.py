@@ -1,4 +1,4 @@
-"""The sparse matrices among the inputs and results of an operator: one object of a call, three arrays of its program.
+"""The sparse matrices and ragged arrays among the inputs and results of an operator: one object of a call, three arrays of its program.
 
 What a call gives for them is taken apart before anything else looks at it (`Matrices.expand`).  Their shapes take part in
 finding sizes as those of arrays do: no array tells how many columns there are.  A result that has the pattern of an input is an
@@ -16,11 +16,13 @@ from polyc.api.bind import bound_twice
 from polyc.api.sources import constants_key, shapes_key
 from polyc.ir.expr import Size
 from polyc.ir.program import Compressed, Program, Return
+from polyc.ir.ragged import Ragged
 from polyc.ir.types import from_numpy
 from polyc.records import dataclass, replace
 from polyc.runtime.arguments import Call, sort_outputs, unknown_name
 from polyc.runtime.compressed import check_subscripts, read_matrix, take_entries, with_entries
 from polyc.runtime.plan_table import PlanTable, unpack
+from polyc.runtime.ragged import check_same_offsets, make_like, read_ragged, take_values
 from polyc.runtime.sizes import Formal
 
 if TYPE_CHECKING:
@@ -29,7 +31,7 @@ if TYPE_CHECKING:
 Shape = tuple[int, ...]
 
 
-def shape_sizes(matrices: Iterable[Compressed], shapes: Mapping[str, Shape]) -> dict[str, int]:
+def shape_sizes(matrices: Iterable[Compressed | Ragged], shapes: Mapping[str, Shape]) -> dict[str, int]:
     """The sizes that the shapes of matrices tell."""
     pairs = ((e, n) for m in matrices for e, n in zip(m.shape, shapes.get(m.name, ()), strict=False))
     return {e.name: n for e, n in pairs if isinstance(e, Size)}
@@ -61,7 +63,9 @@ class Matrices:
         """The inputs of a call: a matrix for its parts."""
         self._constants = source.constants
         self._bound = dict(bound)
-        self.bound: dict[str, Shape] = {n: tuple(value.shape) for n, value in bound.items()}
+        self.bound: dict[str, Shape] = {
+            n: () if isinstance(self._matrices[n], Ragged) else tuple(value.shape) for n, value in bound.items()
+        }
         fixed = source.fixed
         self._may_wrap = fixed is None or any(r.pattern is not None for r in fixed.returns)
         """Whether results may be sparse: then every call of the operator comes here, also where its matrices are bound."""
@@ -93,10 +97,16 @@ class Matrices:
         values = result if isinstance(result, tuple) else (result,)
         return unpack(
             tuple(
-                value if r.pattern is None or own is not None else with_entries(operands[r.pattern], value)
+                value if r.pattern is None or own is not None else self._wrap(r, operands[r.pattern], value)
                 for r, value, own in zip(returns, values, given, strict=True)
             )
         )
+
+    def _wrap(self, result: Return, operand: Any, value: np.ndarray) -> Any:
+        m = self._matrices[str(result.pattern)]
+        if isinstance(m, Ragged):
+            return make_like(operand, value, read_ragged(operand, m).offsets, result.axis)
+        return with_entries(operand, value)
 
     def take_outputs(
         self, program: Program, constants: Mapping[str, Any], given: Sequence[Any], inputs: Sequence[np.ndarray]
@@ -107,9 +117,15 @@ class Matrices:
             return tuple(given)
         arrays = dict(zip(program.parameters, inputs, strict=True))
         return tuple(
-            value if r.pattern is None or value is None else take_entries(value, r.name, self._matrices[r.pattern], arrays)
+            value if r.pattern is None or value is None else self._take_output(value, r, arrays)
             for r, value in zip(program.returns, given, strict=True)
         )
+
+    def _take_output(self, value: Any, result: Return, arrays: Mapping[str, np.ndarray]) -> Any:
+        m = self._matrices[str(result.pattern)]
+        if isinstance(m, Ragged):
+            return take_values(value, result.name, m, arrays, result.axis)
+        return take_entries(value, result.name, m, arrays)
 
     def _call_planned(self, inputs: Sequence[Any], out: Any) -> Any:
         """The result of a call of all inputs by position that is planned; else None."""
@@ -142,26 +158,40 @@ class Matrices:
                 dtype = from_numpy(owned[part].dtype)
                 assert dtype is not None
                 check_subscripts(matrix, part, dtype)
-            data, places, ends = (owned[part] for part in matrix.parts)
             given = inputs[matrix.name]
+            if isinstance(matrix, Ragged):
+                offsets = owned[matrix.indptr] if matrix.subscripts else np.array(read_ragged(given, matrix).offsets)
+                kept[matrix.name] = make_like(given, owned[matrix.data], offsets, matrix.axis)
+                continue
+            data, places, ends = (owned[part] for part in matrix.parts)
             kept[matrix.name] = with_entries(given, data, (places, ends)) if self._may_wrap else Shaped(tuple(given.shape))
         return kept
 
     def _take_apart(self, inputs: Iterable[tuple[str, Any]]) -> tuple[dict[str, Any], dict[str, Shape]]:
         arrays: dict[str, Any] = {}
         shapes: dict[str, Shape] = {}
+        ragged: dict[str, Any] = {}
         for name, value in inputs:
             matrix = self._matrices.get(name)
             if matrix is None:
                 arrays[name] = value
+            elif isinstance(matrix, Ragged):
+                packed = ragged[name] = read_ragged(value, matrix)
+                shapes[name] = ()
+                arrays |= zip(matrix.parts, packed, strict=False)
             else:
                 parts, shapes[name] = read_matrix(value, matrix)
                 arrays |= zip(matrix.parts, parts, strict=True)
+        for m in self._matrices.values() if ragged else ():
+            if isinstance(m, Ragged) and m.shares and (m.name in ragged or m.shares in ragged):
+                first, other = (ragged.get(n) or self._bound.get(n) for n in (m.shares, m.name))
+                if first is not None and other is not None:
+                    check_same_offsets(read_ragged(first, m), read_ragged(other, m), m)
         return arrays, shapes
 
     def declare(
         self, formals: Sequence[Formal], shapes: Mapping[str, Shape], given: Mapping[str, Shape]
     ) -> tuple[list[Formal], dict[str, Shape]]:
         """Declarations and shapes of arrays with those of the matrices, which tell sizes first."""
-        own = [Formal(m.name, None, m.shape, m.span) for m in self._matrices.values()]
+        own = [Formal(m.name, None, m.shape, m.span) for m in self._matrices.values() if isinstance(m, Compressed)]
         return [*own, *formals], {**shapes, **self.bound, **given}

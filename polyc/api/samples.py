@@ -86,7 +86,9 @@ def join_matrices(program: Program, drawn: Mapping[str, np.ndarray], sizes: Mapp
     """The inputs of a call: a matrix in compressed rows for the three arrays that were drawn for it."""
     if not program.compressed:
         return dict(drawn)
+    from polyc.ir.ragged import Ragged
     from polyc.runtime.compressed import Rows
+    from polyc.runtime.ragged import Packed
 
     owners = {part: m for m in program.compressed for part in m.parts}
     joined: dict[str, Any] = {}
@@ -94,6 +96,10 @@ def join_matrices(program: Program, drawn: Mapping[str, np.ndarray], sizes: Mapp
         matrix = owners.get(name)
         if matrix is None:
             joined[name] = array
+        elif isinstance(matrix, Ragged):
+            n, n_ends = drawn[matrix.data].shape[matrix.axis - 1], len(drawn[matrix.indptr])
+            ends = np.linspace(0, n, n_ends).astype(drawn[matrix.indptr].dtype)
+            joined[matrix.name] = Packed(drawn[matrix.data], ends)
         elif matrix.name not in joined:
             rows, columns = (evaluate(e, sizes) for e in matrix.shape)
             data, indices, indptr = (drawn[part] for part in matrix.parts)

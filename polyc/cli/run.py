@@ -95,8 +95,10 @@ def run_command(
     for w in caught:
         warnings.showwarning(w.message, w.category, w.filename, w.lineno)
     is_undecided = any(isinstance(w.message, PolycWarning) and w.message.code == "argument-ill-conditioned" for w in caught)
+    from polyc.runtime.ragged import Packed
+
     found = results if isinstance(results, tuple) else (results,)
-    shown = [(a if r.pattern is None else a.data).copy() for r, a in zip(program.returns, found, strict=True)]
+    shown = [(a if r.pattern is None else a.values if isinstance(a, Packed) else a.data).copy() for r, a in zip(program.returns, found, strict=True)]
     target_arrays = next(iter(out.values())) if len(out) == 1 == len(program.returns) else out or None
     is_plain = not program.compressed  # a kernel has no array that tells columns
     call = functools.partial(kernel, *arrays) if is_plain else functools.partial(operator, *given, **named)

@@ -337,7 +337,7 @@ def _report_violation(
 
 def _find_row(program: Program, read: Read, s: Statement) -> tuple[Compressed, Expr] | None:
     """The matrix and its row (column), where `read` is of an end of its entries."""
-    matrix = next((m for m in program.compressed if m.indptr == read.tensor), None)
+    matrix = next((m for m in program.compressed if isinstance(m, Compressed) and m.indptr == read.tensor), None)
     if matrix is None:
         return None
     ends = ((reads(c.lower), reads(c.upper)) for c in loaded_clauses(s.where))

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 
 from polyc.diagnostics import Diagnostic, in_notation
 from polyc.ir.expr import Const, Expr, Read, Size, all_hold, index_names, lt, minimum, ne, reads, walk
-from polyc.ir.program import Condition, Program, RangeClause, Statement
+from polyc.ir.program import Compressed, Condition, Program, RangeClause, Statement
 from polyc.ir.segments import FARTHEST, fixed_indices, is_loaded, is_segmented, loaded_clauses, segment_reads, too_large_terms
 from polyc.ir.signature import HostCheck
 from polyc.ir.simplify import simplify
@@ -146,7 +146,7 @@ def _check_clause(program: Program, solution: StatementSolution, clause: RangeCl
     names = {t.name: t.base for t in program.tensors}
     segments = segment_reads(clause)
     bounding = {r.tensor for e in (clause.lower, clause.upper) for r in reads(e)}
-    matrix = next((m.name for m in program.compressed if m.indptr in bounding), "")
+    matrix = next((m.name for m in program.compressed if isinstance(m, Compressed) and m.indptr in bounding), "")
     c = _Clause(clause, box, first, end, names, size_values(program, list(dict.fromkeys(involved))), matrix)
     if segments is not None:
         yield from _check_segments(c, solution.statement, names, segments)

@@ -45,7 +45,7 @@ class Declared:
     """Compile-time constants and their defaults."""
     sizes: tuple[str, ...]
     matrices: tuple[tuple[str, int], ...] = ()
-    """Parameters whose entries a call gives in compressed rows (0) or columns (1)."""
+    """Parameters whose entries a call gives in compressed rows (0) or columns (1), or as ragged sequences (2)."""
 
     @property
     def is_complete(self) -> bool:
@@ -63,7 +63,7 @@ def read_signature(function: Function) -> Declared:
             for p in found.parameters
         )
         formats = ((p.name, p.annotation.format) for p in found.parameters if p.annotation is not None)
-        matrices = tuple((name, ("csr", "csc").index(format)) for name, format in formats if format)
+        matrices = tuple((name, ("csr", "csc", "ragged").index(format)) for name, format in formats if format)
         return found.name, parameters, tuple((c.name, c.value) for c in found.constants), found.sizes, matrices
 
     return Declared(*_recall("signature", function, (), read))

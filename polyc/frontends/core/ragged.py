@@ -13,7 +13,7 @@ its own value counts it is that less the offset.  A tensor that is assigned alon
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import field
 from typing import TYPE_CHECKING
 
@@ -109,7 +109,7 @@ def expand_ragged(
         raise Fault(CODE, message, f"sum over {other.tensor} into a dense tensor first, and read that", other.span)
     draft = map_statement(replace(draft, value=value.expr), lambda e: rewrite(e, lambda n: _plain_length(n, own)))
     body = _Body(b, {m.axes[m.axis]: m for m in reversed(b.compressed.values()) if isinstance(m, Ragged) and not m.owner})
-    body.bind(draft, own)
+    body.bind(draft, own, () if init is None else reads(init))
     stored = body.check_target(target)
     if is_declared and stored is None:
         message = f"{target.name} is declared ragged, and is not assigned along a length that varies"
@@ -229,10 +229,10 @@ class _Body:
     """What is at least 0, over the indices and lengths that the user has written."""
 
     # -- which indices run over positions
-    def bind(self, draft: Statement, own: set[str]) -> None:
+    def bind(self, draft: Statement, own: set[str], before: Iterable[Read]) -> None:
         """Find them: what is read along a varying length, then what a range up to such a length bounds."""
         roots = [draft.value, *(e for w in draft.where for e in _expressions(w))]
-        for read in (r for e in roots for r in _unpadded(e)):
+        for read in (*(r for e in roots for r in _unpadded(e)), *before):
             m = self.b.compressed.get(read.tensor)
             if not isinstance(m, Ragged):
                 continue
@@ -437,10 +437,20 @@ def _unpadded(expr: Expr) -> Iterator[Read]:
 def _follows(needed: Expr, facts: list[Expr]) -> bool:
     """Whether an index expression is at least 0 where the `facts` are."""
     for fact in (int_const(0), *facts):
-        form = linear_form(needed - fact)
+        form = linear_form(rewrite(needed - fact, _without_width))
         if form is not None and form.keys() <= {1} and form.get(1, 0) >= 0:
             return True
     return False
+
+
+def _without_width(node: Expr) -> Expr | None:
+    """Index arithmetic as such, where text calculates with it in another type of integers."""
+    match node:
+        case Cast(value, dtype) if dtype.is_integer and dtype.bits >= 32 and not reads(value):
+            return value
+        case Const(value, dtype) if dtype.is_integer:
+            return int_const(int(value))
+    return None
 
 
 def _implied(condition: Expr, holds: bool, facts: list[Expr]) -> list[Expr]:

@@ -8,10 +8,11 @@ from polyc.diagnostics import ArgumentError, ArgumentTypeError, Diagnostic
 from polyc.frontends.core.builder import count_dimensions
 from polyc.frontends.core.reports import Reporter
 from polyc.frontends.python.scope import Scope
-from polyc.frontends.python.signature import Parameter, PythonSignature, find_word, matrix_format, parse_annotation
+from polyc.frontends.python.signature import Annotation, Parameter, PythonSignature, find_word, matrix_format, parse_annotation
 from polyc.frontends.python.source import FunctionText
 from polyc.ir.expr import Expr, Size, walk
 from polyc.ir.program import Return, Tensor
+from polyc.ir.ragged import Ragged, varying_axes
 from polyc.ir.types import DType
 from polyc.records import replace
 
@@ -66,6 +67,9 @@ def declare_results(scope: Scope, returns: tuple[Return, ...]) -> None:
         annotation = parse_annotation(str(part.value), scope.text.span(part), constants, scope.reporter.add)
         held = scope.compressed.get(result.version)
         tensor = scope.tensors.get(result.version if held is None else held.data)
+        if isinstance(held, Ragged) and annotation is not None and tensor is not None:
+            _declare_ragged(scope, result, held, tensor, annotation, part)
+            continue
         if annotation is None or tensor is None:
             continue
         unknown = sorted({s for e in annotation.shape for s in _size_names(e)} - {*scope.sizes, *scope.integers})
@@ -90,6 +94,21 @@ def declare_results(scope: Scope, returns: tuple[Return, ...]) -> None:
             scope.tensors[result.version] = replace(tensor, shape=annotation.shape)
 
 
+def _declare_ragged(
+    scope: Scope, result: Return, held: Ragged, tensor: Tensor, annotation: Annotation, part: ast.Constant
+) -> None:
+    """Give a result that is packed the extents that are declared."""
+    if varying_axes(annotation.shape) != held.axes or annotation.format != held.format:
+        axes = ", ".join(axis or "…" for axis in held.axes)
+        help = f'annotate it "ragged[{annotation.dtype}[{axes}]]"'
+        scope.report("semantic-ragged", f"{result.name} is ragged, and its annotation says something else", part, help)
+    elif annotation.dtype != tensor.dtype:
+        message = f"{result.name} is {tensor.dtype}, but its annotation says {annotation.dtype}"
+        scope.report("type-return", message, part, f"cast its right side with {annotation.dtype}(...)")
+    else:
+        scope.tensors[held.data] = replace(tensor, shape=replace(held, shape=annotation.shape).part_shapes[0])
+
+
 def find_result_formats(text: FunctionText) -> dict[str, str]:
     """By the name of a result what the return annotation says of it: csr, csc, or "" for an array."""
     last = text.definition.body[-1]
@@ -102,7 +121,7 @@ def find_result_formats(text: FunctionText) -> dict[str, str]:
 
 
 def _size_names(extent: Expr) -> set[str]:
-    return {n.name for n in walk(extent) if isinstance(n, Size)}
+    return {n.name for n in walk(extent) if isinstance(n, Size) and not n.name.endswith("*")}
 
 
 def _had_no_error(parameter: Parameter, reporter: Reporter) -> bool:

@@ -90,7 +90,7 @@ class Parameter:
     type: TypeSyntax | None
     name_span: Span = _span()
     format: str = ""
-    """Of a sparse matrix, csr or csc."""
+    """Of a sparse matrix, csr or csc; ragged."""
 
 
 @dataclass(frozen=True, slots=True)
