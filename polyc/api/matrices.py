@@ -1,4 +1,4 @@
-"""The sparse matrices and ragged arrays among the inputs and results of an operator: one object of a call, three arrays of its program.
+"""The sparse matrices and sequences among the inputs and results of an operator: one object of a call, arrays of its program.
 
 What a call gives for them is taken apart before anything else looks at it (`Matrices.expand`).  Their shapes take part in
 finding sizes as those of arrays do: no array tells how many columns there are.  A result that has the pattern of an input is an

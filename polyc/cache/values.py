@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 from polyc.diagnostics import Diagnostic, Remark, Source, Span
 from polyc.ir.expr import Call, Cast, Const, Index, Pad, Read, Select, Size
-from polyc.ir.ragged import Ragged
 from polyc.ir.program import (
     Compressed,
     Condition,
@@ -26,6 +25,7 @@ from polyc.ir.program import (
     Statement,
     Tensor,
 )
+from polyc.ir.ragged import Ragged
 from polyc.ir.signature import ArraySpec, HostCheck, RuntimeGuard, Signature
 from polyc.ir.types import DTYPES, DType
 from polyc.poly.storage import Panel

@@ -98,7 +98,11 @@ def run_command(
     from polyc.runtime.ragged import Packed
 
     found = results if isinstance(results, tuple) else (results,)
-    shown = [(a if r.pattern is None else a.values if isinstance(a, Packed) else a.data).copy() for r, a in zip(program.returns, found, strict=True)]
+    held = [a.values if isinstance(a, Packed) else a for a in found]
+    shown = [
+        (a.data if r.pattern is not None and hasattr(a, "indptr") else a).copy()
+        for r, a in zip(program.returns, held, strict=True)
+    ]
     target_arrays = next(iter(out.values())) if len(out) == 1 == len(program.returns) else out or None
     is_plain = not program.compressed  # a kernel has no array that tells columns
     call = functools.partial(kernel, *arrays) if is_plain else functools.partial(operator, *given, **named)

@@ -15,6 +15,7 @@ import numpy as np
 
 from polyc.diagnostics import PolycError
 from polyc.ir.program import Compressed
+from polyc.ir.ragged import Ragged
 from polyc.ir.types import I32, I64, DType
 from polyc.records import dataclass
 from polyc.runtime.arrays import argument_error, is_same_memory
@@ -132,9 +133,10 @@ def _other_format(value: Any, matrix: Compressed, found: str, convert: str) -> P
     return argument_error("argument-type-csr", message, matrix.span, help)
 
 
-def check_subscripts(matrix: Compressed, name: str, dtype: DType) -> None:
+def check_subscripts(matrix: Compressed | Ragged, name: str, dtype: DType) -> None:
     """Raise where an array of columns or of ends of rows holds anything else than signed integers of 32 or 64 bits."""
     if dtype not in (I32, I64):
-        message = f"{name} is {dtype.label}, and subscripts of sparse matrices are int32 or int64"
+        what, kind = ("offsets", "ragged") if isinstance(matrix, Ragged) else ("subscripts of sparse matrices", "csr")
+        message = f"{name} is {dtype.label}, and {what} are int32 or int64"
         help = f"convert it: {name} = {name}.astype('int32')"
-        raise argument_error("argument-type-csr", message, matrix.span, help)
+        raise argument_error(f"argument-type-{kind}", message, matrix.span, help)

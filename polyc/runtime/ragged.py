@@ -7,24 +7,30 @@ Awkward arrays of one list level over numbers.  Nothing is copied, and no packag
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import numpy as np
 
 from polyc.diagnostics import PolycError
 from polyc.ir.ragged import Ragged
-from polyc.records import replace
+from polyc.records import dataclass, replace
 from polyc.runtime.arrays import argument_error, is_same_memory
 
 CODE = "argument-type-ragged"
 
 
-class Packed(NamedTuple):
-    """Sequences behind each other along one axis of `values`; sequence b is at ``offsets[b]:offsets[b + 1]``."""
+@dataclass(frozen=True, slots=True)
+class Packed:
+    """Sequences behind each other along one axis of `values`; sequence b is at ``offsets[b]:offsets[b + 1]``.
+
+    ``values, offsets = packed`` takes it apart."""
 
     values: Any
     offsets: Any
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter((self.values, self.offsets))
 
     @property
     def shape(self) -> tuple[int, ...]:

@@ -329,6 +329,7 @@ class ProgramBuilder:
 
     def build(self, name: str, parameters: Collection[str], returns: tuple[Return, ...], source: Source | None) -> Program:
         """All of it, with the versions that are returned as outputs."""
+        given = returns
         held = {n: {"version": m.data, "pattern": m.owner, "axis": m.axis} for n, m in self.compressed.items() if m.owner}
         returns = tuple(replace(r, **held.get(r.version, {})) for r in returns)
         last = {r.version for r in returns}
@@ -347,7 +348,9 @@ class ProgramBuilder:
             source=source,
         )
         if self.compressed:
-            from polyc.frontends.core.compressed import split_matrices
+            from polyc.frontends.core.compressed import check_returned, split_matrices
+
+            check_returned(self, given)
 
             program = split_matrices(program, self.compressed, self.size_symbols)
         return promote_integers(program, self.integers)

@@ -48,6 +48,7 @@ from polyc.ir.program import (
     Exists,
     Program,
     RangeClause,
+    Return,
     Statement,
     Tensor,
     Where,
@@ -107,6 +108,15 @@ def split_matrices(program: Program, matrices: Mapping[str, Compressed | Ragged]
         parameters=tuple(name for names in parts for name in names),
         compressed=tuple(m for m in matrices.values() if not m.owner),
     )
+
+
+def check_returned(b: ProgramBuilder, returns: Collection[Return]) -> None:
+    """Report results of which two lengths vary."""
+    for r in returns:
+        m = b.compressed.get(r.version)
+        if isinstance(m, Ragged) and sum(map(bool, m.axes)) > 1:
+            message = f"two lengths of {r.name} vary, and of a result at most one does"
+            b.reporter.error("semantic-ragged", message, m.span, "return what is reduced over one of them")
 
 
 def refuse_reads(b: ProgramBuilder, s: Statement) -> None:

@@ -31,8 +31,8 @@ from polyc.ir.expr import (
     substitute,
     walk,
 )
-from polyc.ir.ragged import Ragged
 from polyc.ir.program import Program, Return, Statement, Tensor, statement_reads
+from polyc.ir.ragged import Ragged
 from polyc.ir.simplify import factors_of, form_expr, linear_form, simplify
 from polyc.ir.sizes import define_sizes
 from polyc.records import replace

@@ -18,7 +18,8 @@ from dataclasses import field
 from typing import TYPE_CHECKING
 
 from polyc.diagnostics import Span, in_notation
-from polyc.frontends.core.builder import ProgramBuilder, Target, Version, count_dimensions
+from polyc.frontends.core.builder import ProgramBuilder, Target, Version
+from polyc.frontends.core.known_signs import follows, implied_by
 from polyc.frontends.core.values import Fault, Value
 from polyc.ir.expr import (
     Call,
@@ -169,15 +170,6 @@ def refuse_ragged(b: ProgramBuilder, read: Read) -> Fault:
     return Fault(CODE, message, f"assignments and reductions such as {help} do", read.span)
 
 
-def check_returned(b: ProgramBuilder, versions: Mapping[str, Span | None]) -> None:
-    """Report results with two lengths that vary."""
-    for version, span in versions.items():
-        m = b.compressed.get(version)
-        if isinstance(m, Ragged) and sum(map(bool, m.axes)) > 1:
-            message = f"two dimensions of {version} vary, and a result has one that does"
-            b.reporter.error(CODE, message, span or m.span, "return what is reduced over one of them")
-
-
 def _leaves_out(target: Target) -> Fault:
     message = f"{target.name} is ragged, and an assignment gives each of its elements a value"
     example = in_notation(target.span, "l > 0 ? X(b, l) : 0", "X[b, l] if l > 0 else 0")
@@ -245,6 +237,15 @@ class _Body:
                 case RangeClause(index, _, Read(tensor, (seq,))) if tensor in own and index not in self.bound:
                     self._bind_index(Index(index, clause.span), (f"{tensor}*", seq), tensor)
                     self.unread.append(index)
+        ranged = {w.index for w in draft.where if isinstance(w, RangeClause)}
+        for read in (r for e in roots for r in reads(e)):  # shifted, where nothing else tells the range
+            m = self.b.compressed.get(read.tensor)
+            for axis, subscript in zip(m.axes, read.subscripts, strict=True) if isinstance(m, Ragged) else ():
+                form = linear_form(subscript) if axis and not reads(subscript) else None
+                (index, *others) = [t for t in form or () if t != 1] or [None]
+                if isinstance(index, Index) and not others and index.name not in {*self.bound, *ranged}:
+                    self._bind_index(index, (axis, read.subscripts[0]), read.tensor)
+                    self.unread.append(index.name)
         for name, (axis, seq) in self.bound.items():
             self.facts += [Index(name), self._length(axis, seq) - 1 - Index(name)]
         for clause in draft.where:
@@ -252,7 +253,7 @@ class _Body:
                 case RangeClause(index, lower, upper):
                     self.facts += [Index(index) - lower, upper - 1 - Index(index)]
                 case Condition(condition):
-                    self.facts += _implied(condition, True, self.facts)
+                    self.facts += implied_by(condition, True, self.facts)
 
     def _bind_index(self, index: Index, sequence: Sequence, tensor: str) -> None:
         axis, seq = sequence
@@ -335,9 +336,9 @@ class _Body:
 
     def _rule(self, node: Expr) -> Expr | None:
         match node:
-            case Read(tensor, subscripts) if isinstance(self.b.compressed.get(tensor), Ragged):
+            case Read(tensor) if isinstance(self.b.compressed.get(tensor), Ragged):
                 return self._read(node, None)
-            case Pad(Read(tensor), fill) if isinstance(self.b.compressed.get(tensor), Ragged):
+            case Pad(Read(tensor)) if isinstance(self.b.compressed.get(tensor), Ragged):
                 return self._read(node.read, node)
             case Read(tensor, (seq,)) if f"{tensor}*" in self.patterns:
                 self._check_sequence(seq, tensor, node.span)
@@ -355,7 +356,7 @@ class _Body:
 
     def _under(self, condition: Expr, holds: bool, arm: Expr) -> Expr:
         known = self.facts
-        self.facts = [*known, *_implied(condition, holds, known)]
+        self.facts = [*known, *implied_by(condition, holds, known)]
         try:
             return self.change(arm)
         finally:
@@ -383,7 +384,9 @@ class _Body:
         self._check_sequence(seq, read.tensor, read.span)
         if pad is not None and pad.mode != "value":
             message = f"{read.tensor} is ragged, and reads beyond a sequence have a number"
-            raise Fault(CODE, message, in_notation(read.span, "write pad(X(b, l - 1), 0)", "write pad(X[b, l - 1], 0)"), read.span)
+            raise Fault(
+                CODE, message, in_notation(read.span, "write pad(X(b, l - 1), 0)", "write pad(X[b, l - 1], 0)"), read.span
+            )
         guards: list[Expr] = []
         places: list[Expr] = []
         is_inside = True
@@ -411,7 +414,7 @@ class _Body:
 
     def _prove_inside(self, read: Read, axis: str, seq: Expr, subscript: Expr) -> None:
         for needed in (subscript, self._length(axis, seq) - 1 - subscript):
-            if not _follows(needed, self.facts):
+            if not follows(needed, self.facts):
                 message = f"{read.tensor} is read outside of its sequences at this position"
                 length = axis.removesuffix("*")
                 choice = in_notation(read.span, f"where l in 1:{length}(b)", f"for l in range(1, {length}[b])")
@@ -432,46 +435,3 @@ def _next(seq: Expr) -> Expr:
 def _unpadded(expr: Expr) -> Iterator[Read]:
     padded = [n.read for n in walk(expr) if isinstance(n, Pad)]
     return (r for r in reads(expr) if not any(r is p for p in padded))
-
-
-def _follows(needed: Expr, facts: list[Expr]) -> bool:
-    """Whether an index expression is at least 0 where the `facts` are."""
-    for fact in (int_const(0), *facts):
-        form = linear_form(rewrite(needed - fact, _without_width))
-        if form is not None and form.keys() <= {1} and form.get(1, 0) >= 0:
-            return True
-    return False
-
-
-def _without_width(node: Expr) -> Expr | None:
-    """Index arithmetic as such, where text calculates with it in another type of integers."""
-    match node:
-        case Cast(value, dtype) if dtype.is_integer and dtype.bits >= 32 and not reads(value):
-            return value
-        case Const(value, dtype) if dtype.is_integer:
-            return int_const(int(value))
-    return None
-
-
-def _implied(condition: Expr, holds: bool, facts: list[Expr]) -> list[Expr]:
-    """What is at least 0 where a condition holds, or does not."""
-    match condition, holds:
-        case Call("and", args), True:
-            return [f for a in args for f in _implied(a, True, facts)]
-        case Call("or", args), False:
-            return [f for a in args for f in _implied(a, False, facts)]
-        case Call("not", (a,)), _:
-            return _implied(a, not holds, facts)
-        case (Call("lt", (a, b)), True) | (Call("gt", (b, a)), True):
-            return [b - a - 1]
-        case (Call("le", (a, b)), True) | (Call("ge", (b, a)), True):
-            return [b - a]
-        case (Call("lt", (a, b)), False) | (Call("gt", (b, a)), False):
-            return [a - b]
-        case (Call("le", (a, b)), False) | (Call("ge", (b, a)), False):
-            return [a - b - 1]
-        case (Call("eq", (a, b)), True) | (Call("ne", (a, b)), False):
-            return [a - b, b - a]
-        case (Call("eq", (a, b)), False) | (Call("ne", (a, b)), True):
-            return [d - 1 for d in (a - b, b - a) if _follows(d, facts)]
-    return []

@@ -265,7 +265,8 @@ def matrix_format(written: str) -> str:
 
 
 def parse_annotation(written: str, span: Span, constants: Mapping[str, Number], report: Report) -> Annotation | None:
-    """Read ``f32[M, K]``, ``int64[N, 3]``, ``f32`` (rank 0), ``csr[f32[M, N]]``, ``ragged[f32[B, L*, D]]``; reports anything else, and returns None."""
+    """Read ``f32[M, K]``, ``int64[N, 3]``, ``f32`` (rank 0), ``csr[f32[M, N]]``, ``ragged[f32[B, L*, D]]``; reports anything
+    else, and returns None."""
     matrix = _MATRIX.fullmatch(written)
     found = _TYPE.fullmatch(written if matrix is None else matrix[2])
     if found is None:

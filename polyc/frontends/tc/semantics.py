@@ -128,7 +128,9 @@ def _is_number(type: TypeSyntax | None) -> bool:
 def _declare_parameters(d: Definition, syntax: SyntaxDef) -> None:
     for parameter in syntax.parameters:
         for dimension in parameter.type.dimensions if parameter.type else ():
-            if isinstance(dimension, Name) and not dimension.name.endswith("*") and check_not_builtin(d.reporter, dimension.name, dimension.span):
+            if not isinstance(dimension, Name) or dimension.name.endswith("*"):
+                continue
+            if check_not_builtin(d.reporter, dimension.name, dimension.span):
                 d.sizes.setdefault(dimension.name, dimension.span)
     for parameter in syntax.parameters:
         name, span = parameter.name, parameter.name_span
