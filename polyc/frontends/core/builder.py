@@ -313,13 +313,17 @@ class ProgramBuilder:
 
     # -- the program
     def add_parameter(self, tensor: Tensor, is_weak: bool = False, format: str = "") -> None:
-        """A parameter; `format`: that of csr, csc, ragged or "" (`core/compressed.py`)."""
+        """A parameter; `format`: that of csr, csc, ragged (`core/compressed.py`, `core/ragged.py`) or ""."""
         name = tensor.name
         if format:
-            from polyc.frontends.core.compressed import declare_compressed
+            from polyc.frontends.core.compressed import declare_matrix
+            from polyc.frontends.core.ragged import declare_ragged
 
             try:
-                declare_compressed(self, tensor, format)
+                if format == "ragged":
+                    declare_ragged(self, tensor)
+                else:
+                    declare_matrix(self, tensor, ("csr", "csc").index(format))
             except Fault as fault:
                 self.reporter.error(fault.code, fault.message, fault.span, fault.help)
                 self.current[name] = Version(name, None, None, is_parameter=True)
@@ -348,7 +352,8 @@ class ProgramBuilder:
             source=source,
         )
         if self.compressed:
-            from polyc.frontends.core.compressed import check_returned, split_matrices
+            from polyc.frontends.core.compressed import split_matrices
+            from polyc.frontends.core.ragged import check_returned
 
             check_returned(self, given)
 

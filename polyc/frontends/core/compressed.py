@@ -22,6 +22,7 @@ from typing import Literal, NamedTuple
 
 from polyc.diagnostics import Span, in_notation
 from polyc.frontends.core.builder import ProgramBuilder, Target, Version, count_dimensions
+from polyc.frontends.core.ragged import define_positions, expand_ragged, refuse_ragged
 from polyc.frontends.core.values import Fault, Value
 from polyc.ir.expr import (
     Call,
@@ -48,7 +49,6 @@ from polyc.ir.program import (
     Exists,
     Program,
     RangeClause,
-    Return,
     Statement,
     Tensor,
     Where,
@@ -78,16 +78,6 @@ def check_matrix(name: str, rank: int, dtype: DType, span: Span | None, axis: in
         raise Fault(CODE, message, f"declare int8, and pass {name}.astype('int8')", span)
 
 
-def declare_compressed(b: ProgramBuilder, tensor: Tensor, format: str) -> None:
-    """Let the parameter `tensor` be sparse (csr, csc) or ragged.  Raises `Fault`."""
-    if format == "ragged":
-        from polyc.frontends.core.ragged import declare_ragged
-
-        declare_ragged(b, tensor)
-    else:
-        declare_matrix(b, tensor, ("csr", "csc").index(format))
-
-
 def declare_matrix(b: ProgramBuilder, tensor: Tensor, axis: int) -> None:
     """Let the parameter `tensor` be a matrix in compressed rows (columns), and add the arrays that hold it.  Raises `Fault`."""
     shape = tensor.shape or ()
@@ -110,25 +100,10 @@ def split_matrices(program: Program, matrices: Mapping[str, Compressed | Ragged]
     )
 
 
-def check_returned(b: ProgramBuilder, returns: Collection[Return]) -> None:
-    """Report results of which two lengths vary."""
-    for r in returns:
-        m = b.compressed.get(r.version)
-        if isinstance(m, Ragged) and sum(map(bool, m.axes)) > 1:
-            message = f"two lengths of {r.name} vary, and of a result at most one does"
-            b.reporter.error("semantic-ragged", message, m.span, "return what is reduced over one of them")
-
-
 def refuse_reads(b: ProgramBuilder, s: Statement) -> None:
     """Raise `Fault` where a statement reads a matrix that is not written out."""
+    refuse_ragged(b, s)
     read = next((r for r in statement_reads(s) if r.tensor in b.compressed), None)
-    if any(isinstance(m, Ragged) for m in b.compressed.values()):
-        from polyc.frontends.core.ragged import lengths_names, refuse_ragged
-
-        own = lengths_names(b)
-        left = next((r for r in statement_reads(s) if r.tensor in own), read)
-        if left is not None and (left is not read or isinstance(b.compressed[left.tensor], Ragged)):
-            raise refuse_ragged(b, left)
     if read is not None:
         raise _not_a_term(b, read)
 
@@ -157,12 +132,9 @@ def expand_reads(
     b: ProgramBuilder, draft: Statement, target: Target, value: Value, op: str | None, init: Expr | None
 ) -> Expanded:
     """A statement over the entries of the matrix (the positions of the sequences) that it reads.  Raises `Fault`."""
-    if any(isinstance(m, Ragged) for m in b.compressed.values()):
-        from polyc.frontends.core.ragged import expand_ragged
-
-        expanded = expand_ragged(b, draft, target, value, op, init)
-        if expanded is not None:
-            return expanded
+    expanded = expand_ragged(b, draft, target, value, op, init)
+    if expanded is not None:
+        return Expanded(*expanded)
     clauses = [w for w in draft.where if isinstance(w, Exists) and any(r.tensor in b.compressed for r in reads(w.value))]
     found = [r for r in statement_reads(replace(draft, value=value.expr)) if r.tensor in b.compressed]
     before = next((b.compressed[r.tensor] for r in reads(init) if r.tensor in b.compressed), None) if init is not None else None
@@ -253,8 +225,6 @@ def _leaves_out(clause: Where, row: Expr, extent: Expr) -> bool:
 def define_entries(b: ProgramBuilder, matrix: Compressed | Ragged, target: Target, value: Value) -> str:
     """A new version of a name, which has the pattern of `matrix`; the tensor that holds its entries."""
     if isinstance(matrix, Ragged):
-        from polyc.frontends.core.ragged import define_positions
-
         return define_positions(b, matrix, target, value)
     stored = replace(matrix, name=b.next_version(target.name), span=target.span)
     b.compressed[stored.name] = stored

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import field
-from typing import TYPE_CHECKING
 
 from polyc.diagnostics import Span, in_notation
 from polyc.frontends.core.builder import ProgramBuilder, Target, Version
@@ -43,14 +42,11 @@ from polyc.ir.expr import (
     type_of,
     walk,
 )
-from polyc.ir.program import Condition, Exists, RangeClause, Statement, Tensor, Where, map_statement, statement_reads
+from polyc.ir.program import Condition, Exists, RangeClause, Return, Statement, Tensor, Where, map_statement, statement_reads
 from polyc.ir.ragged import Ragged, make_ragged, varying_axes
 from polyc.ir.simplify import linear_form
 from polyc.ir.types import I32, I64
 from polyc.records import dataclass, replace
-
-if TYPE_CHECKING:
-    from polyc.frontends.core.compressed import Expanded
 
 CODE = "semantic-ragged"
 
@@ -94,11 +90,11 @@ def lengths_names(b: ProgramBuilder) -> set[str]:
 
 def expand_ragged(
     b: ProgramBuilder, draft: Statement, target: Target, value: Value, op: str | None, init: Expr | None
-) -> Expanded | None:
+) -> tuple[Statement, Target, Value, Expr | None, Ragged | None, str | None] | None:
     """A statement over the positions of the sequences that it reads; None where it reads none.  Raises `Fault`."""
-    from polyc.frontends.core.compressed import Expanded
-
     own = lengths_names(b)
+    if not own:
+        return None
     read = statement_reads(replace(draft, value=value.expr))
     found = [r for r in read if isinstance(b.compressed.get(r.tensor), Ragged)]
     is_declared = b.result_formats.get(target.name) == "ragged"
@@ -144,7 +140,7 @@ def expand_ragged(
         op = "add" if value.dtype.is_complex else "or" if value.dtype.kind == "b" else "max"
     draft = replace(draft, indices=indices, where=tuple(where), subscripts=subscripts, value=changed)
     target = replace(target, subscripts=subscripts)
-    return Expanded(draft, target, replace(value, expr=changed), init, stored, op)
+    return draft, target, replace(value, expr=changed), init, stored, op
 
 
 def define_positions(b: ProgramBuilder, stored: Ragged, target: Target, value: Value) -> str:
@@ -162,12 +158,24 @@ def define_positions(b: ProgramBuilder, stored: Ragged, target: Target, value: V
     return stored.data
 
 
-def refuse_ragged(b: ProgramBuilder, read: Read) -> Fault:
-    """The error where what is left of a statement still reads a ragged tensor."""
-    name = next((n for n, v in b.current.items() if v.name == read.tensor), read.tensor)
-    message = f"{name} is ragged, and neither positions, monoids, recurrences nor calls read it"
-    help = in_notation(read.span, f"Y(b, d) +=! {name}(b, l, d)", f"Y[b, d] += {name}[b, l, d]")
-    return Fault(CODE, message, f"assignments and reductions such as {help} do", read.span)
+def refuse_ragged(b: ProgramBuilder, s: Statement) -> None:
+    """Raise `Fault` where what is left of a statement still reads a ragged tensor, or lengths."""
+    own = lengths_names(b)
+    for read in statement_reads(s):
+        if isinstance(b.compressed.get(read.tensor), Ragged) or read.tensor in own:
+            name = next((n for n, v in b.current.items() if v.name == read.tensor), read.tensor)
+            message = f"{name} belongs to ragged sequences, and neither positions, monoids, recurrences nor calls read these"
+            help = in_notation(read.span, "Y(b, d) +=! X(b, l, d)", "Y[b, d] += X[b, l, d]")
+            raise Fault(CODE, message, f"assignments and reductions such as {help} do", read.span)
+
+
+def check_returned(b: ProgramBuilder, returns: Iterable[Return]) -> None:
+    """Report results of which two lengths vary."""
+    for r in returns:
+        m = b.compressed.get(r.version)
+        if isinstance(m, Ragged) and sum(map(bool, m.axes)) > 1:
+            message = f"two lengths of {r.name} vary, and of a result at most one does"
+            b.reporter.error(CODE, message, m.span, "return what is reduced over one of them")
 
 
 def _leaves_out(target: Target) -> Fault:
