@@ -6,8 +6,7 @@ from collections.abc import Collection
 from dataclasses import field
 
 from polyc.diagnostics import Span
-from polyc.ir.expr import Const, Expr, Size
-from polyc.ir.types import I64
+from polyc.ir.expr import Const, Expr, Size, int_const
 from polyc.records import dataclass
 
 
@@ -73,8 +72,7 @@ class Ragged:
         """Extents of the parts."""
         values = tuple(self.n_entries if name else e for e, name in zip(self.shape, self.axes, strict=True))[1:]
         n_sequences = self.shape[0]
-        is_number = isinstance(n_sequences, Const)
-        n_ends = Const(int(n_sequences.value) + 1, I64, self.span) if is_number else n_sequences + 1
+        n_ends = int_const(int(n_sequences.value) + 1) if isinstance(n_sequences, Const) else n_sequences + 1
         return (values, *(((n_ends,),) if self.subscripts else ()))
 
 

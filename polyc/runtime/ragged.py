@@ -54,7 +54,7 @@ def read_ragged(value: Any, m: Ragged) -> Packed:
 
 
 def _take_apart(value: Any, m: Ragged) -> Packed:
-    layout = getattr(value, "layout", None)
+    layout: Any = getattr(value, "layout", None)
     if str(layout) == "torch.jagged":
         if value.lengths() is not None:
             raise _refuse(m, "a nested tensor with gaps between sequences", f"pass {m.name}.contiguous()")
@@ -69,7 +69,7 @@ def _take_apart(value: Any, m: Ragged) -> Packed:
         raise _refuse(m, f"a{nested} tensor in the layout {layout}", help)
     if isinstance(value, tuple) and len(value) == 2:
         return Packed(*value)
-    content = getattr(layout, "content", None)
+    content: Any = getattr(layout, "content", None)
     if hasattr(layout, "offsets") and hasattr(content, "data"):  # an Awkward array
         start, stop = int(layout.offsets.data[0]), int(layout.offsets.data[-1])
         data = content.data if start == 0 and len(content.data) == stop else None

@@ -334,8 +334,9 @@ class ProgramBuilder:
     def build(self, name: str, parameters: Collection[str], returns: tuple[Return, ...], source: Source | None) -> Program:
         """All of it, with the versions that are returned as outputs."""
         given = returns
-        held = {n: {"version": m.data, "pattern": m.owner, "axis": m.axis} for n, m in self.compressed.items() if m.owner}
-        returns = tuple(replace(r, **held.get(r.version, {})) for r in returns)
+        held = {n: m for n, m in self.compressed.items() if m.owner}
+        found = ((r, held.get(r.version)) for r in returns)
+        returns = tuple(r if m is None else replace(r, version=m.data, pattern=m.owner, axis=m.axis) for r, m in found)
         last = {r.version for r in returns}
         statements, tensors = self.statements, self.tensors
         if self.endings:

@@ -190,6 +190,9 @@ def _find_matrix(b: ProgramBuilder, callee: Program, name: str, argument: Argume
     """The matrix in compressed rows that is given for one."""
     found = b.compressed.get(argument.version)
     format = next(m.format for m in callee.compressed if m.name == name)
+    if format == "ragged":
+        message = f"{name} of {callee.name} is ragged, and calls pass no sequences"
+        raise Fault("semantic-ragged", message, f"write the statements of {callee.name} here", argument.span)
     if found is None:
         message = f"{name} of {callee.name} is {format}, and {argument.shown} is a dense tensor"
         raise Fault("semantic-call", message, f"give a matrix that is {format}, too", argument.span)
@@ -200,6 +203,7 @@ def _find_matrix(b: ProgramBuilder, callee: Program, name: str, argument: Argume
     if wanted != given:
         message = f"{name} of {callee.name} is {b.notation.spell(wanted)}, and {argument.shown} is {b.notation.spell(given)}"
         raise Fault("type-call", message, "declare both with one element type", argument.span)
+    assert isinstance(found, Compressed)
     return found
 
 
@@ -207,7 +211,9 @@ def _check_argument(b: ProgramBuilder, callee: Program, parameter: Tensor, argum
     if argument.version in b.compressed:
         format = b.compressed[argument.version].format
         message = f"{argument.shown} is {format}, and {parameter.base} of {callee.name} is a dense tensor"
-        raise Fault("semantic-call", message, f"declare {parameter.base} of {callee.name} {format}, too", argument.span)
+        help = f"declare {parameter.base} of {callee.name} {format}, too"
+        help = f"write the statements of {callee.name} here" if format == "ragged" else help
+        raise Fault("semantic-call", message, help, argument.span)
     given = b.tensors[argument.version]
     if given.rank != parameter.rank:
         wanted, found = count_dimensions(parameter.rank), count_dimensions(given.rank)

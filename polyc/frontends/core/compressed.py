@@ -132,12 +132,12 @@ def expand_reads(
     b: ProgramBuilder, draft: Statement, target: Target, value: Value, op: str | None, init: Expr | None
 ) -> Expanded:
     """A statement over the entries of the matrix (the positions of the sequences) that it reads.  Raises `Fault`."""
-    expanded = expand_ragged(b, draft, target, value, op, init)
-    if expanded is not None:
-        return Expanded(*expanded)
+    along = expand_ragged(b, draft, target, value, op, init)
+    if along is not None:
+        return Expanded(*along)
     clauses = [w for w in draft.where if isinstance(w, Exists) and any(r.tensor in b.compressed for r in reads(w.value))]
     found = [r for r in statement_reads(replace(draft, value=value.expr)) if r.tensor in b.compressed]
-    before = next((b.compressed[r.tensor] for r in reads(init) if r.tensor in b.compressed), None) if init is not None else None
+    before = next((_matrix(b, r) for r in reads(init) if r.tensor in b.compressed), None) if init is not None else None
     is_declared = bool(b.result_formats.get(target.name))
     if not found:
         if is_declared or before is not None:
@@ -148,7 +148,7 @@ def expand_reads(
             message = "an exists clause about a sparse matrix names an entry, and nothing else"
             raise Fault(CODE, message, f"write {_exists(b, found[-1])}", clause.span)
     read = next((c.value for c in clauses if isinstance(c.value, Read)), found[0])
-    matrix, shown = b.compressed[read.tensor], _shown(b, read.tensor)
+    matrix, shown = _matrix(b, read), _shown(b, read.tensor)
     column = _check_entry(b, matrix, [read, *found])
     row = read.subscripts[matrix.axis]
     is_plain = init is None and bool(clauses) and target.name not in b.result_formats
@@ -210,6 +210,12 @@ def expand_reads(
     target = replace(target, subscripts=expanded.subscripts)
     stored = replace(matrix, owner=matrix.pattern) if is_stored else None
     return Expanded(replace(expanded, indices=indices), target, replace(value, expr=expanded.value), init, stored, op)
+
+
+def _matrix(b: ProgramBuilder, read: Read) -> Compressed:
+    found = b.compressed[read.tensor]
+    assert isinstance(found, Compressed)  # others are written out before
+    return found
 
 
 def _leaves_out(clause: Where, row: Expr, extent: Expr) -> bool:

@@ -60,10 +60,11 @@ def find_intervals(b: ProgramBuilder, version: str, span: Span) -> tuple[Interva
 
     Raises what `infer_ranges` raises; `Fault` where the version is made of what is assigned further down."""
     if version in b.compressed:
-        if isinstance(b.compressed[version], Ragged):
+        stored = b.compressed[version]
+        if isinstance(stored, Ragged):
             message = f"{version} is ragged: its sequences have lengths of their own"
-            raise Fault("semantic-ragged", message, f"{b.compressed[version].lengths_name} holds their lengths", span)
-        return tuple(Interval(_ZERO, e) for e in b.compressed[version].shape)
+            raise Fault("semantic-ragged", message, f"use the declared sizes, and lengths of {stored.lengths_name}", span)
+        return tuple(Interval(_ZERO, e) for e in stored.shape)
     tensor = b.tensors.get(version)
     if tensor is not None and tensor.shape is not None:
         return tuple(Interval(_ZERO, e) for e in tensor.shape)

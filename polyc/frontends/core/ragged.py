@@ -250,10 +250,11 @@ class _Body:
             m = self.b.compressed.get(read.tensor)
             for axis, subscript in zip(m.axes, read.subscripts, strict=True) if isinstance(m, Ragged) else ():
                 form = linear_form(subscript) if axis and not reads(subscript) else None
-                (index, *others) = [t for t in form or () if t != 1] or [None]
-                if isinstance(index, Index) and not others and index.name not in {*self.bound, *ranged}:
-                    self._bind_index(index, (axis, read.subscripts[0]), read.tensor)
-                    self.unread.append(index.name)
+                terms = [t for t in form or () if not isinstance(t, int)]
+                for i in terms if len(terms) == 1 else ():
+                    if isinstance(i, Index) and i.name not in {*self.bound, *ranged}:
+                        self._bind_index(i, (axis, read.subscripts[0]), read.tensor)
+                        self.unread.append(i.name)
         for name, (axis, seq) in self.bound.items():
             self.facts += [Index(name), self._length(axis, seq) - 1 - Index(name)]
         for clause in draft.where:
