@@ -39,6 +39,7 @@ from polyc.ir.expr import (
     map_children,
     reads,
     rewrite,
+    substitute,
     type_of,
     walk,
 )
@@ -352,6 +353,8 @@ class _Body:
             case Read(tensor, (seq,)) if f"{tensor}*" in self.patterns:
                 self._check_sequence(seq, tensor, node.span)
                 return self._offset(f"{tensor}*", _next(seq)) - self._offset(f"{tensor}*", seq)
+            case Read(_, subscripts):
+                return replace(node, subscripts=tuple(map(self._subscript, subscripts)))
             case Index(name) if name in self.bound:
                 return node - self._offset(*self.bound[name])
             case Select(condition, then, other):
@@ -362,6 +365,11 @@ class _Body:
             case Call("add" | "sub" | "mul") if self._is_balanced(node):
                 return node
         return None
+
+    def _subscript(self, expr: Expr) -> Expr:
+        """A subscript of a dense tensor.  Offsets do not cancel there: positions of two sequences may be farther apart."""
+        found = {n: Index(n) - self._offset(*self.bound[n]) for n in index_names(expr) & self.bound.keys()}
+        return self.change(expr) if reads(expr) else substitute(expr, found)
 
     def _under(self, condition: Expr, holds: bool, arm: Expr) -> Expr:
         known = self.facts
