@@ -191,7 +191,7 @@ class ProgramBuilder:
         return self.declared_type(name) or dtype
 
     def add_tensor(
-        self, version: str, dtype: DType, rank: int, base: str, span: Span, shape: Shape = None, role: Role = "temporary"
+        self, version: str, dtype: DType, rank: int, base: str, span: Span | None, shape: Shape = None, role: Role = "temporary"
     ) -> None:
         """A version that no name stands for yet."""
         self.tensors[version] = Tensor(version, dtype, rank, shape, role, base, span)
