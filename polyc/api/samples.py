@@ -101,6 +101,12 @@ def join_matrices(program: Program, drawn: Mapping[str, np.ndarray], sizes: Mapp
     return joined
 
 
+def result_arrays(results: Any) -> list[np.ndarray]:
+    """The results of a call that gave matrices as `join_matrices` does: of sparse ones their entries."""
+    found = results if isinstance(results, tuple) else (results,)
+    return [a if isinstance(a, np.ndarray) else a.data for a in found]
+
+
 def _all_reads(statement: Statement) -> list[Read]:
     roots = [statement.value, *statement.subscripts]
     roots += [w.value for w in statement.where if isinstance(w, Exists)]
