@@ -20,6 +20,7 @@ from polyc.ir.ragged import Ragged
 from polyc.ir.types import from_numpy
 from polyc.records import dataclass, replace
 from polyc.runtime.arguments import Call, sort_outputs, unknown_name
+from polyc.runtime.arrays import argument_error
 from polyc.runtime.compressed import check_subscripts, read_matrix, take_entries, with_entries
 from polyc.runtime.plan_table import PlanTable, unpack
 from polyc.runtime.ragged import check_same_offsets, make_like, read_ragged, take_values
@@ -113,6 +114,12 @@ class Matrices:
     ) -> tuple[Any, ...]:
         """What a call gives for the results of `program`, with arrays for matrices; that these fit the inputs is checked."""
         self._returns[constants_key(constants)] = program.returns
+        for matrix in self._matrices.values():
+            lines = len(inputs[program.parameters.index(matrix.indptr)]) - 1
+            if lines >= 1 << 31 and any(t.name.endswith(".row") for t in program.tensors):
+                what = ("rows", "columns")[matrix.axis]
+                message = f"{matrix.name} has {lines} {what}, and its sparse results number them in int32"
+                raise argument_error("argument-size", message, matrix.span, "compute the result in parts of fewer rows")
         if all(value is None for value in given):
             return tuple(given)
         arrays = dict(zip(program.parameters, inputs, strict=True))

@@ -107,6 +107,14 @@ def join_matrices(program: Program, drawn: Mapping[str, np.ndarray], sizes: Mapp
     return joined
 
 
+def result_arrays(results: Any) -> list[np.ndarray]:
+    """The results of a call that gave matrices as `join_matrices` does: of sparse and ragged ones what they hold."""
+    from polyc.runtime.ragged import Packed
+
+    found = results if isinstance(results, tuple) else (results,)
+    return [a if isinstance(a, np.ndarray) else a.values if isinstance(a, Packed) else a.data for a in found]
+
+
 def _all_reads(statement: Statement) -> list[Read]:
     roots = [statement.value, *statement.subscripts]
     roots += [w.value for w in statement.where if isinstance(w, Exists)]

@@ -251,6 +251,11 @@ class Compressed:
         return f"{self.pattern}.indptr"
 
     @property
+    def row(self) -> str:
+        """The tensor with the row (column) of each entry, as int32, where a program computes that."""
+        return f"{self.pattern}.row"
+
+    @property
     def format(self) -> str:
         return ("csr", "csc")[self.axis]
 

@@ -52,7 +52,7 @@ def _find_part(s: ScopStatement) -> Part | None:
     for index, r in s.loaded_ranges.items():
         if r.is_partition and r.begin is not None and len(r.outer) == 1:
             (outer,) = r.outer
-            if s.is_reduction and outer not in s.separate_left and not s.adds_to_parts:
+            if s.is_reduction and outer not in s.separate_left:
                 return None  # its loop may add the identity beside the part, which stores to elements of others
             begin = substitute(r.begin, {outer: _PART})
             return Part((begin, s.extents[outer]), s.indices.index(outer), s.indices.index(index))

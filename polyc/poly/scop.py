@@ -8,7 +8,10 @@ from dataclasses import field
 import islpy
 
 from polyc.diagnostics import Span
-from polyc.ir.expr import Expr, Read, Select
+from polyc.ir.expr import (
+    Expr,
+    Read,
+)
 from polyc.ir.linear import index_coefficients
 from polyc.ir.loaded_ranges import LoadedRange, find_loaded_ranges
 from polyc.ir.program import Program, Statement, element_names
@@ -76,14 +79,6 @@ class ScopStatement:
         """Whether it assigns the elements of a partition, each in the part that it is in: at the points where the condition of
         its value holds, which is a selection."""
         return self.op is None and self.origin.reduction is not None
-
-    @property
-    def adds_to_parts(self) -> bool:
-        """Whether it reduces into the elements of a partition, each in the part that it is in: at these points only."""
-        if self.op is None or not isinstance(self.value, Select):
-            return False
-        left, parts = self.separate_left, ((i, r) for i, r in self.loaded_ranges.items() if r.is_partition)
-        return any(i in left and r.outer.isdisjoint(left) for i, r in parts)
 
     @property
     def loaded_ranges(self) -> Mapping[str, LoadedRange]:

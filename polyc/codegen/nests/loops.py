@@ -186,8 +186,6 @@ class _Translator:
         nodes: list[Node] = list(self._guard_nodes(s, values, ranges))
         if s.assigns_parts and isinstance(value, Select):
             return [*nodes, If(value.condition, (Store(buffer, subscripts, value.then, name),))]
-        if s.adds_to_parts and isinstance(value, Select):
-            return [*nodes, If(value.condition, (Update(buffer, subscripts, s.op or "", value.then, name),))]
         if s.op is None:
             return [*nodes, Store(buffer, subscripts, value, name)]
         return [*nodes, Update(buffer, subscripts, s.op, value, name)]

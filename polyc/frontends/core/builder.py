@@ -192,7 +192,7 @@ class ProgramBuilder:
         return self.declared_type(name) or dtype
 
     def add_tensor(
-        self, version: str, dtype: DType, rank: int, base: str, span: Span, shape: Shape = None, role: Role = "temporary"
+        self, version: str, dtype: DType, rank: int, base: str, span: Span | None, shape: Shape = None, role: Role = "temporary"
     ) -> None:
         """A version that no name stands for yet."""
         self.tensors[version] = Tensor(version, dtype, rank, shape, role, base, span)
@@ -353,8 +353,7 @@ class ProgramBuilder:
             source=source,
         )
         if self.compressed:
-            from polyc.frontends.core.compressed import split_matrices
-            from polyc.frontends.core.ragged import check_returned
+            from polyc.frontends.core.compressed import check_returned, split_matrices
 
             check_returned(self, given)
 

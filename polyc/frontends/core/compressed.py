@@ -17,23 +17,22 @@ that is said: by ``exists``, or by declaring a result csr.  What is known of ran
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Literal, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from polyc.diagnostics import Span, in_notation
 from polyc.frontends.core.builder import ProgramBuilder, Target, Version, count_dimensions
+from polyc.frontends.core.linearity import CODE, Linearity, without_entry
 from polyc.frontends.core.ragged import define_positions, expand_ragged, refuse_ragged
 from polyc.frontends.core.values import Fault, Value
 from polyc.ir.expr import (
     Call,
     Cast,
-    Const,
     Expr,
     Index,
     Read,
     Select,
     all_hold,
-    children,
     ge,
     identity_of,
     index_names,
@@ -49,6 +48,7 @@ from polyc.ir.program import (
     Exists,
     Program,
     RangeClause,
+    Return,
     Statement,
     Tensor,
     Where,
@@ -60,11 +60,6 @@ from polyc.ir.ragged import Ragged
 from polyc.ir.text import format_expr
 from polyc.ir.types import I32, I64, DType
 from polyc.records import replace
-
-CODE = "semantic-csr"
-
-Form = Literal["zero", "linear", "free"]
-"""What a value is to the entry of a matrix: 0 whatever that is, linear in it, or independent of it."""
 
 
 def check_matrix(name: str, rank: int, dtype: DType, span: Span | None, axis: int = 0) -> None:
@@ -98,6 +93,15 @@ def split_matrices(program: Program, matrices: Mapping[str, Compressed | Ragged]
         parameters=tuple(name for names in parts for name in names),
         compressed=tuple(m for m in matrices.values() if not m.owner),
     )
+
+
+def check_returned(b: ProgramBuilder, returns: Sequence[Return]) -> None:
+    """Report results of which two lengths vary."""
+    for r in returns:
+        m = b.compressed.get(r.version)
+        if isinstance(m, Ragged) and sum(map(bool, m.axes)) > 1:
+            message = f"two lengths of {r.name} vary, and of a result at most one does"
+            b.reporter.error("semantic-ragged", message, m.span, "return what is reduced over one of them")
 
 
 def refuse_reads(b: ProgramBuilder, s: Statement) -> None:
@@ -161,33 +165,42 @@ def expand_reads(
     if outside is not None:
         raise _not_a_term(b, outside)
     types = {n: t.dtype for n, t in b.tensors.items()} | {n: b.tensors[b.compressed[n].data].dtype for n in entries}
-    if not clauses and _Linearity(entries, shown, _exists(b, read), types, b.notation.spell).form(value.expr) != "linear":
-        raise _without_entry(value.expr, shown, _exists(b, read))
+    if not clauses and Linearity(entries, shown, _exists(b, read), types, b.notation.spell).form(value.expr) != "linear":
+        raise without_entry(value.expr, shown, _exists(b, read))
 
+    if is_stored:
+        _check_stored(b, target, read, matrix, before)
     entry = Index(f"{matrix.pattern}.entry", read.span)
-    place = Cast(Read(matrix.indices, (entry,), read.span), I64, read.span)
+    places: dict[str, Expr] = {column.name: Cast(Read(matrix.indices, (entry,), read.span), I64, read.span)}
+    extents = {column.name: matrix.shape[1 - matrix.axis]}
+    where: list[Where] = []
+    if is_stored and op is not None and isinstance(row, Index):
+        places[row.name], extents[row.name] = _read_row(b, matrix, entry, read), matrix.shape[matrix.axis]
+    else:
+        where.append(_segment(matrix, entry, read.subscripts[matrix.axis], read.span))
 
     def rule(node: Expr) -> Expr | None:
         match node:
             case Read(tensor) if tensor in entries:
                 return Read(b.compressed[tensor].data, (entry,), node.span)
-            case Index(column.name):
-                return place
+            case Index(name):
+                return places.get(name)
         return None
 
     guards: list[Expr] = []
-    where: list[Where] = [_segment(matrix, entry, read)]
     for w in (w for w in draft.where if w not in clauses):
         match w:
-            case RangeClause(column.name, lower, upper):
-                extent = matrix.shape[1 - matrix.axis]
-                guards += [ge(column, lower)] * (lower != int_const(0)) + [lt(column, upper)] * (upper != extent)
-            case Condition(condition) if column.name in index_names(condition):
+            case RangeClause(name, lower, upper) if name in places:
+                index = Index(name)
+                guards += [ge(index, lower)] * (lower != int_const(0)) + [lt(index, upper)] * (upper != extents[name])
+            case Condition(condition) if places.keys() & index_names(condition):
                 guards.append(condition)
+            case RangeClause(name, lower, upper) if (
+                isinstance(row, Index) and row.name in places and row.name in index_names(lower, upper)
+            ):
+                guards += [ge(Index(name), lower), lt(Index(name), upper)]  # no bound is read from what is computed
             case _:
                 where.append(w)
-    if is_stored:
-        _check_stored(b, target, read, matrix, before)
     summed = value.expr
     if op is None and (guards or any(_leaves_out(w, row, matrix.shape[matrix.axis]) for w in where[1:])):
         message = f"{target.name} has the entries of {shown}, and an assignment gives each of them a value"
@@ -203,6 +216,7 @@ def expand_reads(
         expanded = replace(expanded, where=(*expanded.where, Exists(Read(matrix.data, (entry,), read.span), read.span)))
     names = [entry.name if i == column.name else i for i in draft.indices]
     names += [i for i in (entry.name, *sorted(index_names(row))) if i not in names]
+    names = [i for i in names if i not in places]
     left = index_names(*expanded.subscripts)
     indices = (*(i for i in names if i in left), *(i for i in names if i not in left))
     if init is not None:
@@ -317,11 +331,24 @@ def _exists_text(span: Span | None, name: str, subscripts: str) -> str:
     return in_notation(span, f"where exists {name}({subscripts})", f"with polyc.where(({subscripts}) in {name}):")
 
 
-def _segment(matrix: Compressed, entry: Index, read: Read) -> RangeClause:
+def _segment(matrix: Compressed, entry: Index, row: Expr, span: Span | None) -> RangeClause:
     """The range of the entries of a row.  Its bounds have no place in the source, so that messages spell them out."""
-    row = rewrite(read.subscripts[matrix.axis], lambda node: replace(node, span=None))
+    row = rewrite(row, lambda node: replace(node, span=None))
     lower, upper = (Cast(Read(matrix.indptr, (place,)), I64) for place in (row, Call("add", (row, int_const(1)))))
-    return RangeClause(entry.name, lower, upper, read.span)
+    return RangeClause(entry.name, lower, upper, span)
+
+
+def _read_row(b: ProgramBuilder, matrix: Compressed, entry: Index, read: Read) -> Expr:
+    """The row of an entry, as an element of a tensor with those of all entries, which is computed once.
+
+    A reduction into entries runs over them in this way: as one over segments it would begin in a pass of its own, as other
+    rows reach the same elements in the model, and share rows with nothing."""
+    name, line = matrix.row, Index(f"{matrix.pattern}.line")
+    if name not in b.tensors:
+        b.add_tensor(name, I32, 1, matrix.pattern, matrix.span, (matrix.n_entries,))
+        clause = _segment(matrix, entry, line, read.span)
+        b.add(Statement("", name, (entry,), (entry.name, line.name), Cast(line, I32), None, (clause,), read.span))
+    return Cast(Read(name, (entry,), read.span), I64, read.span)
 
 
 def _parts(clause: Where) -> tuple[Expr, ...]:
@@ -367,79 +394,6 @@ def _check_entry(b: ProgramBuilder, matrix: Compressed, found: Sequence[Read]) -
             CODE, message, f"{along}s are read at indices and sizes: choose among the {along}s of the result", read.span
         )
     return column
-
-
-class _Linearity(NamedTuple):
-    """Whether values are linear in entries: in those of all matrices `entries`, which have one pattern."""
-
-    entries: Collection[str]
-    name: str
-    exists: str
-    types: Mapping[str, DType]
-    spell: Callable[[DType], str]
-
-    def form(self, expr: Expr) -> Form:
-        """What a value is to the entries.  Raises `Fault` where it reads them in any other way."""
-        form = self.form
-        match expr:
-            case Read(tensor) if tensor in self.entries:
-                return "linear"
-            case Const(value):
-                return "zero" if value == 0 else "free"
-            case Call("neg" | "conj" | "real" | "imag", (operand,)):
-                return form(operand)
-            case Call("add" | "sub", (a, b)):
-                return self.join(a, b)
-            case Call("mul", (a, b)):
-                forms = {form(a), form(b)}
-                if forms == {"linear"}:
-                    message = f"two entries of {self.name} are multiplied, and entries of the same element are added up before"
-                    help = f"to multiply entry by entry add {self.exists}"
-                    raise Fault(CODE, message, help, expr.span)
-                return "zero" if "zero" in forms and "linear" not in forms else "linear" if "linear" in forms else "free"
-            case Call("truediv", (a, b)) if form(b) != "linear":
-                return "linear" if form(a) == "linear" else "free"
-            case Select(condition, a, b) if form(condition) != "linear":
-                return self.join(a, b)
-            case Cast(value, dtype) if _keeps_sums(value, dtype, self.types):
-                return form(value)
-            case Cast(value, dtype) if form(value) == "linear" and type_of(value, self.types).is_integer:
-                given, wide = self.spell(type_of(value, self.types)), self.spell(dtype)
-                message = f"entries of one element are added up, which wraps around in {given}, and not in {wide}"
-                example = in_notation(expr.span, f"{wide}({self.name}(i, j))", f"{wide}({self.name}[i, j])")
-                help = f"convert the entry itself, {example}, and calculate with that"
-                raise Fault(CODE, message, help, self._place(expr))
-            case _ if any(r.tensor in self.entries for r in reads(expr)):
-                message = f"this is not linear in {self.name}, and a sum over its entries is one of products with them"
-                help = f"to apply it to each entry, and to leave out all other elements, add {self.exists}"
-                raise Fault(CODE, message, help, self._place(expr))
-        return "free"
-
-    def join(self, a: Expr, b: Expr) -> Form:
-        """The form of a sum of terms `a` and `b`, or of a choice between them."""
-        first, second = self.form(a), self.form(b)
-        if {first, second} == {"linear", "free"}:
-            raise _without_entry(a if first == "free" else b, self.name, self.exists)
-        return second if first == "zero" else first
-
-    def _place(self, expr: Expr) -> Span | None:
-        return expr.span or next((c.span for c in children(expr)), None)
-
-
-def _keeps_sums(value: Expr, dtype: DType, types: Mapping[str, DType]) -> bool:
-    """Whether the sum of converted values is the converted sum: integers are calculated with modulo their width, which a wider
-    type does not know of.  Entries themselves may be converted, and are added up in the other type then."""
-    given = type_of(value, types)
-    if given.is_integer and not isinstance(value, Read):
-        return dtype.is_integer and dtype.bits <= given.bits
-    return dtype.kind != "b" and not (dtype.is_integer and given.is_float)
-
-
-def _without_entry(term: Expr, name: str, exists: str) -> Fault:
-    message = f"this term does not have {name} as a factor, and would count only where {name} has entries"
-    return Fault(
-        CODE, message, f"give it a statement of its own, and add the results; or, if that is meant, add {exists}", term.span
-    )
 
 
 def _not_a_term(b: ProgramBuilder, read: Read) -> Fault:

@@ -43,7 +43,7 @@ from polyc.ir.expr import (
     type_of,
     walk,
 )
-from polyc.ir.program import Condition, Exists, RangeClause, Return, Statement, Tensor, Where, map_statement, statement_reads
+from polyc.ir.program import Condition, Exists, RangeClause, Statement, Tensor, Where, map_statement, statement_reads
 from polyc.ir.ragged import Ragged, make_ragged, varying_axes
 from polyc.ir.simplify import linear_form
 from polyc.ir.types import I32, I64
@@ -168,15 +168,6 @@ def refuse_ragged(b: ProgramBuilder, s: Statement) -> None:
             message = f"{name} belongs to ragged sequences, and neither positions, monoids, recurrences nor calls read these"
             help = in_notation(read.span, "Y(b, d) +=! X(b, l, d)", "Y[b, d] += X[b, l, d]")
             raise Fault(CODE, message, f"assignments and reductions such as {help} do", read.span)
-
-
-def check_returned(b: ProgramBuilder, returns: Iterable[Return]) -> None:
-    """Report results of which two lengths vary."""
-    for r in returns:
-        m = b.compressed.get(r.version)
-        if isinstance(m, Ragged) and sum(map(bool, m.axes)) > 1:
-            message = f"two lengths of {r.name} vary, and of a result at most one does"
-            b.reporter.error(CODE, message, m.span, "return what is reduced over one of them")
 
 
 def _leaves_out(target: Target) -> Fault:
