@@ -17,7 +17,7 @@ import pytest
 from click.testing import CliRunner
 
 import polyc
-from polyc.api.samples import draw_array, find_index_limits, join_matrices, sort_segments
+from polyc.api.samples import draw_array, find_index_limits, join_matrices, result_arrays, sort_segments
 from polyc.cli import main
 from polyc.ir.expr import evaluate
 from polyc.ir.interpret import interpret
@@ -91,7 +91,7 @@ def run_on_samples(operator: polyc.Operator) -> None:
     sort_segments(program, sizes, inputs)
     results = operator(**{**sizes, **join_matrices(program, inputs, sizes)})
     expected = interpret(program, inputs, sizes)
-    for result, array in zip(program.returns, results if isinstance(results, tuple) else [results], strict=True):
+    for result, array in zip(program.returns, result_arrays(results), strict=True):
         np.testing.assert_allclose(array, expected[result.name], rtol=1e-4, atol=1e-5)
 
 

@@ -120,7 +120,8 @@ def _in_memory(array: np.ndarray) -> np.ndarray:
     return array.view(array.real.dtype).reshape(*array.shape, 2) if array.ndim else np.stack((array.real, array.imag))
 
 
-def describe_bound(owned: Mapping[str, np.ndarray], matrices: Mapping[str, tuple[int, ...]]) -> str:
-    """``W 3072×768``, for the representation of an operator; `matrices`: shapes of those that three arrays hold."""
-    shapes = {name: a.shape for name, a in owned.items() if name.rpartition(".")[0] not in matrices} | dict(matrices)
+def describe_bound(owned: Mapping[str, np.ndarray], matrices: Mapping[str, Any]) -> str:
+    """``W 3072×768``, for the representation of an operator; `matrices`: those that three arrays hold, with their shapes."""
+    shapes = {name: a.shape for name, a in owned.items() if name.rpartition(".")[0] not in matrices}
+    shapes |= {name: tuple(m.shape) for name, m in matrices.items()}
     return ", ".join(f"{name} {'×'.join(map(str, shape)) or 'scalar'}" for name, shape in shapes.items())

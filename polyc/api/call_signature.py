@@ -65,7 +65,7 @@ def describe_formals(source: ProgramSource, bound: Collection[str]) -> list[str]
     by_data = {m.data: m for m in source.compressed}
     hidden = {*bound, *(name for m in source.compressed for name in m.subscripts)}
     return [
-        f"{by_data[f.name].name}: csr {f.dtype}{_describe_shape(by_data[f.name].shape)}"
+        f"{by_data[f.name].name}: {by_data[f.name].format} {f.dtype}{_describe_shape(by_data[f.name].shape)}"
         if f.name in by_data
         else describe_formal(f)
         for f in source.formals

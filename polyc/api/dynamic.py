@@ -2,7 +2,8 @@
 
 `dynamic` of `polyc.op` and `polyc.compile` says which sizes are symbolic:
 
-* ``"auto"`` (the default): none at first; each combination of sizes gets a kernel of its own.  A size becomes symbolic
+* ``"auto"`` (the default): none at first but the numbers of entries of sparse matrices, which seldom are the same twice; each
+  combination of the other sizes gets a kernel of its own.  A size becomes symbolic
 
   - with its third value while all other sizes stay the same,
   - or, where `MAX_COMBINATIONS` combinations have been seen, with its second value.
@@ -24,6 +25,7 @@ from typing import Any, Literal
 from polyc.diagnostics import PolycError, Remark
 from polyc.ir.expr import Expr
 from polyc.ir.factors import program_factors
+from polyc.ir.program import Program
 from polyc.log import logger
 from polyc.records import dataclass
 from polyc.runtime.arguments import with_suggestion
@@ -94,7 +96,7 @@ class DynamicSizes:
         varying = frozenset(n for n in program.sizes if n in sizes) - self._fixed
         history = self._histories.get(id(program))
         if self.dynamic == "auto":
-            return frozenset() if history is None else varying & history.symbolic
+            return varying & (_entry_counts(program) if history is None else history.symbolic)
         if history is not None:
             varying -= history.refused
         return varying if self.dynamic is True else varying & frozenset(self.dynamic)
@@ -133,7 +135,9 @@ class DynamicSizes:
         if history is None:
             if len(self._histories) >= MAX_PROGRAMS:
                 self._histories.clear()
-            history = self._histories[id(program)] = _History(program)
+            counts = _entry_counts(program)
+            reason = f"{', '.join(sorted(counts))} is data of a matrix" if counts else ""
+            history = self._histories[id(program)] = _History(program, counts, reason)
         return history
 
     def count_kernel(self, operator: str, sizes: Mapping[str, int], symbolic: frozenset[str], reason: str) -> None:
@@ -145,6 +149,11 @@ class DynamicSizes:
         """A remark, and a line in the log ``polyc``."""
         self.events.append(Remark(kind, "dynamic", message))
         logger.info("%s", message)
+
+
+def _entry_counts(program: Program) -> frozenset[str]:
+    """The sizes that are numbers of entries of sparse matrices."""
+    return frozenset(m.n_entries.name for m in program.compressed)
 
 
 def see_sizes(history: _History, sizes: Mapping[str, int]) -> bool:

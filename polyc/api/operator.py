@@ -76,25 +76,25 @@ class Operator:
         function: Any = None,
         bound: Mapping[str, np.ndarray] | None = None,
         dynamic: bool | str | tuple[str, ...] = "auto",
-        shapes: Mapping[str, tuple[int, ...]] | None = None,
+        matrices: Mapping[str, Any] | None = None,
     ) -> None:
         self._source = source
         self._options = options
         self._fixed_sizes = dict(sizes or {})
         self._plain = PlainArguments(source.formals, [r.name for r in source.fixed.returns] if source.fixed is not None else ())
         self._bound = dict(bound or {})
-        self._bound_shapes = dict(shapes or {})
-        self._matrices: Matrices | None = None
-        if source.compressed:
-            from polyc.api import matrices  # only now: other operators do without
-
-            self._matrices = matrices.Matrices(source.compressed, self._bound_shapes)
+        self._bound_matrices = dict(matrices or {})
         places = number_places(source.formals, source.fixed)
         self._plans = PlanTable(self._plain.numbers, [self._bound.get(f.name) for f in source.formals], places)
         self._doors = self._plans.doors
         self.remarks_source: Callable[[], tuple[Remark, ...]] | None = None
         inputs = tuple(f.name for f in source.formals if f.name not in self._bound)
-        self._input_names = inputs if self._matrices is None else self._matrices.gather(inputs)
+        self._matrices: Matrices | None = None
+        if source.compressed:
+            from polyc.api import matrices as m  # only now: other operators do without
+
+            self._matrices = m.Matrices(source, inputs, self._bound_matrices, self._plans, self._execute_arrays)
+        self._input_names = inputs if self._matrices is None else self._matrices.names
         defaults = {f.name: self._fixed_sizes.get(f.name, f.default) for f in source.formals if f.name not in self._bound}
         self._defaults = {n: v for n, v in defaults.items() if v is not None}
         formals = [f for f in source.formals if f.name in self._bound]
@@ -175,17 +175,16 @@ class Operator:
             layer = linear_relu.bind(W=w, b=b)
             y = layer(x)
         """
-        shapes: Mapping[str, tuple[int, ...]] = {}
+        given = inputs
         if self._matrices is not None:
-            inputs, shapes = self._matrices.expand_bound(self.name, inputs, self._source.formals)
+            inputs = self._matrices.expand_bound(self.name, inputs, self._source.formals)
         owned = own_inputs(self.name, self._source.formals, self._bound, inputs)
+        matrices = {} if self._matrices is None else self._matrices.keep(given, owned)
         merged = self._bound | owned
         bound = {f.name: merged[f.name] for f in self._source.formals if f.name in merged}
         # Sizes that do not fit each other are found here, not at the first call.
-        choice = self._dynamic.dynamic
-        operator = Operator(
-            self._source, self.name, self._options, self._fixed_sizes, bound=bound, dynamic=choice, shapes=shapes
-        )
+        fixed, choice = self._fixed_sizes, self._dynamic.dynamic
+        operator = Operator(self._source, self.name, self._options, fixed, None, bound, choice, matrices)
         function = getattr(self, "__wrapped__", None)
         if function is not None:
             functools.update_wrapper(operator, function)
@@ -206,14 +205,14 @@ class Operator:
         if found is not None:
             return found
         source, bound = fix_source(self.name, self._source), {n: np.asarray(a) for n, a in self._bound.items()}
-        rest = (self._options, self._fixed_sizes, bound, self._dynamic.dynamic, self._bound_shapes)
+        rest = (self._options, self._fixed_sizes, bound, self._dynamic.dynamic, self._bound_matrices)
         return restore_operator, (source, self.name, *rest)
 
     def __repr__(self) -> str:
         inputs = ", ".join(describe_formals(self._source, self._bound))
         program = self._source.fixed
         results = "" if program is None else f" -> ({', '.join(r.name for r in program.returns)})"
-        bound = f" with {describe_bound(self._bound, self._bound_shapes)}" if self._bound else ""
+        bound = f" with {describe_bound(self._bound, self._bound_matrices)}" if self._bound else ""
         return f"<polyc operator {self.name}({inputs}){results}{bound}>"
 
     def __call__(self, /, *inputs: Any, out: Any = None, **named: Any) -> Any:
@@ -320,12 +319,12 @@ class Operator:
     def sort_call(self, inputs: Sequence[Any], named: Mapping[str, Any]) -> Call:
         """A call with its inputs in the order of `formals`, bound ones included."""
         for name in named:
-            if name in self._bound or name in self._bound_shapes:
+            if name in self._bound or name in self._bound_matrices:
                 raise bound_error(self.name, name)
         source = self._source
         call = sort_arguments(self.name, self._input_names, source.sizes, source.constants, inputs, named, self._defaults)
         if self._matrices is not None:
-            call = self._matrices.expand(call, self._input_names)
+            call = self._matrices.expand(call)
         return replace(call, inputs=self._plans.with_bound(call.inputs) or call.inputs) if self._bound else call
 
     def _with_defaults(self, inputs: Sequence[Any], named: Mapping[str, Any]) -> tuple[Any, ...] | None:
@@ -337,11 +336,11 @@ class Operator:
         return (*inputs, *values)
 
     def _execute(self, inputs: Sequence[Any], out: Any, named: Mapping[str, Any]) -> Any:
+        run = self._execute_arrays if self._matrices is None else self._matrices.run
+        return run(inputs, out, named)
+
+    def _execute_arrays(self, inputs: Sequence[Any], out: Any, named: Mapping[str, Any]) -> Any:
         source = self._source
-        if self._matrices is not None and not named:
-            result = self._matrices.call_planned(self._plans, self._input_names, inputs, out)
-            if result is not None:
-                return result
         call = self.sort_call(inputs, named)
         plans = self._plans.at(call.inputs).under(call_key(call))
         if named or call.shapes:  # again, now that names are sorted out
@@ -362,6 +361,9 @@ class Operator:
         arrays = convert_inputs(formals, arrays)
         names = tuple(r.name for r in program.returns)
         given = sort_outputs(names, {r.name for r in program.returns if r.initial is not None}, out)
+        kept = given
+        if self._matrices is not None:
+            given = self._matrices.take_outputs(program, call.constants, given, arrays)
         sizes = self._solve(program, formals, arrays, names, given, call)
         self._check_numbers(source.number_checks(program), formals, arrays, sizes)
         outputs = self._shapes.check_outputs(program, sizes, given)
@@ -382,7 +384,7 @@ class Operator:
                 plans.under(call_key(call)).remember(plan, given_inputs, checked)
                 if is_plain and not source.number_checks(program):
                     self._replans.record(plan, [formals[p].name for p in places], given_inputs)
-        return unpack(tuple(r if value is None else value for r, value in zip(results, given, strict=True)))
+        return unpack(tuple(r if value is None else value for r, value in zip(results, kept, strict=True)))
 
     def _check_numbers(
         self, checks: Sequence[NumberCheck], formals: Sequence[Formal], arrays: Sequence[np.ndarray], sizes: Mapping[str, int]

@@ -44,10 +44,10 @@ def restore_operator(
     sizes: dict[str, int],
     bound: dict[str, np.ndarray],
     dynamic: bool | str | tuple[str, ...],
-    shapes: Mapping[str, tuple[int, ...]],
+    matrices: Mapping[str, Any],
 ) -> Any:
     """What `Operator.__reduce__` says.  Bound inputs are owned again: what is unpickled may be writable."""
     from polyc.api.operator import Operator
 
     owned = own_inputs(name, source.formals, {}, bound) if bound else None
-    return Operator(source, name, options, sizes, bound=owned, dynamic=dynamic, shapes=shapes)
+    return Operator(source, name, options, sizes, bound=owned, dynamic=dynamic, matrices=matrices)

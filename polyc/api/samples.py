@@ -86,7 +86,9 @@ def join_matrices(program: Program, drawn: Mapping[str, np.ndarray], sizes: Mapp
     """The inputs of a call: a matrix in compressed rows for the three arrays that were drawn for it."""
     if not program.compressed:
         return dict(drawn)
+    from polyc.ir.ragged import Ragged
     from polyc.runtime.compressed import Rows
+    from polyc.runtime.ragged import Packed
 
     owners = {part: m for m in program.compressed for part in m.parts}
     joined: dict[str, Any] = {}
@@ -94,11 +96,23 @@ def join_matrices(program: Program, drawn: Mapping[str, np.ndarray], sizes: Mapp
         matrix = owners.get(name)
         if matrix is None:
             joined[name] = array
+        elif isinstance(matrix, Ragged):
+            n, n_ends = drawn[matrix.data].shape[matrix.axis - 1], len(drawn[matrix.indptr])
+            ends = np.linspace(0, n, n_ends).astype(drawn[matrix.indptr].dtype)
+            joined[matrix.name] = Packed(drawn[matrix.data], ends)
         elif matrix.name not in joined:
             rows, columns = (evaluate(e, sizes) for e in matrix.shape)
             data, indices, indptr = (drawn[part] for part in matrix.parts)
             joined[matrix.name] = Rows(data, indices, indptr, (rows, columns))
     return joined
+
+
+def result_arrays(results: Any) -> list[np.ndarray]:
+    """The results of a call that gave matrices as `join_matrices` does: of sparse and ragged ones what they hold."""
+    from polyc.runtime.ragged import Packed
+
+    found = results if isinstance(results, tuple) else (results,)
+    return [a if isinstance(a, np.ndarray) else a.values if isinstance(a, Packed) else a.data for a in found]
 
 
 def _all_reads(statement: Statement) -> list[Read]:

@@ -11,7 +11,8 @@ from polyc import driver
 from polyc.crash import name_crashes
 from polyc.diagnostics import Diagnostic, PolycError, PolycWarning, SemanticError, merge_contexts, user_stacklevel
 from polyc.ir.number_checks import NumberCheck, find_number_checks
-from polyc.ir.program import CompressedRows, Program, integer_parameters
+from polyc.ir.program import Compressed, Program, integer_parameters
+from polyc.ir.ragged import Ragged, make_ragged
 from polyc.ir.types import DType
 from polyc.live import write_number
 from polyc.records import dataclass, replace
@@ -60,7 +61,7 @@ if TYPE_CHECKING:
             """The Program where one serves all calls without constants."""
 
         @property
-        def compressed(self) -> tuple[CompressedRows, ...]:
+        def compressed(self) -> tuple[Compressed | Ragged, ...]:
             """Matrices that a call gives for three of the inputs each."""
 
         def program_for(self, types: Sequence[ArrayType], constants: Mapping[str, Any]) -> Program:
@@ -75,7 +76,7 @@ def program_formals(program: Program) -> tuple[Formal, ...]:
     return tuple(Formal(t.base, t.dtype, t.shape, t.span) for t in tensors)
 
 
-def split_matrices(formals: tuple[Formal, ...], matrices: Sequence[CompressedRows]) -> tuple[Formal, ...]:
+def split_matrices(formals: tuple[Formal, ...], matrices: Sequence[Compressed | Ragged]) -> tuple[Formal, ...]:
     """The declarations of three arrays for each matrix."""
     found: list[Formal] = []
     by_name = {m.name: m for m in matrices}
@@ -84,13 +85,12 @@ def split_matrices(formals: tuple[Formal, ...], matrices: Sequence[CompressedRow
         if matrix is None:
             found.append(f)
         else:
-            types = (f.dtype, None, None)
-            arrays = zip(matrix.parts, types, matrix.lengths, strict=True)
-            found += [Formal(name, dtype, (length,), f.span) for name, dtype, length in arrays]
+            arrays = zip(matrix.parts, matrix.part_shapes, strict=True)
+            found += [Formal(name, f.dtype if name == matrix.data else None, shape, f.span) for name, shape in arrays]
     return tuple(found)
 
 
-def leave_subscripts_open(formals: tuple[Formal, ...], matrices: Sequence[CompressedRows]) -> tuple[Formal, ...]:
+def leave_subscripts_open(formals: tuple[Formal, ...], matrices: Sequence[Compressed | Ragged]) -> tuple[Formal, ...]:
     """Declarations without the element types of what holds subscripts of matrices: calls tell (`polyc.ir.compressed`)."""
     opened = {name for m in matrices for name in m.subscripts}
     return tuple(replace(f, dtype=None) if f.name in opened else f for f in formals) if opened else formals
@@ -161,7 +161,7 @@ class FixedSource:
         return tuple(replace(f, default=self.defaults.get(f.name)) for f in formals)
 
     @property
-    def compressed(self) -> tuple[CompressedRows, ...]:
+    def compressed(self) -> tuple[Compressed | Ragged, ...]:
         return self.program.compressed
 
     @property
@@ -193,7 +193,7 @@ class FunctionSource:
     sizes: tuple[str, ...]
     constants: tuple[str, ...]
     fixed: Program | None = None
-    compressed: tuple[CompressedRows, ...] = ()
+    compressed: tuple[Compressed | Ragged, ...] = ()
     _fitted: dict[Any, Program] = field(default_factory=dict)
     _programs: dict[Any, Program] = field(default_factory=dict)
     _checks: dict[int, tuple[NumberCheck, ...]] = field(default_factory=dict)
@@ -246,7 +246,12 @@ def make_function_source(function: Callable[..., Any] | str) -> FunctionSource:
     )
     source = FunctionSource(function, declared.name, formals, declared.sizes, tuple(name for name, _ in declared.constants))
     if declared.matrices:
-        source.compressed = tuple(CompressedRows(f.name, f.shape or (), f.span) for f in formals if f.name in declared.matrices)
+        axes = dict(declared.matrices)
+        found: list[Compressed | Ragged] = []
+        for f in (f for f in formals if f.name in axes):
+            shape, axis = f.shape or (), axes[f.name]
+            found.append(Compressed(f.name, shape, f.span, axis) if axis < 2 else make_ragged(f.name, shape, f.span, found))
+        source.compressed = tuple(found)
         source.formals = split_matrices(formals, source.compressed)
     if declared.is_complete:
         source.fixed = source.program_for([], {})
@@ -277,7 +282,7 @@ class EinsumSource:
     """The order of contraction; None: the best that is found."""
     formals: tuple[Formal, ...] = ()
     sizes: tuple[str, ...] = ()
-    compressed: tuple[CompressedRows, ...] = ()
+    compressed: tuple[Compressed | Ragged, ...] = ()
     constants: tuple[str, ...] = ()
     fixed: Program | None = None
     _programs: dict[Any, Program] = field(default_factory=dict)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from polyc.diagnostics import Diagnostic, Remark, Source, Span
 from polyc.ir.expr import Call, Cast, Const, Index, Pad, Read, Select, Size
 from polyc.ir.program import (
-    CompressedRows,
+    Compressed,
     Condition,
     Exists,
     Monoid,
@@ -25,6 +25,7 @@ from polyc.ir.program import (
     Statement,
     Tensor,
 )
+from polyc.ir.ragged import Ragged
 from polyc.ir.signature import ArraySpec, HostCheck, RuntimeGuard, Signature
 from polyc.ir.types import DTYPES, DType
 from polyc.poly.storage import Panel
@@ -36,7 +37,7 @@ CLASSES: dict[str, type] = {
     c.__name__: c
     for c in (
         *(Const, Index, Size, Read, Pad, Call, Select, Cast),
-        *(Program, Tensor, Return, Statement, Reduction, Monoid, RangeClause, Condition, Exists, CompressedRows),
+        *(Program, Tensor, Return, Statement, Reduction, Monoid, RangeClause, Condition, Exists, Compressed, Ragged),
         *(Signature, ArraySpec, HostCheck, RuntimeGuard),
         *(Diagnostic, Remark, Panel),
     )

@@ -80,7 +80,7 @@ def run_command(
     set_threads(threads)
     operator = load_operator(source, entry, target, sizes, verify=verify)
     program = operator.program
-    from polyc.api.samples import join_matrices
+    from polyc.api.samples import join_matrices, result_arrays
 
     arrays, values = make_inputs(program, read_inputs(program, inputs), known_sizes(sizes), seed)
     start = time.perf_counter()
@@ -95,7 +95,7 @@ def run_command(
     for w in caught:
         warnings.showwarning(w.message, w.category, w.filename, w.lineno)
     is_undecided = any(isinstance(w.message, PolycWarning) and w.message.code == "argument-ill-conditioned" for w in caught)
-    shown = [array.copy() for array in (results if isinstance(results, tuple) else (results,))]
+    shown = [array.copy() for array in result_arrays(results)]
     target_arrays = next(iter(out.values())) if len(out) == 1 == len(program.returns) else out or None
     is_plain = not program.compressed  # a kernel has no array that tells columns
     call = functools.partial(kernel, *arrays) if is_plain else functools.partial(operator, *given, **named)

@@ -45,9 +45,9 @@ def help_continued(span: Span | None) -> str:
     return f"+= adds to the values before, and there are none: {starts}, in a recurrence, too"
 
 
-def help_outside(span: Span | None) -> str:
+def help_outside(span: Span | None, can_pad: bool = True) -> str:
     """A read leaves its tensor."""
-    return f"restrict the indices {_clause(span)}, or read with pad(..., value)"
+    return f"restrict the indices {_clause(span)}" + ", or read with pad(..., value)" * can_pad
 
 
 def help_safe(span: Span | None) -> str:

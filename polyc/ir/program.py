@@ -22,6 +22,7 @@ from typing import Literal
 
 from polyc.diagnostics import Diagnostic, Source, Span, in_context
 from polyc.ir.expr import Call, Const, Expr, Index, Read, Size, reads, rewrite, substitute, walk
+from polyc.ir.ragged import Ragged
 from polyc.ir.types import I64, DType
 from polyc.records import dataclass, replace
 
@@ -211,18 +212,31 @@ class Return:
     name: str
     version: str
     initial: str | None = None
+    pattern: str | None = field(default=None, compare=False, repr=False)
+    """Of a sparse (ragged) result, the one among `Program.compressed` that has an entry (position) for each of its elements."""
+    axis: int = field(default=0, compare=False, repr=False)
+    """Of a ragged result, the dimension along which lengths vary."""
 
 
 @dataclass(frozen=True, slots=True)
-class CompressedRows:
-    """A sparse matrix that a call gives as one argument and a program reads as three arrays: compressed rows (CSR).
+class Compressed:
+    """A sparse matrix that a call gives as one argument and a program reads as three arrays: compressed rows or columns.
 
-    The entries of row i are those of `data` from `indptr`[i] to before `indptr`[i + 1], and `indices` holds their columns."""
+    With `axis` 0 (CSR) the entries of row i are those of `data` from `indptr`[i] to before `indptr`[i + 1], and `indices` holds
+    their columns; with 1 (CSC) rows and columns change places."""
 
     name: str
     shape: tuple[Expr, ...]
-    """Rows and columns, over sizes; no array has as many elements as there are columns."""
+    """Rows and columns, over sizes; no array has as many elements as there are of those that are not compressed."""
     span: Span | None = _span()
+    axis: int = 0
+    owner: str = ""
+    """The parameter that has the same pattern, where this is a matrix that the program computes: only `data` is its own."""
+
+    @property
+    def pattern(self) -> str:
+        """The parameter whose subscripts say where the entries stand."""
+        return self.owner or self.name
 
     @property
     def data(self) -> str:
@@ -230,11 +244,20 @@ class CompressedRows:
 
     @property
     def indices(self) -> str:
-        return f"{self.name}.indices"
+        return f"{self.pattern}.indices"
 
     @property
     def indptr(self) -> str:
-        return f"{self.name}.indptr"
+        return f"{self.pattern}.indptr"
+
+    @property
+    def row(self) -> str:
+        """The tensor with the row (column) of each entry, as int32, where a program computes that."""
+        return f"{self.pattern}.row"
+
+    @property
+    def format(self) -> str:
+        return ("csr", "csc")[self.axis]
 
     @property
     def parts(self) -> tuple[str, str, str]:
@@ -243,20 +266,24 @@ class CompressedRows:
 
     @property
     def subscripts(self) -> tuple[str, str]:
-        """Those that hold columns and ends of rows, in the integers that a call chooses."""
+        """Those that hold places of entries and ends of rows, in the integers that a call chooses."""
         return self.indices, self.indptr
 
     @property
     def n_entries(self) -> Size:
         """The length of the first two, as a size."""
-        return Size(f"{self.name}.nnz", self.span)
+        return Size(f"{self.pattern}.nnz", self.span)
 
     @property
     def lengths(self) -> tuple[Expr, Expr, Expr]:
         """Of the parts."""
-        rows, one = self.shape[0], Const(1, I64)
+        rows, one = self.shape[self.axis], Const(1, I64)
         n_ends = Const(int(rows.value) + 1, I64, rows.span) if isinstance(rows, Const) else Call("add", (rows, one), self.span)
         return self.n_entries, self.n_entries, n_ends
+
+    @property
+    def part_shapes(self) -> tuple[tuple[Expr, ...], ...]:
+        return tuple((length,) for length in self.lengths)
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,7 +299,7 @@ class Program:
     defined_sizes: tuple[tuple[str, Expr], ...] = ()
     """Symbols for non-affine sizes (``N*N``), each with the host expression over `sizes` that gives its value."""
     source: Source | None = field(default=None, compare=False, repr=False)
-    compressed: tuple[CompressedRows, ...] = field(default=(), compare=False, repr=False)
+    compressed: tuple[Compressed | Ragged, ...] = field(default=(), compare=False, repr=False)
     """Which parameters a call gives together; the statements mean the same without it."""
     _by_name: dict[str, Tensor] = field(init=False, compare=False, repr=False, default_factory=dict)
     """Filled at the first question, as programs of hundreds of statements ask for every tensor many times."""

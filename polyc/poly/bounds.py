@@ -15,7 +15,7 @@ import islpy
 from polyc.diagnostics import Diagnostic
 from polyc.ir.advice import help_continued, help_outside, help_range, help_safe
 from polyc.ir.expr import Call, Const, Expr, Index, Read, Size, index_names, le, reads, walk
-from polyc.ir.program import Program
+from polyc.ir.program import Compressed, Program, Statement
 from polyc.ir.read_sites import ReadSite, is_data_dependent, join_conditions
 from polyc.ir.segments import loaded_clauses, loaded_conditions
 from polyc.ir.signature import HostCheck
@@ -309,12 +309,20 @@ def _report_violation(
     text = (
         f"{read}: subscript {sub} of dimension {d}{reach or ' leaves the tensor'}, but must be in {_range_text(bounds, sizes)}"
     )
+    row = _find_row(program, site.read, s)
+    if row is not None:
+        matrix, place = row
+        last = print_expr(simplify_int(sizes.upper_expr(bounds) - 1))
+        text = f"{('row', 'column')[matrix.axis]} {describe_expr(place)} of {matrix.name} is outside of 0:{last}"
     text += f" (with {ranges})" if ranges else ""
+    if row is not None and any(found.message == text for found in report.diagnostics):
+        return  # both ends of its entries are read
     span = site.read.subscripts[d].span or site.read.span or s.span
     if live.is_subset(violated) and not sizes.is_bounded(live):
         is_own = names[site.read.tensor] == names[s.target]
         continues = is_own and s.reduction is not None and bool(reads(s.reduction.init))
         help_text = help_continued(s.span) if continues else _help_outside(site.read, d, is_own)
+        help_text = help_outside(span, can_pad=False) if row is not None else help_text
         report.diagnostics.append(Diagnostic("range-out-of-bounds", text, span, help_text))
         return
     condition = negate_condition(sizes.condition_expr(violated))
@@ -325,6 +333,16 @@ def _report_violation(
     message = escape_format(text) + size_values(program, sizes.sizes_in(violated))
     report.checks.append(HostCheck(condition, "range-precondition", message, span))
     sizes.assume(violated.complement())
+
+
+def _find_row(program: Program, read: Read, s: Statement) -> tuple[Compressed, Expr] | None:
+    """The matrix and its row (column), where `read` is of an end of its entries."""
+    matrix = next((m for m in program.compressed if isinstance(m, Compressed) and m.indptr == read.tensor), None)
+    if matrix is None:
+        return None
+    ends = ((reads(c.lower), reads(c.upper)) for c in loaded_clauses(s.where))
+    row = next((lower[0] for lower, upper in ends if read in (*lower, *upper)), None)
+    return None if row is None else (matrix, row.subscripts[0])
 
 
 def _help_outside(read: Read, d: int, is_own: bool) -> str:

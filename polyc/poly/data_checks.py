@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from polyc.diagnostics import Diagnostic, in_notation
-from polyc.ir.expr import Const, Expr, Read, Size, all_hold, index_names, lt, minimum, ne, walk
-from polyc.ir.program import Condition, Program, RangeClause, Statement
+from polyc.ir.expr import Const, Expr, Read, Size, all_hold, index_names, lt, minimum, ne, reads, walk
+from polyc.ir.program import Compressed, Condition, Program, RangeClause, Statement
 from polyc.ir.segments import FARTHEST, fixed_indices, is_loaded, is_segmented, loaded_clauses, segment_reads, too_large_terms
 from polyc.ir.signature import HostCheck
 from polyc.ir.simplify import simplify
@@ -101,6 +101,8 @@ class _Clause:
     names: dict[str, str]
     sizes: str
     """The sizes of the range, for messages."""
+    matrix: str = ""
+    """The sparse matrix whose entries it runs over."""
 
     def check(
         self, violated: Expr, shown: Expr, text: str, code: str, help: str, at: tuple[str, Interval] | None = None
@@ -124,7 +126,12 @@ class _Clause:
 
     @property
     def _range(self) -> str:
-        return escape_format(f"{print_expr(self.first)}:{print_expr(self.end)} of {self.clause.index}")
+        entries = f"the entries of {self.matrix}" if self.matrix else self.clause.index
+        return escape_format(f"{print_expr(self.first)}:{print_expr(self.end)} of {entries}")
+
+    @property
+    def help_matrix(self) -> str:
+        return f"{self.matrix}.indptr holds where the entries of each row end: it never decreases, and goes on to their number"
 
     def uncovered(self, base: str, bound: Expr, limit: Expr, where: str) -> str:
         return f"{base} has elements {where} segment: {self.tell(bound)} is {{value}}, not {escape_format(print_expr(limit))}"
@@ -137,8 +144,10 @@ def _check_clause(program: Program, solution: StatementSolution, clause: RangeCl
     first, end = sizes.lower_expr(bounds), sizes.upper_expr(bounds)
     involved = [n.name for e in (first, end) for n in walk(e) if isinstance(n, Size)]
     names = {t.name: t.base for t in program.tensors}
-    c = _Clause(clause, box, first, end, names, size_values(program, list(dict.fromkeys(involved))))
     segments = segment_reads(clause)
+    bounding = {r.tensor for e in (clause.lower, clause.upper) for r in reads(e)}
+    matrix = next((m.name for m in program.compressed if isinstance(m, Compressed) and m.indptr in bounding), "")
+    c = _Clause(clause, box, first, end, names, size_values(program, list(dict.fromkeys(involved))), matrix)
     if segments is not None:
         yield from _check_segments(c, solution.statement, names, segments)
         return
@@ -154,6 +163,7 @@ def _check_bounds(c: _Clause) -> Iterator[DataCheck]:
     lower, upper = c.clause.lower, c.clause.upper
     cut = f"min({describe_expr(upper, c.names)}, {print_expr(c.end)})"
     help = f"give data that stays inside; to leave out what lies behind, write the bound {cut}"
+    help = c.help_matrix if c.matrix else help
     for bound, is_outside, text in ((lower, lt(lower, c.first), c.before), (upper, lt(c.end, upper), c.behind)):
         told = simplify(is_outside)
         if is_loaded(bound) or not isinstance(told, Const) or told.value:
@@ -166,6 +176,7 @@ def _check_segments(c: _Clause, s: Statement, names: dict[str, str], segments: t
     lower, upper = c.clause.lower, c.clause.upper
     tensor, along, code = names[segments[0].tensor], segments[2], "argument-segments"
     help = f"{tensor} holds where segments begin and end: its elements never decrease, and lie in the range of {c.clause.index}"
+    help = c.help_matrix if c.matrix else help
     text = f"{tensor} decreases: {c.tell(upper)} is {{value}}, less than {c.tell(lower)}"
     yield c.check(lt(upper, lower), upper, text, code, help)
     interval = c.box[along]
@@ -176,6 +187,7 @@ def _check_segments(c: _Clause, s: Statement, names: dict[str, str], segments: t
     if is_segmented(s) and along not in s.left_indices:
         base = names[s.target]
         help = f"segments have to cover all of {base}; to leave elements out reduce with {in_notation(s.span, '+=!', '+=')}"
+        help = f"leave out the entries behind the last row: {c.matrix}.prune() of SciPy does" if c.matrix else help
         yield c.check(
             ne(lower, c.first), lower, c.uncovered(base, lower, c.first, "before the first"), code, help, (along, first)
         )

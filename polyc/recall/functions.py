@@ -44,8 +44,8 @@ class Declared:
     constants: tuple[tuple[str, int | float | bool | None], ...]
     """Compile-time constants and their defaults."""
     sizes: tuple[str, ...]
-    matrices: tuple[str, ...] = ()
-    """Parameters whose entries a call gives in compressed rows."""
+    matrices: tuple[tuple[str, int], ...] = ()
+    """Parameters whose entries a call gives in compressed rows (0) or columns (1), or as ragged sequences (2)."""
 
     @property
     def is_complete(self) -> bool:
@@ -62,7 +62,8 @@ def read_signature(function: Function) -> Declared:
             (p.name, *((None, None) if p.annotation is None else (p.annotation.dtype, p.annotation.shape)), p.span, p.default)
             for p in found.parameters
         )
-        matrices = tuple(p.name for p in found.parameters if p.annotation is not None and p.annotation.is_csr)
+        formats = ((p.name, p.annotation.format) for p in found.parameters if p.annotation is not None)
+        matrices = tuple((name, ("csr", "csc", "ragged").index(format)) for name, format in formats if format)
         return found.name, parameters, tuple((c.name, c.value) for c in found.constants), found.sizes, matrices
 
     return Declared(*_recall("signature", function, (), read))

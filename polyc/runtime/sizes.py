@@ -116,11 +116,14 @@ def extent_error(formal: Formal, dimension: int, expr: Expr, actual: int, expect
         case Const():
             # A kernel's own declarations have no place in a text: their numbers are the sizes it was compiled for.
             why = f"it is declared with {expected}" if formal.span is not None else f"this kernel was compiled for {expected}"
+        case Size(name) if "." in name and name in reasons:  # which nobody has written
+            why = reasons[name]
         case Size(name):
             why = f"{name} is {expected} since {reasons[name]}" if name in reasons else f"{name} is {expected}"
         case _:
             why = f"it must have {expected} since {' and '.join(reasons.get(n, n) for n in names)}"
     help = "extents that share a name must be equal" if names else "pass an array of the declared shape"
+    help = "give arrays of one length" if any("." in n for n in names) else help
     return argument_error("argument-size", f"{formal.name} has {what}, but {why}", formal.span, help)
 
 
@@ -137,9 +140,8 @@ def check_size(name: str, value: Any, span: Span | None = None) -> int:
     except (TypeError, OverflowError):
         number = None
     if number is None:
-        raise argument_error(
-            "argument-type-size", f"size {name} must be an integer, not {value!r}", None, f"pass an int: {name}=128"
-        )
+        help = f"pass an int: {name}=128" if span is None else "it is an integer: 0, 1, 2, …"
+        raise argument_error("argument-type-size", f"size {name} must be an integer, not {value!r}", span, help)
     if not 0 <= number < 2**62:
         message = f"size {name} must not be negative or beyond 2**62, but is {number}"
         help = "a size is a number of elements: 0, 1, 2, …" if span is None else f"{name} bounds ranges: it is 0, 1, 2, …"

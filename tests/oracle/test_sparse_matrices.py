@@ -179,7 +179,8 @@ TERMS = "csr float(M, N) A, csr float(M, N) B, csr uint8(M, N) C, float(N) x, in
         ("Y(i) +=! pad(A(i, j), 0.0)", "pad(A(i, j), 0.0)"),
         ("Y(i) +=! A(i, j) + x(j)", "x(j)"),
         ("Y(i) +=! i > 1 ? A(i, j) : 1.0", "1.0"),
-        ("Y(i) +=! x(j) where exists A(i, j)", "x(j)"),
+        ("Y(i) +=! x(j) where exists 2.0 * A(i, j)", "exists 2.0 * A(i, j)"),
+        ("Y(i) argmax=! A(i, j) where exists A(i, j)", "A(i, j)"),
         ("Y(i) +=! A(i, j) * B(i, j)", "B(i, j)"),
         ("Y(i) +=! A(i, j) * x(j) + A(j, i)", "A(j, i)"),
         ("Y(i) +=! A(i, j + 1)", "A(i, j + 1)"),
@@ -204,7 +205,10 @@ def test_what_is_no_sum_of_terms_linear_in_the_entries_is_refused_at_its_place(s
         ("def f(csr float(M) A) -> (y) { y(i) +=! A(i, j) }", "semantic-csr", "1 dimension"),
         ("def f(csr bool(M, N) A) -> (y) { y(i) +=! A(i, j) }", "semantic-csr", "astype('int8')"),
         ("def f(float(N) x) -> (csr float(N, N) y) { y(i, j) = x(i) * x(j) }", "semantic-csr", "dense"),
-        ("def f(csc float(M, N) A) -> (y) { y = 1.0 }", "syntax-unexpected", "csr float(M, N) A"),
+        ("def f(bsr float(M, N) A) -> (y) { y = 1.0 }", "syntax-unexpected", "csr float(M, N) A"),
+        ("def f(csr A) -> (y) { y(i) +=! A(i, j) }", "semantic-parameter-type", "write csr float(M, N) A"),
+        ("def f(csc csc float(M, N) A) -> (y) { y(i) +=! A(i, j) }", "syntax-unexpected", "write csc once: csc float(M, N) A"),
+        ("def f(csr(M, N) A) -> (y) { y(i) +=! A(i, j) }", "syntax-unexpected", "type of its entries: csr float(M, N) A"),
     ],
 )
 def test_a_matrix_is_a_parameter_of_numbers(text: str, code: str, fragment: str) -> None:
@@ -293,9 +297,10 @@ PRODUCT = "def product(csr float(M, N) A, float(N) x) -> (y) { y(i) +=! A(i, j) 
         ({"indices": np.int32([0, 1])}, "argument-size", "A.data's dimension 0 is 3"),
         ({"shape": (3, 5)}, "argument-size", "x has 4 elements (dimension 0), but N is 5 since A's dimension 1 is 5"),
         ({"shape": (3,)}, "argument-rank", "1 dimension,"),
-        ({"shape": (3, -4)}, "argument-size", "(3, -4)"),
-        ({"shape": (3, 2**64 + 4)}, "argument-size", "less than 2**62"),
-        ({"shape": (3, 4.5)}, "argument-type-csr", "(3, 4.5)"),
+        ({"shape": (3, -4)}, "argument-size", "A.shape[1] must not be negative"),
+        ({"shape": (3, 2**64 + 4)}, "argument-size", "beyond 2**62"),
+        ({"shape": (3, 4.5)}, "argument-type-size", "A.shape[1] must be an integer"),
+        ({"fill_value": 1.5}, "argument-type-csr", "A is 1.5 beside its entries"),
         ({"shape": None}, "argument-type-csr", "whose shape is None"),
         ({"compressed_axes": 5}, "argument-type-csr", "compressed along 5"),
         ({"data": np.float64([1, 2, 3])}, "argument-type-dtype", "A.data"),
@@ -318,6 +323,21 @@ def test_what_a_call_gives_wrong_is_named_and_nothing_is_written(change: dict[st
 def test_entries_are_added_up_in_the_type_that_they_are_converted_to() -> None:
     matrix = Rows(np.uint8([200, 100]), np.int32([0, 0]), np.int32([0, 2]), (1, 1))
     assert operator("def f(csr uint8(M, N) A) -> (y) { y(i) +=! int32(A(i, j)) }")(matrix) == 300
+
+
+def test_bound_subscripts_are_of_the_types_that_calls_give() -> None:
+    matrix = Rows(np.float64([1.0]), np.uint32([0]), np.int32([0, 1]), (1, 1))
+    with pytest.raises(PolycError, match=r"A\.indices is uint32"):
+        operator(ROWS).bind(A=matrix)
+
+
+def test_a_row_that_a_matrix_does_not_have_is_told_once_and_as_a_row() -> None:
+    matrix, _ = draw(3, 4, "f4")
+    for row, told in [("7", "row 7 of A is outside of 0:3"), ("i + 1", "row i + 1 of A is outside of 0:3 (with i in 0:3)")]:
+        op = operator(f"def f(csr float(3, N) A, float(3) u) -> (y) {{ y +=! A({row}, j) * u(i) where i in 0:3 }}", False)
+        with pytest.raises(PolycError) as caught:
+            op(matrix, np.ones(3, np.float32))
+        assert told in str(caught.value) and len(caught.value.diagnostics) == 1 and "pad" not in str(caught.value)
 
 
 @pytest.mark.parametrize("dynamic", [True, False])

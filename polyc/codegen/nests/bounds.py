@@ -56,7 +56,8 @@ def tighten_bounds(body: Body, buffers: Iterable[Buffer], first: Body = ()) -> B
         lowers = [simplify(s.lower) for s in spans.values() if s.lower is not None]
         uppers = [simplify(s.upper) for s in spans.values() if s.upper is not None]
         is_kept = written.isdisjoint(r.tensor for e in (*lowers, *uppers) for r in reads(e))
-        if not is_kept or not any(_lie_inside(node, loop, lowers, uppers, first) for loop in scope.loops):
+        is_checked = is_kept and any(_lie_inside(node, loop, lowers, uppers, first) for loop in scope.loops)
+        if not is_checked:
             lowers, uppers = [node.lower, *lowers], [node.upper, *uppers]
         lower, upper = simplify(maximum(*lowers)), simplify(minimum(*uppers))
         ends = [(s.lower, s.upper) for s in spans.values()]
@@ -64,6 +65,8 @@ def tighten_bounds(body: Body, buffers: Iterable[Buffer], first: Body = ()) -> B
         kind = "serial" if is_one else node.kind  # a vector of one value is none
         cut = replace(node, lower=lower, upper=upper, kind=kind, max_trip=None, tile=None, body=assume(node.body, hold(spans)))
         made = rewrite_inside(cut, visit, scope)
+        if is_checked:  # the checks have read all ends, and refuse iterations where the loop had none
+            return (made,)
         runs = all_hold([lt(node.lower, node.upper), *needed.runs])
         tests = [(c, *c.args) for c in walk(runs) if isinstance(c, Call) and c.op == "lt"]
         return assume((If(runs, (made,)),), hold(c for c, a, b in tests if (range_of(simplify(b - a), ranges)[0] or 0) > 0))

@@ -13,7 +13,7 @@ from polyc.frontends.core.values import Fault, Value
 from polyc.ir.expr import Expr, Index, Read, identity_of, index_names, reads
 from polyc.ir.powers import BadPower, unroll_powers
 from polyc.ir.program import (
-    CompressedRows,
+    Compressed,
     Condition,
     Program,
     RangeClause,
@@ -25,6 +25,7 @@ from polyc.ir.program import (
     Where,
     element_names,
 )
+from polyc.ir.ragged import Ragged
 from polyc.ir.read_sites import keep_reads
 from polyc.ir.segments import fixed_indices, is_loaded
 from polyc.ir.types import DType
@@ -139,8 +140,10 @@ class ProgramBuilder:
     """The statements as they stand in the definition, before powers of indices were unrolled."""
     writers: dict[str, list[Statement]] = field(default_factory=dict)
     """Statements by the version that they write."""
-    compressed: dict[str, CompressedRows] = field(default_factory=dict)
-    """Parameters that are matrices in compressed rows; statements that read them are written out (`core/compressed.py`)."""
+    compressed: dict[str, Compressed | Ragged] = field(default_factory=dict)
+    """Versions that are matrices in compressed rows; statements that read them are written out (`core/compressed.py`)."""
+    result_formats: dict[str, str] = field(default_factory=dict)
+    """How results are declared: csr or csc, or "" for dense."""
     n_versions: dict[str, int] = field(default_factory=dict)
     n_calls: int = 0
     intervals: dict[str, tuple[Interval, ...]] = field(default_factory=dict)
@@ -157,7 +160,7 @@ class ProgramBuilder:
     @property
     def size_symbols(self) -> tuple[str, ...]:
         """The sizes, and the numbers of entries of matrices."""
-        return *self.sizes, *(m.n_entries.name for m in self.compressed.values())
+        return *self.sizes, *dict.fromkeys(m.n_entries.name for m in self.compressed.values() if not m.owner)
 
     # -- integer parameters
     @property
@@ -189,7 +192,7 @@ class ProgramBuilder:
         return self.declared_type(name) or dtype
 
     def add_tensor(
-        self, version: str, dtype: DType, rank: int, base: str, span: Span, shape: Shape = None, role: Role = "temporary"
+        self, version: str, dtype: DType, rank: int, base: str, span: Span | None, shape: Shape = None, role: Role = "temporary"
     ) -> None:
         """A version that no name stands for yet."""
         self.tensors[version] = Tensor(version, dtype, rank, shape, role, base, span)
@@ -231,7 +234,8 @@ class ProgramBuilder:
     # -- assignments
     def is_assigned(self, name: str) -> bool:
         """Whether statements above write the current version of `name`."""
-        return name in self.current and self.current[name].name in self.writers
+        version = self.current[name].name if name in self.current else ""
+        return version in self.writers or (version in self.compressed and self.compressed[version].data in self.writers)
 
     def joins_version(self, target: Target, draft: Statement) -> bool:
         """Whether an assignment to a part of a tensor belongs to the version that the statements above write.
@@ -283,22 +287,22 @@ class ProgramBuilder:
 
         A reduction without reduced indices stays one where points are left out: elements without any have the identity.
         A sum over a matrix in compressed rows is written out; where that is not possible it is reported."""
-        given = draft
+        given, stored = draft, None
         if self.compressed:
-            from polyc.frontends.core.compressed import expand_reads  # only now: other programs do without
+            from polyc.frontends.core.compressed import define_entries, expand_reads  # only now: other programs do without
 
             try:
-                draft, target, value, init = expand_reads(self, draft, target, value, op, init)
+                draft, target, value, init, stored, op = expand_reads(self, draft, target, value, op, init)
             except Fault as fault:
                 self.reporter.report(fault, target.span)
-                return (
-                    self.current[target.name].name if joins else self.define(target.name, target.rank, target.span, value.dtype)
-                )
+                return self.current[target.name].name if joins else self.define(target.name, target.rank, target.span, None)
         reduction = None
         if op is not None and (init is not None or restricts_points(draft) or set(draft.indices) != set(draft.left_indices)):
             reduction = Reduction(op, identity_of(op, value.dtype) if init is None else init)
         version = (
-            self.current[target.name].name
+            define_entries(self, stored, target, value)
+            if stored is not None
+            else self.current[target.name].name
             if joins
             else self.define(target.name, target.rank, target.span, value.dtype, value.weak)
         )
@@ -308,14 +312,18 @@ class ProgramBuilder:
         return version
 
     # -- the program
-    def add_parameter(self, tensor: Tensor, is_weak: bool = False, is_compressed: bool = False) -> None:
-        """A parameter; `is_compressed`: a matrix whose entries a call gives in compressed rows."""
+    def add_parameter(self, tensor: Tensor, is_weak: bool = False, format: str = "") -> None:
+        """A parameter; `format`: that of csr, csc, ragged (`core/compressed.py`, `core/ragged.py`) or ""."""
         name = tensor.name
-        if is_compressed:
+        if format:
             from polyc.frontends.core.compressed import declare_matrix
+            from polyc.frontends.core.ragged import declare_ragged
 
             try:
-                declare_matrix(self, tensor)
+                if format == "ragged":
+                    declare_ragged(self, tensor)
+                else:
+                    declare_matrix(self, tensor, ("csr", "csc").index(format))
             except Fault as fault:
                 self.reporter.error(fault.code, fault.message, fault.span, fault.help)
                 self.current[name] = Version(name, None, None, is_parameter=True)
@@ -325,6 +333,10 @@ class ProgramBuilder:
 
     def build(self, name: str, parameters: Collection[str], returns: tuple[Return, ...], source: Source | None) -> Program:
         """All of it, with the versions that are returned as outputs."""
+        given = returns
+        held = {n: m for n, m in self.compressed.items() if m.owner}
+        found = ((r, held.get(r.version)) for r in returns)
+        returns = tuple(r if m is None else replace(r, version=m.data, pattern=m.owner, axis=m.axis) for r, m in found)
         last = {r.version for r in returns}
         statements, tensors = self.statements, self.tensors
         if self.endings:
@@ -341,7 +353,9 @@ class ProgramBuilder:
             source=source,
         )
         if self.compressed:
-            from polyc.frontends.core.compressed import split_matrices
+            from polyc.frontends.core.compressed import check_returned, split_matrices
+
+            check_returned(self, given)
 
             program = split_matrices(program, self.compressed, self.size_symbols)
         return promote_integers(program, self.integers)

@@ -22,7 +22,7 @@ from polyc.frontends.core.integers import Integers, single_values
 from polyc.frontends.core.values import Fault, Reported, Value
 from polyc.ir.expr import Call, Cast, Const, Expr, Index, Read, Size, int_const, rewrite, substitute, walk
 from polyc.ir.program import (
-    CompressedRows,
+    Compressed,
     Program,
     RangeClause,
     Statement,
@@ -122,6 +122,12 @@ def _inline(b: ProgramBuilder, callee: Program, arguments: Mapping[str, Argument
     results: list[Tensor] = []
     for r in callee.returns:
         result = b.tensors[versions[r.version]]
+        if r.pattern is not None:
+            stored = replace(matrices[r.pattern], name=result.name.removesuffix(".data"), owner=matrices[r.pattern].pattern)
+            b.compressed[stored.name] = stored
+            b.intervals[stored.name] = tuple(Interval(int_const(0), e) for e in stored.shape)
+            results.append(replace(result, name=stored.name, rank=2, shape=stored.shape))
+            continue
         intervals = [Interval(names.size(i.lower), names.size(i.extent)) for i in b.callees[id(callee)][1][r.version]]
         if any(i.lower != int_const(0) for i in intervals):
             b.add_tensor(f"{result.name}.0", result.dtype, result.rank, result.base, span)
@@ -180,23 +186,34 @@ def drop_unused_calls(b: ProgramBuilder, program: Program) -> Program:
     )
 
 
-def _find_matrix(b: ProgramBuilder, callee: Program, name: str, argument: Argument) -> CompressedRows:
+def _find_matrix(b: ProgramBuilder, callee: Program, name: str, argument: Argument) -> Compressed:
     """The matrix in compressed rows that is given for one."""
     found = b.compressed.get(argument.version)
+    format = next(m.format for m in callee.compressed if m.name == name)
+    if format == "ragged":
+        message = f"{name} of {callee.name} is ragged, and calls pass no sequences"
+        raise Fault("semantic-ragged", message, f"write the statements of {callee.name} here", argument.span)
     if found is None:
-        message = f"{name} of {callee.name} is csr, and {argument.shown} is a dense tensor"
-        raise Fault("semantic-call", message, "give a parameter that is csr, too", argument.span)
+        message = f"{name} of {callee.name} is {format}, and {argument.shown} is a dense tensor"
+        raise Fault("semantic-call", message, f"give a matrix that is {format}, too", argument.span)
+    if found.format != format:
+        message = f"{name} of {callee.name} is {format}, and {argument.shown} is {found.format}"
+        raise Fault("semantic-call", message, "declare both in the same way", argument.span)
     wanted, given = callee.tensor(f"{name}.data").dtype, b.tensors[found.data].dtype
     if wanted != given:
-        message = f"{name} of {callee.name} is {b.notation.spell(wanted)}, and {found.name} is {b.notation.spell(given)}"
+        message = f"{name} of {callee.name} is {b.notation.spell(wanted)}, and {argument.shown} is {b.notation.spell(given)}"
         raise Fault("type-call", message, "declare both with one element type", argument.span)
+    assert isinstance(found, Compressed)
     return found
 
 
 def _check_argument(b: ProgramBuilder, callee: Program, parameter: Tensor, argument: Argument) -> None:
     if argument.version in b.compressed:
-        message = f"{argument.shown} is csr, and {parameter.base} of {callee.name} is a dense tensor"
-        raise Fault("semantic-call", message, f"declare {parameter.base} of {callee.name} csr, too", argument.span)
+        format = b.compressed[argument.version].format
+        message = f"{argument.shown} is {format}, and {parameter.base} of {callee.name} is a dense tensor"
+        help = f"declare {parameter.base} of {callee.name} {format}, too"
+        help = f"write the statements of {callee.name} here" if format == "ragged" else help
+        raise Fault("semantic-call", message, help, argument.span)
     given = b.tensors[argument.version]
     if given.rank != parameter.rank:
         wanted, found = count_dimensions(parameter.rank), count_dimensions(given.rank)
@@ -214,7 +231,7 @@ def _bind_sizes(
     callee: Program,
     arguments: Mapping[str, Argument],
     extents: Mapping[str, tuple[Interval, ...]],
-    matrices: Mapping[str, CompressedRows],
+    matrices: Mapping[str, Compressed],
 ) -> dict[str, Expr]:
     """The extent that each size symbol of the callee stands for; first those of matrices, inferred ones last."""
     sizes = {p: _number(b, callee, arguments[p]) for p in callee.parameters if p in callee.sizes}

@@ -32,6 +32,7 @@ from polyc.ir.expr import (
     walk,
 )
 from polyc.ir.program import Program, Return, Statement, Tensor, statement_reads
+from polyc.ir.ragged import Ragged
 from polyc.ir.simplify import factors_of, form_expr, linear_form, simplify
 from polyc.ir.sizes import define_sizes
 from polyc.records import replace
@@ -58,6 +59,12 @@ def find_intervals(b: ProgramBuilder, version: str, span: Span) -> tuple[Interva
     """Where a version starts and how far it extends: declared, known from earlier, or inferred now.
 
     Raises what `infer_ranges` raises; `Fault` where the version is made of what is assigned further down."""
+    if version in b.compressed:
+        stored = b.compressed[version]
+        if isinstance(stored, Ragged):
+            message = f"{version} is ragged: its sequences have lengths of their own"
+            raise Fault("semantic-ragged", message, f"use the declared sizes, and lengths of {stored.lengths_name}", span)
+        return tuple(Interval(_ZERO, e) for e in stored.shape)
     tensor = b.tensors.get(version)
     if tensor is not None and tensor.shape is not None:
         return tuple(Interval(_ZERO, e) for e in tensor.shape)

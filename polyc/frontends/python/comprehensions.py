@@ -18,12 +18,13 @@ from polyc.frontends.python.functions import REDUCERS
 from polyc.frontends.python.operators import binary, combine, logical
 from polyc.frontends.python.ranges import restrict
 from polyc.frontends.python.reductions import read_reduction
-from polyc.frontends.python.scope import Clauses, Scope
+from polyc.frontends.python.scope import Scope
 from polyc.frontends.python.syntax import call_name
 from polyc.frontends.python.values import POISON, convert, make_literal, require_integer
 from polyc.ir.expr import Index, index_names, int_const
 from polyc.ir.program import RangeClause
 from polyc.ir.types import BOOL, I64
+from polyc.records import replace
 
 MAX_TERMS = 4096
 """Elements that one generator expression may be written out to."""
@@ -138,7 +139,7 @@ def _reduce(node: ast.Call, inner: Comprehension, reducer: str, scope: Scope, de
             ranges[index] = RangeClause(index, bounds[0] if len(bounds) == 2 else int_const(0), bounds[-1], span)
             scope.values[name] = Value(Index(index, scope.text.span(g.target)), I64, weak=True)
             conditions += g.ifs
-        scope.clauses = restrict(conditions, Clauses(ranges, clauses.conditions, clauses.loaded), scope)
+        scope.clauses = restrict(conditions, replace(clauses, ranges=ranges), scope)
         own = [scope.clauses.ranges[i] for i in scope.clauses.ranges.keys() - clauses.ranges.keys()]
         own += scope.clauses.loaded[len(clauses.loaded) :]
         told = [e for w in own for e in (Index(w.index), w.lower, w.upper)]

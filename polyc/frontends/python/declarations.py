@@ -8,10 +8,11 @@ from polyc.diagnostics import ArgumentError, ArgumentTypeError, Diagnostic
 from polyc.frontends.core.builder import count_dimensions
 from polyc.frontends.core.reports import Reporter
 from polyc.frontends.python.scope import Scope
-from polyc.frontends.python.signature import Parameter, PythonSignature, find_word, parse_annotation
+from polyc.frontends.python.signature import Annotation, Parameter, PythonSignature, find_word, matrix_format, parse_annotation
 from polyc.frontends.python.source import FunctionText
 from polyc.ir.expr import Expr, Size, walk
 from polyc.ir.program import Return, Tensor
+from polyc.ir.ragged import Ragged, varying_axes
 from polyc.ir.types import DType
 from polyc.records import replace
 
@@ -64,7 +65,11 @@ def declare_results(scope: Scope, returns: tuple[Return, ...]) -> None:
     constants = {name: value for name, value in scope.constants.items() if value is not None}
     for result, part in zip(returns, strings, strict=True):
         annotation = parse_annotation(str(part.value), scope.text.span(part), constants, scope.reporter.add)
-        tensor = scope.tensors.get(result.version)
+        held = scope.compressed.get(result.version)
+        tensor = scope.tensors.get(result.version if held is None else held.data)
+        if isinstance(held, Ragged) and annotation is not None and tensor is not None:
+            _declare_ragged(scope, result, held, tensor, annotation, part)
+            continue
         if annotation is None or tensor is None:
             continue
         unknown = sorted({s for e in annotation.shape for s in _size_names(e)} - {*scope.sizes, *scope.integers})
@@ -72,21 +77,51 @@ def declare_results(scope: Scope, returns: tuple[Return, ...]) -> None:
             help = "use the sizes of the parameters, or integer parameters"
             place = find_word(scope.text.span(part), unknown[0])
             scope.report("semantic-annotation", f"no parameter has the size {unknown[0]}", place, help)
-        elif len(annotation.shape) != tensor.rank:
-            message = f"{result.name} has {count_dimensions(tensor.rank)}, its annotation {len(annotation.shape)}"
+        elif len(annotation.shape) != (rank := tensor.rank if held is None else 2):
+            message = f"{result.name} has {count_dimensions(rank)}, its annotation {len(annotation.shape)}"
             scope.report("semantic-rank", message, part, "give one extent for each dimension")
-        elif annotation.is_csr:
-            help = "leave out csr: a result is a dense array"
-            scope.report("semantic-csr", f"{result.name} is a result, and csr is for parameters", part, help)
+        elif annotation.format and held is None:
+            message = f"{result.name} is declared {annotation.format}, and is dense"
+            help = f"leave out {annotation.format}, or assign it where entries of a matrix are: with polyc.where((i, j) in A)"
+            scope.report("semantic-csr", message, part, help)
+        elif held is not None and annotation.shape != held.shape:
+            message = f"{result.name} is declared with other sizes than the matrix whose entries it has"
+            scope.report("semantic-csr", message, part, "declare both with the same sizes")
         elif annotation.dtype != tensor.dtype:
             message = f"{result.name} is {tensor.dtype}, but its annotation says {annotation.dtype}"
             scope.report("type-return", message, part, f"cast its right side with {annotation.dtype}(...)")
-        else:
+        elif held is None:
             scope.tensors[result.version] = replace(tensor, shape=annotation.shape)
 
 
+def _declare_ragged(
+    scope: Scope, result: Return, held: Ragged, tensor: Tensor, annotation: Annotation, part: ast.Constant
+) -> None:
+    """Give a result that is packed the extents that are declared."""
+    if varying_axes(annotation.shape) != held.axes or annotation.format != held.format:
+        axes = ", ".join(axis or "…" for axis in held.axes)
+        help = f'annotate it "ragged[{annotation.dtype}[{axes}]]"'
+        scope.report("semantic-ragged", f"{result.name} is ragged, and its annotation says something else", part, help)
+    elif annotation.dtype != tensor.dtype:
+        message = f"{result.name} is {tensor.dtype}, but its annotation says {annotation.dtype}"
+        scope.report("type-return", message, part, f"cast its right side with {annotation.dtype}(...)")
+    else:
+        scope.tensors[held.data] = replace(tensor, shape=replace(held, shape=annotation.shape).part_shapes[0])
+
+
+def find_result_formats(text: FunctionText) -> dict[str, str]:
+    """By the name of a result what the return annotation says of it: csr, csc, or "" for an array."""
+    last = text.definition.body[-1]
+    node, value = text.definition.returns, last.value if isinstance(last, ast.Return) else None
+    parts, names = (n.elts if isinstance(n, ast.Tuple) else [n] for n in (node, value))
+    strings = [p.value for p in parts if isinstance(p, ast.Constant) and isinstance(p.value, str)]
+    if len(strings) != len(names):
+        return {}
+    return {n.id: matrix_format(s) for n, s in zip(names, strings, strict=True) if isinstance(n, ast.Name)}
+
+
 def _size_names(extent: Expr) -> set[str]:
-    return {n.name for n in walk(extent) if isinstance(n, Size)}
+    return {n.name for n in walk(extent) if isinstance(n, Size) and not n.name.endswith("*")}
 
 
 def _had_no_error(parameter: Parameter, reporter: Reporter) -> bool:

@@ -12,7 +12,7 @@ from polyc.frontends.python.scope import Clauses, Scope
 from polyc.frontends.python.syntax import call_name
 from polyc.frontends.python.values import POISON, require_integer
 from polyc.ir.expr import Call, Expr, Index, Pad, Read, index_names, int_const, walk
-from polyc.ir.program import Condition, RangeClause
+from polyc.ir.program import Condition, Exists, RangeClause
 from polyc.ir.simplify import simplify_int
 from polyc.ir.types import I64
 from polyc.records import dataclass, replace
@@ -37,7 +37,7 @@ def read_where(items: list[ast.withitem], outer: Clauses, scope: Scope) -> Claus
 
 def restrict(conditions: list[ast.expr], outer: Clauses, scope: Scope) -> Clauses:
     """What conditions say beside `outer`.  Errors are reported."""
-    found = _Found({}, {}, [], ({}, {}))
+    found = _Found({}, {}, [], ({}, {}), [])
     for condition in conditions:
         try:
             _read_condition(condition, found, scope)
@@ -45,7 +45,7 @@ def restrict(conditions: list[ast.expr], outer: Clauses, scope: Scope) -> Clause
             scope.report(fault.code, fault.message, condition, fault.help)
     loaded = _pair_loaded(found, scope)
     ranges = _merge_bounds(found, outer.ranges, scope)
-    return Clauses(ranges, (*outer.conditions, *found.conditions), (*outer.loaded, *loaded))
+    return Clauses(ranges, (*outer.conditions, *found.conditions), (*outer.loaded, *loaded), (*outer.entries, *found.entries))
 
 
 Bounds = dict[str, tuple[Expr, ast.expr]]
@@ -60,6 +60,7 @@ class _Found:
     conditions: list[Condition]
     loaded: tuple[Bounds, Bounds]
     """Lower and upper bounds that read tensors."""
+    entries: list[Exists]
 
 
 def _pair_loaded(found: _Found, scope: Scope) -> list[RangeClause]:
@@ -122,6 +123,13 @@ def _read_condition(node: ast.expr, found: _Found, scope: Scope) -> None:
             _read_comparison(name, ast.Lt(), arguments[-1], node, found, scope)
             lower = arguments[0] if len(arguments) == 2 else ast.copy_location(ast.Constant(0), name)
             _read_comparison(name, ast.GtE(), lower, node, found, scope)
+        case ast.Compare(ast.Tuple() as place, [ast.In()], [ast.Name(name) as matrix]) if name in scope.current:
+            version = scope.current[name].name
+            if version not in scope.compressed:
+                raise Fault("semantic-range", f"{name} is not sparse: all its elements are there", "leave out this condition")
+            entry = read_expression(ast.copy_location(ast.Subscript(matrix, place, ast.Load()), node), scope)
+            if entry is not POISON:
+                found.entries.append(Exists(entry.expr, scope.text.span(node)))
         case ast.Compare(left, ops, comparators):
             terms = [left, *comparators]
             for a, op, b in zip(terms, ops, terms[1:], strict=False):

@@ -20,7 +20,7 @@ from polyc.frontends.core.values import Fault, Reported
 from polyc.frontends.python.callees import find_callee, find_results, find_targets
 from polyc.frontends.python.calls import ReadResult, read_call
 from polyc.frontends.python.control import choose_branch, find_breaks, unroll_loop
-from polyc.frontends.python.declarations import declare_parameters, declare_results
+from polyc.frontends.python.declarations import declare_parameters, declare_results, find_result_formats
 from polyc.frontends.python.element_calls import read_element_call
 from polyc.frontends.python.forward import describe_assignment, find_assignments
 from polyc.frontends.python.monoid import find_monoid, read_combination
@@ -126,11 +126,13 @@ def _read_text(
     results = find_results(scope)  # whole before they are read, and so in no recurrence
     forward = find_forward_reads(events, frozenset(p.name for p in signature.parameters))
     scope.forward = {name: rank for name, rank in forward.items() if name not in results}
-    matrices = {p.name for p in signature.parameters if p.annotation is not None and p.annotation.is_csr}
+    formats = {p.name: p.annotation.format for p in signature.parameters if p.annotation is not None}
     for tensor in tensors:
-        scope.add_parameter(tensor, tensor.name in weak, tensor.name in matrices)
+        scope.add_parameter(tensor, tensor.name in weak, formats.get(tensor.name, ""))
     for parameter in signature.parameters:
         scope.current.setdefault(parameter.name, Version(parameter.name, None, None, is_parameter=True))
+    if scope.compressed:
+        scope.result_formats = find_result_formats(text)
     scope.assigned_names = _find_assigned_names(text.definition)
     returns: tuple[Return, ...] = ()
     try:
@@ -262,6 +264,7 @@ def _check_ranges_used(inner: Clauses, outer: Clauses, statements: list[Statemen
             scope.reporter.error("semantic-unused-index", message, clause.span, help)
     told = [(index_names(c.condition), c.span) for c in inner.conditions[len(outer.conditions) :]]
     told += [(bound_indices(c), c.span) for c in inner.loaded[len(outer.loaded) :]]
+    told += [(index_names(c.value), c.span) for c in inner.entries[len(outer.entries) :]]
     for names, span in told:
         if span is not None and not any(names <= set(s.indices) for s in statements):
             help = "a condition holds for the statements that use all its indices: use them, or drop the condition"

@@ -16,7 +16,7 @@ from polyc.frontends.core.values import Value
 from polyc.frontends.python.names import Index as IndexObject
 from polyc.frontends.python.signature import Number
 from polyc.frontends.python.source import FunctionText
-from polyc.ir.program import Condition, RangeClause
+from polyc.ir.program import Condition, Exists, RangeClause
 from polyc.ir.types import I64, DType
 from polyc.records import dataclass
 
@@ -38,6 +38,8 @@ class Clauses:
     conditions: tuple[Condition, ...] = ()
     loaded: tuple[RangeClause, ...] = ()
     """Ranges of which a bound reads a tensor."""
+    entries: tuple[Exists, ...] = ()
+    """Elements of sparse matrices that are to be entries."""
 
 
 @dataclass(slots=True, eq=False, kw_only=True)

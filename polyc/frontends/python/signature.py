@@ -42,8 +42,8 @@ class Annotation:
     dtype: DType
     shape: tuple[Expr, ...]
     span: Span
-    is_csr: bool = False
-    """Whether it is a matrix whose entries a call gives in compressed rows."""
+    format: str = ""
+    """Of a sparse matrix, csr or csc; ragged."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +102,7 @@ def read_parameters(
     parameters = []
     for argument in (*arguments.posonlyargs, *arguments.args):
         annotation = _read_annotation(text, argument.annotation, values, report)
-        if annotation is not None and annotation.is_csr:
+        if annotation is not None and annotation.format:
             _check_matrix(argument.arg, annotation, _name_span(text, argument), report)
         default = None
         if argument.arg in defaults:
@@ -116,7 +116,12 @@ def _check_matrix(name: str, annotation: Annotation, span: Span, report: Report)
     from polyc.frontends.core.compressed import check_matrix  # only now: other functions do without
 
     try:
-        check_matrix(name, len(annotation.shape), annotation.dtype, span)
+        if annotation.format == "ragged":
+            from polyc.frontends.core.ragged import check_ragged
+
+            check_ragged(name, annotation.shape, span)
+            return
+        check_matrix(name, len(annotation.shape), annotation.dtype, span, ("csr", "csc").index(annotation.format))
     except Fault as fault:
         report(Diagnostic(fault.code, fault.message, span, fault.help))
 
@@ -173,7 +178,7 @@ def _collect_sizes(parameters: list[Parameter], constants: set[str], report: Rep
         for extent in parameter.annotation.shape:
             whole |= {extent.name} if isinstance(extent, Size) else set()
             for node in walk(extent):
-                if isinstance(node, Size) and node.name not in constants:
+                if isinstance(node, Size) and node.name not in constants and not node.name.endswith("*"):
                     sizes.setdefault(node.name, find_word(parameter.annotation.span, node.name))
     for size, span in sizes.items():
         if size in names:
@@ -231,7 +236,8 @@ def _as_number(value: object) -> Number | None:
     return value if isinstance(value, (bool, int, float)) else None
 
 
-_MATRIX = re.compile(r"\s*csr\s*\[(.*)\]\s*", re.DOTALL)
+_VARYING = re.compile(r"\b([A-Za-z_]\w*)\s*\*\s*(?=,|$)")
+_MATRIX = re.compile(r"\s*(csr|csc|ragged)\s*\[(.*)\]\s*", re.DOTALL)
 _TYPE = re.compile(r"\s*(?:\w+\.)*(\w+)\s*(?:\[(.*)\])?\s*", re.DOTALL)
 
 
@@ -247,19 +253,28 @@ def _read_annotation(
     if not isinstance(written, str):
         written = ast.unparse(node)
         found = _TYPE.fullmatch(written)
-        if found is None or found[1] not in ("csr", *TYPE_NAMES, *UNSUPPORTED_TYPES):
+        if found is None or found[1] not in ("csr", "csc", "ragged", *TYPE_NAMES, *UNSUPPORTED_TYPES):
             return None
     return parse_annotation(written, text.span(node), constants, report)
 
 
+def matrix_format(written: str) -> str:
+    """That of a sparse matrix that an annotation declares; else ""."""
+    found = _MATRIX.fullmatch(written)
+    return "" if found is None else str(found[1])
+
+
 def parse_annotation(written: str, span: Span, constants: Mapping[str, Number], report: Report) -> Annotation | None:
-    """Read ``f32[M, K]``, ``int64[N, 3]``, ``f32`` (rank 0), ``csr[f32[M, N]]``; reports anything else, and returns None."""
+    """Read ``f32[M, K]``, ``int64[N, 3]``, ``f32`` (rank 0), ``csr[f32[M, N]]``, ``ragged[f32[B, L*, D]]``; reports anything
+    else, and returns None."""
     matrix = _MATRIX.fullmatch(written)
-    found = _TYPE.fullmatch(written if matrix is None else matrix[1])
+    found = _TYPE.fullmatch(written if matrix is None else matrix[2])
     if found is None:
         report(Diagnostic("semantic-annotation", f"{written!r} is no array type", span, _EXAMPLE))
         return None
     name, inside = found[1], found[2] or ""
+    if matrix is not None and matrix[1] == "ragged":
+        inside = _VARYING.sub(r"ragged(\1)", inside)
     if name in UNSUPPORTED_TYPES:
         place = find_word(span, name)
         report(Diagnostic("unsupported-type", f"the element type {name} is not supported", place, f"use one of {_NAMES}"))
@@ -281,7 +296,7 @@ def parse_annotation(written: str, span: Span, constants: Mapping[str, Number], 
     if shape is None or any(isinstance(e, Const) and e.value < 0 for e in shape):
         report(Diagnostic("semantic-annotation", f"the extents in {written!r} cannot be read", span, _EXAMPLE))
         return None
-    return Annotation(TYPE_NAMES[name], shape, span, matrix is not None)
+    return Annotation(TYPE_NAMES[name], shape, span, "" if matrix is None else matrix[1])
 
 
 def find_word(span: Span, word: str) -> Span:
@@ -306,6 +321,8 @@ def _read_extent(node: ast.expr, constants: Mapping[str, Number]) -> Expr:
             if isinstance(value, float):
                 raise ValueError("an extent is an integer")
             return int_const(value)
+        case ast.Call(ast.Name("ragged"), [ast.Name(name)]):
+            return Size(f"{name}*")
         case ast.BinOp(left, ast.Pow() | ast.LShift() as op, right):
             base, power = _read_extent(left, constants), _read_extent(right, constants)
             if isinstance(base, Const) and isinstance(power, Const) and 0 <= power.value < 63:

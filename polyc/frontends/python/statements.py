@@ -152,6 +152,7 @@ def make_assignment(targets: list[Target], values: list[Value], op: str, clauses
     where: list[Where] = [clauses.ranges[i] for i in indices if i in clauses.ranges]
     where += [c for c in clauses.loaded if bound_indices(c) <= set(indices)]
     where += [c for c in clauses.conditions if set(index_names(c.condition)) <= set(indices)]
+    where += [c for c in clauses.entries if set(index_names(c.value)) <= set(indices)]
     return Assignment(tuple(targets), tuple(values), left, others, tuple(where), op, span)
 
 

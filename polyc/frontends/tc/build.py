@@ -75,7 +75,7 @@ def _definition(c: list[Any], at: At) -> SyntaxDef:
 
 def _tensor_type(c: list[Any], at: At) -> TypeSyntax:
     name, _, *dimensions, end = c
-    nodes = tuple((Number if d.type == "NUMBER" else Name)(str(d), at(d)) for d in dimensions)
+    nodes = tuple((Number if d.type == "NUMBER" else Name)(str(d), at(d)) if _is_token(d) else d for d in dimensions)
     return TypeSyntax(str(name), nodes, at(name, end))
 
 
@@ -118,9 +118,10 @@ _RULES: dict[str, Callable[[list[Any], At], Any]] = {
     "parameters": lambda c, at: tuple(c),
     "bare_parameter": lambda c, at: Parameter(str(c[0]), None, at(c[0])),
     "typed_parameter": lambda c, at: Parameter(str(c[1]), c[0], at(c[1])),
-    "csr_parameter": lambda c, at: Parameter(str(c[2]), c[1], at(c[2]), is_csr=True),
+    "sparse_parameter": lambda c, at: Parameter(str(c[-1]), c[1] if len(c) > 2 else None, at(c[-1]), str(c[0])),
     "scalar_type": lambda c, at: TypeSyntax(str(c[0]), (), at(c[0])),
     "tensor_type": _tensor_type,
+    "varying": lambda c, at: Name(f"{c[0]}*", at(c[0], c[1])),
     "assignment": _statement,
     "selection": _statement,
     "combination": _statement,

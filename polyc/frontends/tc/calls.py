@@ -142,7 +142,7 @@ def _assign(d: Definition, target: SyntaxTarget, result: Tensor | None, s: Synta
     assert isinstance(s.value, Apply)
     declared, wanted = d.declared_shape(name, result.rank), d.declared_type(name)
     shape = tuple(i.extent for i in d.intervals[result.name])
-    if declared is not None and wanted is not None:
+    if declared is not None and wanted is not None and result.name not in d.compressed:
         if wanted != result.dtype:
             spelled = spell_type(result.dtype)
             message = f"{name} is declared as {spell_type(wanted)}, and this result of {s.value.name} is {spelled}"

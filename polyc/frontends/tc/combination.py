@@ -80,7 +80,7 @@ def _component_types(monoid: SyntaxMonoid) -> list[DType]:
     dtypes: dict[str, DType] = {}
     for parameter in monoid.parameters:
         name, span = parameter.name, parameter.name_span
-        if parameter.type is None or parameter.type.dimensions or parameter.is_csr:
+        if parameter.type is None or parameter.type.dimensions or parameter.format:
             message = f"{monoid.name} combines numbers, and {name} is none"
             raise Fault(_CODE, message, f"declare it as a number: float {name}", span)
         if name in dtypes:

@@ -77,4 +77,5 @@ class Definition(ProgramBuilder):
             integers=frozenset(self.integers),
             as_size=self.as_size,
             measure=partial(measure, self),
+            matrices=self.compressed,
         )

@@ -127,7 +127,7 @@ def read_tokens(text: str) -> Iterator[Token]:
             _check_number(text, position, end)
         if kind != "skip":
             name = _TERMINALS[kind](value) if kind in _TERMINALS else KEYWORDS.get(value, "NAME")
-            if value == "csr" and last in ("LPAR", "_COMMA") and _TYPE_NEXT.match(text, end):
+            if value in ("csr", "csc", "ragged") and depth == 0 and last in ("LPAR", "_COMMA") and _WORD_NEXT.match(text, end):
                 name = "CSR"
             elif kind == "word" and value in monoids and text.startswith("=!", end):
                 name, value, end = "COMBINE", value + "=!", end + 2
@@ -149,7 +149,7 @@ def read_tokens(text: str) -> Iterator[Token]:
 
 
 _SKIP = r"(?:[ \t\n\r\f\v]|\#[^\n]*\n)*"
-_TYPE_NEXT = re.compile(rf"{_SKIP}(?:{'|'.join(TYPE_NAMES)})(?![A-Za-z0-9_])")
+_WORD_NEXT = re.compile(rf"{_SKIP}{_WORD}")
 _TARGETS = re.compile(rf"\({_SKIP}{_WORD}{_SKIP}(?:,{_SKIP}{_WORD}{_SKIP})*\){_SKIP}=(?!=)")
 _PARENTHESIS = re.compile(r"[()]|#[^\n]*")
 _MONOID = re.compile(rf"#[^\n]*|(?<![A-Za-z0-9_])monoid[ \t\n\r\f\v]+({_WORD}){_SKIP}\(")

@@ -202,10 +202,14 @@ def _guess_mistake(text: str, span: Span, kind: str, names: set[str]) -> str | N
         return _HABITS[found]
     if kind == "LPAR" and names <= {"RPAR", "_COMMA"} and word is not None:
         name = word[1]
+        if name in ("csr", "csc"):
+            return f"give the type of its entries: {name} float(M, N) A"
         known = f"did you mean {_OTHER_TYPES[name]}?" if name in _OTHER_TYPES else suggest_name(name, TYPE_NAMES)
         return known or f"{name} is no element type; parameters are written float(N) A or int32 n"
-    if kind == "TYPE" and names <= {"RPAR", "_COMMA"} and word is not None and word[1] in ("csc", "coo", "bsr", "sparse"):
-        return f"a sparse matrix is csr {found}(M, N) A, in compressed rows: pass A.tocsr() of SciPy"
+    if kind == "TYPE" and names <= {"RPAR", "_COMMA"} and word is not None and word[1] in ("csr", "csc"):
+        return f"write {word[1]} once: {word[1]} {found}(M, N) A"
+    if kind == "TYPE" and names <= {"RPAR", "_COMMA"} and word is not None and word[1] in ("coo", "bsr", "sparse"):
+        return f"a sparse matrix is csr {found}(M, N) A, in compressed rows: pass A.tocsr() of SciPy; or csc, in columns"
     if names == {"LPAR"} and before.endswith("->"):
         result = _TYPED_NAME.match(text, span.start)
         return f"results stand in parentheses: -> ({result[0] if result is not None else found})"

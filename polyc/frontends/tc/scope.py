@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import field
 
 from polyc.diagnostics import Span, suggest_name
@@ -52,6 +52,8 @@ class Scope:
     """A bound, a condition or a left subscript with sizes in their place."""
     measure: Callable[[str, Span], tuple[Expr, ...] | None] = field(default=lambda version, span: None)
     """The extents of a version that is assigned above; None after an error."""
+    matrices: Collection[str] = ()
+    """Versions that are sparse."""
 
     def undefined(self, name: str, span: Span) -> Fault:
         """A tensor read, or a use of a name, that nothing before it defines."""

@@ -104,6 +104,10 @@ def _read_definition(
             help = suggest_name(result.name, [n for n in d.current if n not in d.returns])
             help = help or f"assign it: {result.name}(i) = …, or remove it from the results"
             d.reporter.error("semantic-undefined", message, result.name_span, help)
+        elif d.result_formats.get(result.name):
+            from polyc.frontends.core.compressed import check_stored_result
+
+            check_stored_result(d, result.name, result.name_span)
     return d
 
 
@@ -124,7 +128,9 @@ def _is_number(type: TypeSyntax | None) -> bool:
 def _declare_parameters(d: Definition, syntax: SyntaxDef) -> None:
     for parameter in syntax.parameters:
         for dimension in parameter.type.dimensions if parameter.type else ():
-            if isinstance(dimension, Name) and check_not_builtin(d.reporter, dimension.name, dimension.span):
+            if not isinstance(dimension, Name) or dimension.name.endswith("*"):
+                continue
+            if check_not_builtin(d.reporter, dimension.name, dimension.span):
                 d.sizes.setdefault(dimension.name, dimension.span)
     for parameter in syntax.parameters:
         name, span = parameter.name, parameter.name_span
@@ -138,15 +144,18 @@ def _declare_parameters(d: Definition, syntax: SyntaxDef) -> None:
         d.parameters[name] = span
         if parameter.type is None:
             message = f"the parameter {name} has no type"
-            d.reporter.error("semantic-parameter-type", message, span, f"write float(N) {name}, or float {name} for a scalar")
-            d.current[name] = Version(name, None, 0, is_parameter=True)
+            help = f"write float(N) {name}, or float {name} for a scalar"
+            sizes = "B, L*, D" if parameter.format == "ragged" else "M, N"
+            help = f"write {parameter.format} float({sizes}) {name}" if parameter.format else help
+            d.reporter.error("semantic-parameter-type", message, span, help)
+            d.current[name] = Version(name, None, 2 if parameter.format else 0, is_parameter=True)
             continue
-        shape = _build_shape(d, parameter.type)
+        shape = _build_shape(d, parameter.type, parameter.format)
         tensor = Tensor(name, TYPE_NAMES[parameter.type.name], len(shape), shape, "input", name, span)
-        d.add_parameter(tensor, is_compressed=parameter.is_csr)
+        d.add_parameter(tensor, format=parameter.format)
 
 
-def _build_shape(d: Definition, syntax: TypeSyntax) -> tuple[Expr, ...]:
+def _build_shape(d: Definition, syntax: TypeSyntax, format: str = "") -> tuple[Expr, ...]:
     """Declared extents; a size that no parameter has is reported (only results can have one)."""
     shape: list[Expr] = []
     for dimension in syntax.dimensions:
@@ -158,6 +167,12 @@ def _build_shape(d: Definition, syntax: TypeSyntax) -> tuple[Expr, ...]:
                 shape.append(Const(1, I64, dimension.span))
             case Number(text=text):
                 shape.append(Const(int(text), I64, dimension.span))
+            case Name(name=name) if name.endswith("*"):
+                if format != "ragged":
+                    message = f"{name} is a length that varies, and nothing here is ragged"
+                    help = f"write ragged {syntax.name}(…, {name}, …), or leave out the star for one length"
+                    d.reporter.error("semantic-ragged", message, dimension.span, help)
+                shape.append(Size(name, dimension.span))
             case Name(name=name):
                 if name not in d.sizes and name not in d.integers and check_not_builtin(d.reporter, name, dimension.span):
                     near = suggest_name(name, [*d.sizes, *d.integers])
@@ -171,11 +186,14 @@ def _declare_returns(d: Definition, syntax: SyntaxDef) -> None:
     for result in syntax.returns:
         name, span = result.name, result.name_span
         check_not_builtin(d.reporter, name, span)
-        if result.is_csr:
-            help = "leave out csr: a result is a dense tensor"
-            d.reporter.error("semantic-csr", f"{name} is a result, and csr is for parameters", span, help)
+        if result.format:
+            from polyc.frontends.core.compressed import declare_result
+
+            declare_result(d, name, result.format, span)
+        elif result.type is not None:
+            d.result_formats[name] = ""
         type = result.type
-        annotation = None if type is None else Annotation(TYPE_NAMES[type.name], _build_shape(d, type))
+        annotation = None if type is None else Annotation(TYPE_NAMES[type.name], _build_shape(d, type, result.format))
         if name in d.parameters or name in d.sizes or name in d.returns:
             what = "a parameter" if name in d.parameters else "a size" if name in d.sizes else "a result"
             _already_defined(d, name, what, span)

@@ -89,8 +89,8 @@ class Parameter:
     name: str
     type: TypeSyntax | None
     name_span: Span = _span()
-    is_csr: bool = False
-    """Whether it is a matrix whose entries a call gives in compressed rows."""
+    format: str = ""
+    """Of a sparse matrix, csr or csc; ragged."""
 
 
 @dataclass(frozen=True, slots=True)

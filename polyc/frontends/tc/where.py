@@ -9,7 +9,7 @@ from polyc.frontends.tc.scope import Let, Scope, check_not_builtin
 from polyc.frontends.tc.subscripts import find_access, is_index_expression
 from polyc.frontends.tc.syntax import Apply, ClauseSyntax, ConditionSyntax, ExistsSyntax, LetSyntax, RangeSyntax, SyntaxExpr
 from polyc.frontends.tc.values import build_condition, build_subscript, build_value
-from polyc.ir.expr import Expr, Index, reads, walk
+from polyc.ir.expr import Expr, Index, Read, reads, walk
 from polyc.ir.program import Condition, Exists, RangeClause, Where
 from polyc.ir.types import BOOL
 
@@ -145,7 +145,8 @@ def _build_clause(scope: Scope, clause: ClauseSyntax, indices: frozenset[str] | 
             value = build_sized(scope, clause.value)
             if value is None:
                 return None
-            for node in strangers(value.expr) if indices is not None else ():
+            is_entry = isinstance(value.expr, Read) and value.expr.tensor in scope.matrices
+            for node in strangers(value.expr) if indices is not None and not is_entry else ():
                 message = f"index {node.name} stands only in an exists clause"
                 help = "an exists clause gives ranges to the statement's own indices: use one of them"
                 scope.reporter.error("semantic-unused-index", message, node.span or clause.span, help)
