@@ -37,7 +37,9 @@ class Steady:
 def find_steady(loop: Loop, point: Loop) -> Steady | None:
     """For the loop over steps, and the loop over points that is its body; None where points need each other, or none stays."""
     stores = [node for node in point.body if isinstance(node, Store)]
-    if len(stores) < len(point.body) or not _are_apart(point.body, loop.var, point.var):
+    if len(stores) < len(point.body) or not any(isinstance(e, Select) for s in stores for e in walk(s.value)):
+        return None
+    if not _are_apart(point.body, loop.var, point.var):
         return None
     values = _run(stores)
     if values is None:

@@ -80,7 +80,9 @@ def skip_finished_points(nest: LoopNest) -> LoopNest:
 
 def _only_row(node: Node, nest: LoopNest) -> Loop | None:
     """The vectors of points that are the whole body of a loop over steps, which has the same ones in each."""
-    if not isinstance(node, Loop) or node.kind != "serial" or node.step != 1 or node.registers or node.initial or len(node.body) != 1:
+    if not isinstance(node, Loop) or node.kind != "serial" or node.step != 1 or node.registers or node.initial:
+        return None
+    if len(node.body) != 1:
         return None
     row, written = node.body[0], written_in(node.body)
     if not isinstance(row, Loop) or row.kind != "vector" or row.registers or row.initial:
@@ -91,4 +93,5 @@ def _only_row(node: Node, nest: LoopNest) -> Loop | None:
 
     touched = touched_in(node.body)
     is_alone = not any(touched & {*b.may_alias} for b in nest.buffers if b.name in touched)
-    return row if is_alone and not any(map(moves, (row.lower, row.upper))) else None
+    ends = (node.lower, node.upper, row.lower, row.upper)
+    return row if is_alone and not any(map(moves, ends)) else None
