@@ -14,11 +14,25 @@ from collections.abc import Collection, Iterable, Sequence
 from itertools import islice
 
 from polyc.code_limits import MAX_NODES
-from polyc.ir.access import with_values
+from polyc.ir.access import touched_in, window_of, with_values, written_in
 from polyc.ir.dependence import iterations_apart
-from polyc.ir.expr import Call, Const, Expr, Index, Read, Select, all_hold, int_const, mentions, operands_of, reads, rewrite, walk
+from polyc.ir.expr import (
+    Call,
+    Const,
+    Expr,
+    Index,
+    Read,
+    Select,
+    all_hold,
+    int_const,
+    mentions,
+    operands_of,
+    reads,
+    rewrite,
+    walk,
+)
 from polyc.ir.facts import assume_value, fold
-from polyc.ir.loops import Loop, Node, Store
+from polyc.ir.loops import Loop, LoopNest, Node, Store
 from polyc.ir.simplify import growth, simplify
 from polyc.ir.types import BOOL
 from polyc.records import dataclass
@@ -28,14 +42,19 @@ MOST_TESTS = 8
 
 @dataclass(frozen=True, slots=True)
 class Steady:
-    """Where `test` holds at the beginning of a step, all steps from `n_steps` later on change nothing."""
+    """Where `test` holds at the beginning of a step, for a point of a row, all steps from `n_steps` later on leave it as it is."""
 
+    points: Loop
+    """The row: vectors of points, the whole body of a step."""
     test: Expr
     n_steps: int
 
 
-def find_steady(loop: Loop, point: Loop) -> Steady | None:
-    """For the loop over steps, and the loop over points that is its body; None where points need each other, or none stays."""
+def find_steady(loop: Loop, nest: LoopNest) -> Steady | None:
+    """For a loop over steps; None where these are no rows of points, where points need each other, or where none stays."""
+    point = _find_row(loop, nest)
+    if point is None:
+        return None
     stores = [node for node in point.body if isinstance(node, Store)]
     if len(stores) < len(point.body) or not any(isinstance(e, Select) for s in stores for e in walk(s.value)):
         return None
@@ -44,7 +63,7 @@ def find_steady(loop: Loop, point: Loop) -> Steady | None:
     values = _run(stores)
     if values is None:
         return None
-    windows = {place: _window(place, loop.var) for place in values}
+    windows = {place: window_of(place, loop.var) for place in values}
     if 0 in windows.values():
         return None
     before = {place: with_values(place, {loop.var: Index(loop.var) - 1}) for place in values}
@@ -64,7 +83,20 @@ def find_steady(loop: Loop, point: Loop) -> Steady | None:
     if not known or not kept or not all(map(is_same, (*known, *decided.values()))):
         return None
     tests = [e if outcome else Call("not", (e,)) for e, outcome in known.items()]
-    return Steady(all_hold(tests), max(windows.values()))
+    return Steady(point, all_hold(tests), max(windows.values()))
+
+
+def _find_row(loop: Loop, nest: LoopNest) -> Loop | None:
+    """The vectors of points that are the whole body of a serial loop, the same ones at each step."""
+    row, written, touched = loop.body[0], written_in(loop.body), touched_in(loop.body)
+    if loop.kind != "serial" or loop.step != 1 or loop.registers or loop.initial or len(loop.body) != 1:
+        return None
+    if not isinstance(row, Loop) or row.kind != "vector" or row.registers or row.initial:
+        return None
+    ends = (loop.lower, loop.upper, row.lower, row.upper)
+    is_alone = not any(touched & {*b.may_alias} for b in nest.buffers if b.name in touched)
+    is_fixed = not any(mentions(e, loop.var) or any(r.tensor in written for r in reads(e)) for e in ends)
+    return row if is_alone and is_fixed else None
 
 
 def _are_apart(body: Sequence[Node], step: str, point: str) -> bool:
@@ -108,17 +140,6 @@ def _run(stores: Sequence[Store]) -> dict[Read, Expr] | None:
 
 def _place(buffer: str, subscripts: Sequence[Expr]) -> Read:
     return Read(buffer, tuple(map(simplify, subscripts)))
-
-
-def _window(place: Read, step: str) -> int:
-    """How many elements the steps write in turn; 0 where each writes another one, or that is not known."""
-    moving = [e for e in place.subscripts if mentions(e, step)]
-    match moving:
-        case []:
-            return 1
-        case [Call("mod", (index, Const(int(size))))] if growth(index, step) == 1:
-            return size
-    return 0
 
 
 def _decide(value: Expr, known: dict[Expr, bool]) -> Expr:

@@ -27,7 +27,7 @@ ESCAPE = """def escape(double(N) a, double(N) b, int64 T) -> (u, v, steps) {
 
 
 def escape(a: Array, b: Array, T: int) -> tuple[Array, ...]:
-    x, y, n = np.zeros_like(a), np.zeros_like(a), np.zeros(a.shape, np.int64)
+    x, y, n = 0.0 * a, 0.0 * a, np.zeros(a.shape, np.int64)
     for _ in range(T):
         with np.errstate(invalid="ignore"):
             out = x * x + y * y > 4.0
@@ -57,10 +57,10 @@ def collatz(first: Array, T: int) -> tuple[Array, ...]:
 # A flag that is kept, a test of the step among what raises it, and a place that is not kept but stays the same.
 FLAG = """def flag(float(N) a, int64 T) -> (u, w) {
   x(0, i) = a(i)
-  done(0, i) = a(i) > 3.0f
-  x(t + 1, i) = done(t, i) ? x(t, i) : x(t, i) * 0.5f + 1.0f where t in 0:T
-  done(t + 1, i) = done(t, i) || x(t, i) < 1.5f || t == 7 where t in 0:T
-  e(t, i) = x(t, i) * 3.0f where t in 0:T
+  done(0, i) = a(i) > 3.0
+  x(t + 1, i) = done(t, i) ? x(t, i) : x(t, i) * 0.5 + 1.0 where t in 0:T
+  done(t + 1, i) = done(t, i) || x(t, i) < 1.5 || t == 7 where t in 0:T
+  e(t, i) = x(t, i) * 3.0 where t in 0:T
   u(i) = x(T, i)
   w(i) = e(T - 1, i)
 }"""
@@ -77,7 +77,7 @@ def flag(a: Array, T: int) -> tuple[Array, ...]:
 # The test asks for the step, so that what is kept at one moves at another; neighbours need each other.
 SWITCHED = """def switched(double(N) a, int64 T) -> (u, v) {
   x(0, i) = a(i)
-  x(t + 1, i) = x(t, i) > 0.5 && t % 3 != 0 ? x(t, i) : x(t, i) * 0.5 + 0.3 where t in 0:T
+  x(t + 1, i) = x(t, i) > 0.5 && t % 3 != 0 ? x(t, i) : x(t, i) * 0.5 + 0.25 where t in 0:T
   y(0, i) = a(i)
   y(t + 1, i) = y(t, i) > 0.5 ? y(t, i) : y(t, i) + y(t, max(i - 1, 0)) * 0.25 where t in 0:T, i in 0:N
   u(i) = x(T, i)
@@ -88,7 +88,7 @@ SWITCHED = """def switched(double(N) a, int64 T) -> (u, v) {
 def switched(a: Array, T: int) -> tuple[Array, ...]:
     x, y = a, a
     for t in range(T):
-        x = np.where((x > 0.5) & (t % 3 != 0), x, x * 0.5 + 0.3)
+        x = np.where((x > 0.5) & (t % 3 != 0), x, x * 0.5 + 0.25)
         y = np.where(y > 0.5, y, y + y[np.maximum(np.arange(len(y)) - 1, 0)] * 0.25)
     return x, y
 

@@ -11,8 +11,7 @@ is no jump out of the loop: a step behind the last one reads a byte.
 from __future__ import annotations
 
 from polyc.codegen.nests.buffers import row_major_strides
-from polyc.ir.access import touched_in, written_in
-from polyc.ir.expr import Call, Const, Expr, Index, Read, int_const, mentions, minimum, reads
+from polyc.ir.expr import Call, Const, Index, Read, int_const, minimum
 from polyc.ir.facts import comparisons_in, cut
 from polyc.ir.intervals import ranges_in
 from polyc.ir.loops import Buffer, If, Loop, LoopNest, Node, Store, Update
@@ -30,14 +29,11 @@ def strip_points(nest: LoopNest) -> LoopNest:
     """The nest where steps of such recurrences run for strips of points, one after the other."""
 
     def visit(node: Node, scope: Scope) -> tuple[Node, ...] | None:
-        match node:
-            case Loop(kind="serial", step=1, registers=(), initial=(), body=(If(condition),)):
-                tests = list(comparisons_in(condition))
-            case Loop():
-                tests = []
-            case _:
-                return None
-        pieces = [piece.loop for piece in cut(node, tests, ranges_in(scope))] if tests else [node]
+        if not isinstance(node, Loop) or len(node.body) != 1 or node.step != 1 or node.registers or node.initial:
+            return None
+        pieces = [node]
+        if node.kind == "serial" and isinstance(test := node.body[0], If):
+            pieces = [piece.loop for piece in cut(node, comparisons_in(test.condition), ranges_in(scope))]
         strips = [_strip(piece, nest) for piece in pieces]
         return tuple(new or old for new, old in zip(strips, pieces, strict=True)) if any(strips) else None
 
@@ -45,9 +41,10 @@ def strip_points(nest: LoopNest) -> LoopNest:
 
 
 def _strip(loop: Loop, nest: LoopNest) -> Loop | None:
-    row = _only_row(loop, nest)
-    if row is None or row.max_trip is not None or find_steady(loop, row) is None:
+    found = find_steady(loop, nest)
+    if found is None or found.points.max_trip is not None:
         return None
+    row = found.points
     size, first = STRIP * row.lanes, Index(f"{row.var}.strip")
     body = substitute_nodes(row.body, {row.var: first + Index(row.var)})
     end = simplify(minimum(simplify(row.upper - first), int_const(size)))
@@ -60,38 +57,19 @@ def skip_finished_points(nest: LoopNest) -> LoopNest:
     flags: list[Buffer] = []
 
     def visit(node: Node, scope: Scope) -> tuple[Node, ...] | None:
-        row = _only_row(node, nest)
-        found = find_steady(node, row) if row is not None and isinstance(node, Loop) and row.max_trip else None
-        if row is None or found is None or not isinstance(node, Loop):
+        found = find_steady(node, nest) if isinstance(node, Loop) else None
+        if found is None or found.points.max_trip is None:
             return None
+        assert isinstance(node, Loop)
+        name, shape = f"live{len(flags)}", (int_const(found.n_steps),)
         space = "thread" if any(loop.kind == "parallel" for loop in scope.loops) else "shared"
-        shape = (int_const(found.n_steps),)
-        flags.append(Buffer(f"live{len(flags)}", BOOL, shape, row_major_strides(shape, 1), space))
-        name, place = flags[-1].name, (simplify(Index(node.var) % found.n_steps),)
+        flags.append(Buffer(name, BOOL, shape, row_major_strides(shape, 1), space))
+        place = (simplify(Index(node.var) % found.n_steps),)
         moves = Update(name, place, "or", Call("not", (found.test,)))
-        row = replace(row, body=(moves, *row.body), registers=(name,))
+        row = replace(found.points, body=(moves, *found.points.body), registers=(name,))
         step = If(Read(name, place), (Store(name, place, Const(False, BOOL)), row))
         starts = (Store(name, (int_const(k),), Const(True, BOOL)) for k in range(found.n_steps))
         return (*starts, replace(node, body=(step,)))
 
     changed = rewrite_nest(nest, visit)
     return replace(changed, buffers=(*nest.buffers, *flags)) if flags else nest
-
-
-def _only_row(node: Node, nest: LoopNest) -> Loop | None:
-    """The vectors of points that are the whole body of a loop over steps, which has the same ones in each."""
-    if not isinstance(node, Loop) or node.kind != "serial" or node.step != 1 or node.registers or node.initial:
-        return None
-    if len(node.body) != 1:
-        return None
-    row, written = node.body[0], written_in(node.body)
-    if not isinstance(row, Loop) or row.kind != "vector" or row.registers or row.initial:
-        return None
-
-    def moves(e: Expr) -> bool:
-        return mentions(e, node.var) or any(r.tensor in written for r in reads(e))
-
-    touched = touched_in(node.body)
-    is_alone = not any(touched & {*b.may_alias} for b in nest.buffers if b.name in touched)
-    ends = (node.lower, node.upper, row.lower, row.upper)
-    return row if is_alone and not any(map(moves, ends)) else None

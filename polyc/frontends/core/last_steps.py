@@ -76,7 +76,8 @@ def _read_last(s: Statement, b: ProgramBuilder) -> Statement:
                 return None
             last = simplify(e.upper + (behind - 1))
             has_last = all(
-                any((difference(w.upper + step_offset(s, e.index, 0), last) or 0) > 0 for w in ranges_of(s, e.index)) for s in own
+                any((difference(w.upper + step_offset(s, e.index, 0), last) or 0) > 0 for w in ranges_of(s, e.index))
+                for s in own
             )
             return replace(node, subscripts=(last, *node.subscripts[1:])) if has_last else None
 
