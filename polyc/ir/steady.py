@@ -42,7 +42,7 @@ MOST_TESTS = 8
 
 @dataclass(frozen=True, slots=True)
 class Steady:
-    """Where `test` holds at the beginning of a step, for a point of a row, all steps from `n_steps` later on leave it as it is."""
+    """Where `test` holds at the beginning of a step, all steps from `n_steps` later on leave that point as it is."""
 
     points: Loop
     """The row: vectors of points, the whole body of a step."""
@@ -67,7 +67,7 @@ def find_steady(loop: Loop, nest: LoopNest) -> Steady | None:
     if 0 in windows.values():
         return None
     before = {place: with_values(place, {loop.var: Index(loop.var) - 1}) for place in values}
-    known = {before[p]: True for p, v in values.items() if before[p] in operands_of(v, "or")}
+    known: dict[Expr, bool] = {before[p]: True for p, v in values.items() if before[p] in operands_of(v, "or")}
     states = {*before.values()}
     while len(known) <= MOST_TESTS and (test := _next_test(values.values(), known, loop.var, states)) is not None:
         known |= dict([test])
@@ -112,7 +112,7 @@ def _are_apart(body: Sequence[Node], step: str, point: str) -> bool:
 
 
 def _run(stores: Sequence[Store]) -> dict[Read, Expr] | None:
-    """What the places that a step writes hold at its end, over what they held at its beginning; None where that is not known."""
+    """What the places that a step writes hold at its end, over what they held before; None where that is not known."""
     values: dict[Read, Expr] = {}
     places = list(dict.fromkeys(_place(s.buffer, s.subscripts) for s in stores))
     names = {p.tensor for p in places}

@@ -14,11 +14,11 @@ from polyc.codegen.nests.buffers import row_major_strides
 from polyc.ir.expr import Call, Const, Index, Read, int_const, minimum
 from polyc.ir.facts import comparisons_in, cut
 from polyc.ir.intervals import ranges_in
-from polyc.ir.loops import Buffer, If, Loop, LoopNest, Node, Store, Update
+from polyc.ir.loops import Buffer, If, Loop, LoopNest, Node, Space, Store, Update
 from polyc.ir.simplify import simplify
 from polyc.ir.steady import find_steady
 from polyc.ir.types import BOOL
-from polyc.ir.walk import Scope, rewrite_nest, substitute_nodes
+from polyc.ir.walk import Scope, rewrite_nest, substitute_nodes, walk_nodes
 from polyc.records import replace
 
 STRIP = 4
@@ -32,8 +32,9 @@ def strip_points(nest: LoopNest) -> LoopNest:
         if not isinstance(node, Loop) or len(node.body) != 1 or node.step != 1 or node.registers or node.initial:
             return None
         pieces = [node]
-        if node.kind == "serial" and isinstance(test := node.body[0], If):
-            pieces = [piece.loop for piece in cut(node, comparisons_in(test.condition), ranges_in(scope))]
+        if node.kind == "serial" and isinstance(node.body[0], If):
+            tests = (c for n in walk_nodes(node.body) if isinstance(n, If) for c in comparisons_in(n.condition))
+            pieces = [piece.loop for piece in cut(node, tests, ranges_in(scope))]
         strips = [_strip(piece, nest) for piece in pieces]
         return tuple(new or old for new, old in zip(strips, pieces, strict=True)) if any(strips) else None
 
@@ -62,7 +63,7 @@ def skip_finished_points(nest: LoopNest) -> LoopNest:
             return None
         assert isinstance(node, Loop)
         name, shape = f"live{len(flags)}", (int_const(found.n_steps),)
-        space = "thread" if any(loop.kind == "parallel" for loop in scope.loops) else "shared"
+        space: Space = "thread" if any(loop.kind == "parallel" for loop in scope.loops) else "shared"
         flags.append(Buffer(name, BOOL, shape, row_major_strides(shape, 1), space))
         place = (simplify(Index(node.var) % found.n_steps),)
         moves = Update(name, place, "or", Call("not", (found.test,)))
