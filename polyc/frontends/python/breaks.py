@@ -2,7 +2,7 @@
 
 A loop with a break is never unrolled: its variable is an index, and a round is a step of the recurrence.  So each assignment
 gives every round a place of its own, ``x[t, i] = f(x[t - 1, i])``, and what a round reads must be there when Python would read
-it.  Behind the loop ``t`` is the number of its last round, which takes the type of what it meets, as Python's int does; elements
+it.  Behind the loop ``t`` is the number of its last round, which takes the type of what it meets, as Python's int; elements
 of rounds that are left out, which Python would not have assigned, hold what the last round has left.
 """
 
