@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Literal, TypeVar
 
-from polyc.ir.expr import Const, Expr, Read, mentions, reads, substitute
+from polyc.ir.expr import Call, Const, Expr, Read, mentions, reads, substitute
 from polyc.ir.linear import index_coefficients
 from polyc.ir.loops import Buffer, Loop, Node, Prefetch, Store, Update
-from polyc.ir.simplify import simplify
+from polyc.ir.simplify import growth, simplify
 from polyc.ir.walk import TOP, Body, Scope, node_expressions, nodes_in, walk_nodes
 from polyc.records import dataclass, replace
 
@@ -101,3 +101,30 @@ def written_in(body: Body) -> set[str]:
 def touched_in(body: Body) -> set[str]:
     """The buffers that a body reads or writes."""
     return written_in(body) | {read.tensor for read in reads_in(body)}
+
+
+def window_of(access: Access | Read | Store | Update, variable: str) -> int:
+    """How many places the iterations of a loop access in turn, ``S[(j + 1) % 3]``; 0 where each has another one, or that is not
+    known."""
+    moving = [e for e in access.subscripts if mentions(e, variable)]
+    match moving:
+        case []:
+            return 1
+        case [Call("mod", (place, Const(cells)))] if growth(place, variable) == 1:
+            return int(cells)
+    return 0
+
+
+def read_for_places(body: Body) -> set[str]:
+    """Buffers whose elements decide which elements are touched, or how often."""
+    found: set[str] = set()
+    for node in walk_nodes(body):
+        values: tuple[Expr, ...] = ()
+        places = tuple(node_expressions(node))
+        if isinstance(node, (Store, Update)):
+            places, values = node.subscripts, (node.value,)
+        elif isinstance(node, Loop):
+            values = tuple(i.value for i in node.initial)
+        inside = [e for value in values for read in reads(value) for e in read.subscripts]
+        found |= {r.tensor for e in (*places, *inside) for r in reads(e)}
+    return found

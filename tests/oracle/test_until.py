@@ -379,3 +379,41 @@ def test_steps_that_are_not_returned_have_no_element_in_front_of_the_first() -> 
     z, p, m, n = f(1.0, 5)
     assert z.tolist() == [6.0, 10.0, 18.0, 18.0]
     assert (p, m, n) == (3.0 * 5.0 * 9.0 * 9.0, 3.0, 3)
+
+
+PREFIX = """def prefix(double(N) b, int64 T, double eps) -> (y, n) {
+  x(0, i) = b(i)
+  s(t, i) +=! x(k, i) where k in 0:t+1, t in 0:T
+  x(t+1, i) = 0.125 * s(t, i) where t in 0:T
+  e(t) max=! fabs(x(t, i)) where t in 0:T
+  n = until e(t) < eps where t in 0:T
+  y(i) = x(n, i)
+}"""
+
+
+def test_a_step_that_sums_over_all_steps_before_was_no_part_of_the_recurrence() -> None:
+    b = np.array([1.0, -2.0, 3.0])
+    for limit, eps in ((1, 5.0), (5, 0.0), (30, 0.5), (9, 5.0)):
+        x = [b]
+        for t in range(limit):
+            if np.abs(x[t]).max() < eps or t == limit - 1:
+                break
+            x.append(0.125 * np.sum(x, axis=0))
+        check(operator(PREFIX)(b, limit, eps), (x[t], t))
+
+
+@polyc.op(dynamic=True)
+def scaled(a: "f32[N]", T: "i64"):  # type: ignore[no-untyped-def]
+    x[0, i] = a[i]
+    for t in range(1, T):
+        x[t, i] = x[t - 1, i] / 2
+        if max(x[t, i]) < 0.25:
+            break
+    y[i] = x[t, i] * t
+    return y
+
+
+def test_the_number_of_the_last_round_takes_the_type_of_what_it_meets() -> None:
+    """As Python's int does: float32 times int64 would be float64."""
+    y = scaled(np.ones(3, np.float32), 9)
+    assert (y.dtype, y.tolist()) == (np.float32, [0.375] * 3)

@@ -122,7 +122,7 @@ def _update_slot(state: State, ctx: Context, update: Update, frame: Frame) -> No
     if is_tracked:
         _track_numbers(state, element, frame, value, condition)
     if is_tested_apart:
-        _test_apart(state, element, element.parts[_part_key(ctx)][1], frame, value, condition)
+        _test_apart(state, element, element.parts[(*_part_key(ctx), 0)][1], frame, value, condition)
 
 
 def _is_tracked(state: State, update: Update, frame: Frame, lanes: int) -> bool:
@@ -244,9 +244,10 @@ def _start_value(state: State, element: Element, frame: Frame) -> Val:
 
 
 def _part_slot(state: State, ctx: Context, element: Element, frame: Frame) -> Val:
-    key = _part_key(ctx)
+    buffer = state.by_name[element.update.buffer]
+    # The first lanes of a slot serve the vectors that end a loop, but truth values are bits: a part of them cannot be stored.
+    key = (*_part_key(ctx), ctx.lanes if buffer.dtype.kind == "b" else 0)
     if key not in element.parts:
-        buffer = state.by_name[element.update.buffer]
         type = Val("", "i1" if buffer.dtype.kind == "b" else memory_type(buffer.dtype), ctx.lanes).full_type
         align = _slot_align(ctx.lanes, buffer.dtype.itemsize)
         slot = state.fn.alloca(type, align)

@@ -143,7 +143,7 @@ class Element:
     context: Context
     direct: Val | None = None
     """Slot that starts from memory."""
-    parts: dict[tuple[str, int], tuple[Val, int]] = field(default_factory=dict)
+    parts: dict[tuple[str, int, int], tuple[Val, int]] = field(default_factory=dict)
     """Vector slots (and lanes) that start from the identity, by lane variable and interleaved copy."""
     ordered: Val | None = None
     """Slot beside `direct` that says of maxima and minima whether all values were numbers; `direct` then passes NaN by."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from polyc.ir.access import accesses_in, reads_in, with_values, writes_in, written_in
+from polyc.ir.access import accesses_in, read_for_places, reads_in, with_values, writes_in, written_in
 from polyc.ir.expr import Call, Const, Expr, Index, Read, Select, all_hold, ge, mentions, operands_of, reads, substitute
 from polyc.ir.facts import Known, assume, hold, is_empty, span_of
 from polyc.ir.loops import Guard, If, Loop, LoopNest, Node, Prefetch, Store, Update
@@ -24,7 +24,6 @@ from polyc.ir.walk import (
     Fact,
     Scope,
     loops_in,
-    node_expressions,
     nodes_in,
     replace_nodes,
     rewrite_nest,
@@ -178,7 +177,7 @@ def _find_rest(flag: _Flag, own: set[str], nest: LoopNest) -> Body | None:
     # Steps behind the last that asks for the flag run as a whole, with what they find; the first of them may ask for the last.
     behind = assume(loop.body, flag.known(False)) if flag.last else ()
     others = replace_nodes(nest.body, {id(loop): ()})
-    needed = {flag.buffer} | {r.tensor for r in reads_in((*nest.preconditions, *others))} | _read_for_places(behind)
+    needed = {flag.buffer} | {r.tensor for r in reads_in((*nest.preconditions, *others))} | read_for_places(behind)
     ends = [s.upper for t in flag.last if (s := span_of(t, loop.var)) is not None and s.upper is not None]
     if all(difference(loop.upper, end) == 1 for end in ends):
         behind = assume(behind, hold([held]))
@@ -190,21 +189,6 @@ def _find_rest(flag: _Flag, own: set[str], nest: LoopNest) -> Body | None:
     while found := dead & {r.tensor for r in reads_in((*_without(rest, is_dead), *_without(behind, is_dead)))}:
         dead -= found
     return _without(rest, is_dead)
-
-
-def _read_for_places(body: Body) -> set[str]:
-    """Buffers whose elements decide which elements are touched, or how often."""
-    found: set[str] = set()
-    for node in walk_nodes(body):
-        values: tuple[Expr, ...] = ()
-        places = tuple(node_expressions(node))
-        if isinstance(node, (Store, Update)):
-            places, values = node.subscripts, (node.value,)
-        elif isinstance(node, Loop):
-            values = tuple(i.value for i in node.initial)
-        inside = [e for value in values for read in reads(value) for e in read.subscripts]
-        found |= {r.tensor for e in (*places, *inside) for r in reads(e)}
-    return found
 
 
 def _repeated_checks(flag: _Flag) -> set[Guard]:

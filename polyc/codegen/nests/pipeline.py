@@ -14,6 +14,7 @@ from polyc.codegen.nests.coalesce import coalesce_copies
 from polyc.codegen.nests.double_buffer import double_buffer_strips
 from polyc.codegen.nests.epilogues import keep_epilogues
 from polyc.codegen.nests.far_rows import take_rows_from_afar
+from polyc.codegen.nests.finished_points import skip_finished_points, strip_points
 from polyc.codegen.nests.finished_steps import skip_finished_steps
 from polyc.codegen.nests.partition import partition_loops
 from polyc.codegen.nests.parts import Tiling
@@ -138,6 +139,7 @@ _PASSES: tuple[LoopPass, ...] = (
     Pass("transpose-channels", _on_buffers(transpose_channels), "few interleaved channels are transposed in two steps"),
     Pass("partition-rows", _partition_rows, "rows of a matrix-vector product come from several sequential streams"),
     Pass("transpose-blocks", _block_transposes, "transposing copies go by blocks that are transposed in registers"),
+    Pass("strip-points", lambda nest, _: strip_points(nest), "recurrences of points that end run by strips of points"),
     # Tiles, after everything that makes tiles.
     Pass("separate-tiles", _separate_tiles, "full tiles run without predicates, remainders in smaller tiles"),
     Pass(
@@ -165,6 +167,7 @@ _PASSES: tuple[LoopPass, ...] = (
     Pass("peel-full-tiles", lambda nest, ctx: split_full_tiles(nest), "loops over tiles are split behind the last full one"),
     Pass("share-workspace", lambda nest, ctx: share_workspace(nest), "buffers that are not alive together share memory"),
     Pass("skip-finished-steps", lambda nest, _: skip_finished_steps(nest), "steps behind the end of a recurrence run no loops"),
+    Pass("skip-finished-points", lambda nest, _: skip_finished_points(nest), "strips of points run until all have ended"),
     Pass("check-size", _check_size, "too much code is a reason for a simpler schedule", required=True),
 )
 

@@ -16,7 +16,7 @@ from dataclasses import field
 
 from polyc.code_limits import MAX_CARRIED, MAX_NODES
 from polyc.codegen.nests.buffers import row_major_strides
-from polyc.ir.access import with_values
+from polyc.ir.access import window_of, with_values
 from polyc.ir.dependence import iterations_apart
 from polyc.ir.expr import Call, Const, Expr, Index, Read, Select, int_const, lt, mentions, minimum, reads, rewrite, walk
 from polyc.ir.facts import assume, comparisons_in, cut, hold, is_empty, straight_nodes
@@ -140,8 +140,8 @@ class _Rewriter:
             return False
         if not any(mentions(e, var) for e in store.subscripts):  # one cell, for all that reads the buffer here
             return all(r.subscripts == store.subscripts for s in stores for r in reads(s.value) if r.tensor == store.buffer)
-        steps = _window(store, var)
-        if steps is None:
+        steps = window_of(store, var)
+        if not steps:
             return False
         for n, s in enumerate(stores):
             for r in reads(s.value):
@@ -276,15 +276,6 @@ def _unfold(a: Expr, b: Expr) -> tuple[Expr, Expr]:
         case Call("mod", (x, Const(m))), Call("mod", (y, Const(n))) if m == n:
             return x, y
     return a, b
-
-
-def _window(store: Store, var: str) -> int | None:
-    """The number of cells that a store writes in turn, ``S[(j + 1) % 3]``, if it moves along one dimension by one."""
-    moving = [e for e in store.subscripts if mentions(e, var)]
-    match moving:
-        case [Call("mod", (place, Const(cells)))] if int(cells) > 0:
-            return int(cells) if growth(place, var) == 1 else None
-    return None
 
 
 def _is_scan(loop: Loop, carried: list[_Carried], buffers: dict[str, Buffer]) -> bool:

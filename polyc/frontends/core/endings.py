@@ -152,10 +152,13 @@ def check_recurrence(steps: Sequence[Step], index: str, span: Span) -> None:
 
 
 def find_needs(statements: Sequence[Statement], index: str | None) -> dict[str, set[str]]:
-    """By version that statements write, those of them that it is made of; reads without `index` are of no step."""
+    """By version that statements write, those of them that it is made of; reads without `index`, and without indices
+    whose ranges it bounds, are of no step."""
     needs: dict[str, set[str]] = {s.target: set() for s in statements}
     for s in statements:
-        found = (r for r in statement_reads(s) if index is None or any(mentions(e, index) for e in r.subscripts))
+        ranges = [w for w in s.where if isinstance(w, RangeClause)]
+        moving = {index, *(w.index for w in ranges if index and (mentions(w.lower, index) or mentions(w.upper, index)))}
+        found = (r for r in statement_reads(s) if index is None or not moving.isdisjoint(index_names(*r.subscripts)))
         needs[s.target].update(r.tensor for r in found if r.tensor in needs)
     return needs
 
@@ -183,7 +186,9 @@ def read_range(condition: Assignment) -> RangeClause:
     return own[0]
 
 
-def end_recurrence(b: ProgramBuilder, condition: Assignment, steps: Sequence[Step], count: Target, dtype: DType) -> None:
+def end_recurrence(
+    b: ProgramBuilder, condition: Assignment, steps: Sequence[Step], count: Target, dtype: DType, is_weak: bool = False
+) -> None:
     """Let a recurrence end where `condition`, a truth value for each step, first holds, and `count` name that step, in `dtype`.
 
     The steps keep their values when the program is built (`last_steps`).  Raises `Fault`."""
@@ -196,7 +201,7 @@ def end_recurrence(b: ProgramBuilder, condition: Assignment, steps: Sequence[Ste
         way = f"reduce over {name} above: e({index}) max=! …", f"reduce over {name}: max(...), any(...)"
         help = in_notation(condition.span, *way)
         raise Fault(CODE, message, help, place or condition.span)
-    version = b.define(count.name, 0, count.span, dtype)
+    version = b.define(count.name, 0, count.span, dtype, is_weak)
     ending = Ending(index, lower, upper, tuple(steps), f"{version}.ended", version, condition.span)
     _check_reads(ending, asked.expr)
     t, span = Index(index, condition.targets[0].span), condition.span

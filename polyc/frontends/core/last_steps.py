@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator, Sequence
 
 from polyc.diagnostics import in_notation
 from polyc.frontends.core.builder import ProgramBuilder
-from polyc.frontends.core.endings import CODE, Ending, Step, find_cycles, find_needs, is_start, looks_up, ranges_of, step_offset
+from polyc.frontends.core.endings import CODE, Ending, find_cycles, find_needs, is_start, looks_up, ranges_of, step_offset
 from polyc.ir.expr import (
     Call,
     Cast,
@@ -66,17 +66,19 @@ def keep_last_steps(b: ProgramBuilder, returned: Collection[str]) -> tuple[list[
 def _read_last(s: Statement, b: ProgramBuilder) -> Statement:
     """``x(hi - 1)`` for ``x(n)``, as nothing changes behind step n: reads of the last step keep no others."""
     for e in b.endings:
-        own = {step.statement.target: step for step in e.steps}
 
-        def rule(node: Expr, e: Ending = e, own: dict[str, Step] = own) -> Expr | None:
-            if not isinstance(node, Read) or node.tensor not in own:
+        def rule(node: Expr, e: Ending = e) -> Expr | None:
+            own = [step.statement for step in e.steps if isinstance(node, Read) and step.statement.target == node.tensor]
+            if not isinstance(node, Read) or not own:
                 return None
             behind = difference(rewrite(node.subscripts[0], lambda n: _number_of(n, e.count)), Index(e.count))
             if behind is None or behind < e.reach(node.tensor):
                 return None
-            last, s = simplify(e.upper + (behind - 1)), own[node.tensor].statement
-            ends = [difference(w.upper + step_offset(s, e.index, 0), last) for w in ranges_of(s, e.index)]
-            has_last = any(end is not None and end > 0 for end in ends)
+            last = simplify(e.upper + (behind - 1))
+            has_last = all(
+                any((difference(w.upper + step_offset(s, e.index, 0), last) or 0) > 0 for w in ranges_of(s, e.index))
+                for s in own
+            )
             return replace(node, subscripts=(last, *node.subscripts[1:])) if has_last else None
 
         if any(r.tensor == e.count for r in statement_reads(s)):

@@ -2,8 +2,8 @@
 
 A loop with a break is never unrolled: its variable is an index, and a round is a step of the recurrence.  So each assignment
 gives every round a place of its own, ``x[t, i] = f(x[t - 1, i])``, and what a round reads must be there when Python would read
-it.  Behind the loop ``t`` is the number of its last round, as in Python; elements of rounds that are left out, which Python
-would not have assigned, hold what the last round has left.
+it.  Behind the loop ``t`` is the number of its last round, which takes the type of what it meets, as Python's int; elements
+of rounds that are left out, which Python would not have assigned, hold what the last round has left.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def _read_loop(node: ast.For, clauses: Clauses, scope: Scope, read_block: ReadBl
     _check_rounds(statements, index, versions, scope)
     steps = [Step(s, int(start + k >= middle)) for k, s in enumerate(statements) if steps_over(s, index)]
     check_recurrence(steps, index, scope.text.start(node, "for"))
-    end_recurrence(scope, condition, steps, Target(variable.id, (), scope.text.span(variable)), I64)
+    end_recurrence(scope, condition, steps, Target(variable.id, (), scope.text.span(variable)), I64, True)
 
 
 def _find_test(node: ast.For, scope: Scope) -> int:

@@ -135,7 +135,9 @@ class Merger:
         """The dimensions over which a component hands on states step by step; None if it has a parallel row or one loop, or is
         tiled over steps, or others need no more than the last states."""
         n_loops = max(self.model.statements[name].n_dims - len(used[name]) for name in names)
-        if n_loops < 2 or not find_stored(self.model, {*names}) or self.finder.find_whole(names, used, 2) is not None:
+        if not find_stored(self.model, {*names}) or (n_loops < 2 and not any(used[name] for name in names)):
+            return None
+        if n_loops > 1 and self.finder.find_whole(names, used, 2) is not None:
             return None
         rows = self._find_rows(tuple(names), used)
         if not rows.members or rows.is_tiled:
@@ -164,6 +166,10 @@ class Merger:
         rows = find_shifted_row(dims, band, band, others, self.budget)
         if rows is None or any(c for name, row in rows.items() for d, c in enumerate(row.coefficients) if d != steps.get(name)):
             return False
+        if any(used.values()) and len({rows[name].constant for name in own}) > 1:
+            return (
+                False  # points that run their steps apart keep them in registers, which values of other steps do not let them
+            )
         latest = {name: statements[name].extents[d] // FEW_STEPS for name, d in following.items()}
         if any(longest_distance(rows, p) > latest[p.sink] for p in band if p.sink in latest):
             return False

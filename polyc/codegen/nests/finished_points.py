@@ -1,0 +1,76 @@
+"""Points of a recurrence that stay as they are from some step on (`ir.steady`): strips of points run until all of them do.
+
+    before  ``for t { vector p in 0:N { z[p] = |z[p]| > 2 ? z[p] : f(z[p], c[p]) } }``
+    after   ``for s in 0:N:W { live = true; for t { if (live) { live = false; vector p in s:s+W {
+            live ||= !(|z[p]| > 2); z[p] = |z[p]| > 2 ? z[p] : f(z[p], c[p]) } } } }``
+
+Strip-mining and interchange make short vectors that stay in registers (`recurrences`), and leave a strip of points early.  It
+is no jump out of the loop: a step behind the last one reads a byte.
+"""
+
+from __future__ import annotations
+
+from polyc.codegen.nests.buffers import row_major_strides
+from polyc.ir.expr import Call, Const, Index, Read, int_const, minimum
+from polyc.ir.facts import comparisons_in, cut
+from polyc.ir.intervals import ranges_in
+from polyc.ir.loops import Buffer, If, Loop, LoopNest, Node, Space, Store, Update
+from polyc.ir.simplify import simplify
+from polyc.ir.steady import find_steady
+from polyc.ir.types import BOOL
+from polyc.ir.walk import Scope, rewrite_nest, substitute_nodes, walk_nodes
+from polyc.records import replace
+
+STRIP = 4
+"""Vectors of a strip: enough to hide latencies, few enough that one point alone does not keep many others."""
+
+
+def strip_points(nest: LoopNest) -> LoopNest:
+    """The nest where steps of such recurrences run for strips of points, one after the other."""
+
+    def visit(node: Node, scope: Scope) -> tuple[Node, ...] | None:
+        if not isinstance(node, Loop) or len(node.body) != 1 or node.step != 1 or node.registers or node.initial:
+            return None
+        pieces = [node]
+        if node.kind == "serial" and isinstance(node.body[0], If):
+            tests = (c for n in walk_nodes(node.body) if isinstance(n, If) for c in comparisons_in(n.condition))
+            pieces = [piece.loop for piece in cut(node, tests, ranges_in(scope))]
+        strips = [_strip(piece, nest) for piece in pieces]
+        return tuple(new or old for new, old in zip(strips, pieces, strict=True)) if any(strips) else None
+
+    return rewrite_nest(nest, visit)
+
+
+def _strip(loop: Loop, nest: LoopNest) -> Loop | None:
+    found = find_steady(loop, nest)
+    if found is None or found.points.max_trip is not None:
+        return None
+    row = found.points
+    size, first = STRIP * row.lanes, Index(f"{row.var}.strip")
+    body = substitute_nodes(row.body, {row.var: first + Index(row.var)})
+    end = simplify(minimum(simplify(row.upper - first), int_const(size)))
+    strip = replace(row, lower=int_const(0), upper=end, body=body, max_trip=size, interleave=1)
+    return Loop(first.name, row.lower, row.upper, size, "serial", (replace(loop, body=(strip,)),))
+
+
+def skip_finished_points(nest: LoopNest) -> LoopNest:
+    """The nest where steps of strips of points do nothing where all of these stay as they are."""
+    flags: list[Buffer] = []
+
+    def visit(node: Node, scope: Scope) -> tuple[Node, ...] | None:
+        found = find_steady(node, nest) if isinstance(node, Loop) else None
+        if found is None or found.points.max_trip is None:
+            return None
+        assert isinstance(node, Loop)
+        name, shape = f"live{len(flags)}", (int_const(found.n_steps),)
+        space: Space = "thread" if any(loop.kind == "parallel" for loop in scope.loops) else "shared"
+        flags.append(Buffer(name, BOOL, shape, row_major_strides(shape, 1), space))
+        place = (simplify(Index(node.var) % found.n_steps),)
+        moves = Update(name, place, "or", Call("not", (found.test,)))
+        row = replace(found.points, body=(moves, *found.points.body), registers=(name,))
+        step = If(Read(name, place), (Store(name, place, Const(False, BOOL)), row))
+        starts = (Store(name, (int_const(k),), Const(True, BOOL)) for k in range(found.n_steps))
+        return (*starts, replace(node, body=(step,)))
+
+    changed = rewrite_nest(nest, visit)
+    return replace(changed, buffers=(*nest.buffers, *flags)) if flags else nest
