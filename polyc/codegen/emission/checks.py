@@ -13,7 +13,8 @@ from collections.abc import Callable, Mapping
 from itertools import takewhile
 from typing import Literal
 
-from polyc.codegen.emission.context import Context, State
+from polyc.codegen.emission.accesses import element_pointer
+from polyc.codegen.emission.context import Context, State, byte_offset
 from polyc.codegen.emission.expressions import eval_value
 from polyc.codegen.emission.linear import index_names
 from polyc.codegen.writer import vectors
@@ -28,7 +29,7 @@ from polyc.records import replace
 
 BLOCK = 512
 """Iterations whose checks go first: what they read is read again from the first-level cache."""
-SEGMENTS = 32
+SEGMENTS = 64
 """Segments of a block."""
 LANES = 16
 UNROLLED = 4
@@ -198,7 +199,8 @@ def emit_segments(
 
 
 def _any_fails(state: State, ctx: Context, loop: Loop, checks: tuple[Guard, ...], start: Val, stop: Val) -> Val:
-    """Whether a check fails in the iterations from `start` to `stop`: in vectors, then one by one."""
+    """Whether a check fails in the iterations from `start` to `stop`: in vectors, the last of which ends at `stop`, or one by
+    one where there are fewer."""
     fn = state.fn
     flags = fn.alloca(f"<{LANES} x i1>", 8)
     flag = fn.alloca("i1", 1)
@@ -217,11 +219,30 @@ def _any_fails(state: State, ctx: Context, loop: Loop, checks: tuple[Guard, ...]
             fn.effect(f"store {fn.binary('or', old, failed)}, {slot}, align {align}")
 
     state.invalidate_all()
-    with fn.when(fn.compare("icmp slt", start, middle)):
-        fn.counted_loop(start, middle, LANES, lambda i: test(ctx.bind_lanes(loop.var, i, LANES), flags, LANES, 8), 4)
+    is_short = fn.compare("icmp eq", start, middle)
+
+    length = fn.binary("sub", stop, start)
+
+    def test_lanes(i: Val) -> None:
+        _request(state, ctx.bind(loop.var, fn.binary("add", i, length)), checks)
+        test(ctx.bind_lanes(loop.var, i, LANES), flags, LANES, 8)
+
+    with fn.when(fn.not_(is_short)):
+        fn.counted_loop(start, middle, LANES, test_lanes, 4)
+        state.invalidate_all()
+        test_lanes(fn.binary("sub", stop, int_val(LANES)))
     state.invalidate_all()
-    with fn.when(fn.compare("icmp slt", middle, stop)):
-        fn.counted_loop(middle, stop, 1, lambda i: test(ctx.bind(loop.var, i), flag, 1, 1))
+    with fn.when(fn.binary("and", is_short, fn.compare("icmp slt", start, stop))):
+        fn.counted_loop(start, stop, 1, lambda i: test(ctx.bind(loop.var, i), flag, 1, 1))
     state.invalidate_all()
     many = fn.effect_value(f"load <{LANES} x i1>, {flags}, align 8", "i1", LANES)
     return fn.binary("or", vectors.is_any(fn, many), fn.effect_value(f"load i1, {flag}, align 1", "i1"))
+
+
+def _request(state: State, ctx: Context, checks: tuple[Guard, ...]) -> None:
+    """Prefetch what the checks read directly."""
+    for read in dict.fromkeys(r for check in checks for r in reads(check.value)):
+        if not any(reads(s) for s in read.subscripts):
+            buffer = state.by_name[read.tensor]
+            pointer = element_pointer(state, ctx, buffer, byte_offset(ctx, buffer, read.subscripts))
+            vectors.prefetch(state.fn, pointer, 3)
