@@ -57,7 +57,8 @@ def prefetch_accesses(nest: LoopNest, target: Machine) -> LoopNest:
 def _indirect_rows(loop: Loop, scope: Scope, arrays: Arrays) -> Iterator[Ahead]:
     """The rows whose numbers `loop` reads: these are known long before the rows are needed.
 
-    Single elements of segments are left out where a cache has them: their addresses take more instructions than their sums."""
+    Single elements of segments are left out where a cache has them: their addresses take more instructions than their sums.
+    Rows of segments are requested half as far ahead as others (docs/decisions/0657)."""
     pieces: dict[Read, int] = {}
     for read, _, inside in reads_of_stores(loop.body):
         buffer = arrays.large.get(read.tensor)
@@ -74,7 +75,7 @@ def _indirect_rows(loop: Loop, scope: Scope, arrays: Arrays) -> Iterator[Ahead]:
             for node in reversed(inner):
                 row = with_values(row, {node.var: node.lower})
             pieces[row] = max(pieces.get(row, 0), min(size, arrays.target.prefetchers.lines * arrays.target.cache_line))
-    room = arrays.target.room(Level.L1, Share.QUARTER)
+    room = arrays.target.room(Level.L1, Share.EIGHTH if reads(loop.upper) else Share.QUARTER)
     distance = max(1, min(MAX_ITEMS, room // max(1, sum(pieces.values()))))
     yield from (Ahead(row, scope.loops_in_order, distance, size) for row, size in pieces.items())
 
