@@ -13,8 +13,7 @@ from collections.abc import Callable, Mapping
 from itertools import takewhile
 from typing import Literal
 
-from polyc.codegen.emission.accesses import element_pointer
-from polyc.codegen.emission.context import Context, State, byte_offset
+from polyc.codegen.emission.context import Context, State
 from polyc.codegen.emission.expressions import eval_value
 from polyc.codegen.emission.linear import index_names
 from polyc.codegen.writer import vectors
@@ -29,7 +28,7 @@ from polyc.records import replace
 
 BLOCK = 512
 """Iterations whose checks go first: what they read is read again from the first-level cache."""
-SEGMENTS = 64
+SEGMENTS = 32
 """Segments of a block."""
 LANES = 16
 UNROLLED = 4
@@ -219,12 +218,9 @@ def _any_fails(state: State, ctx: Context, loop: Loop, checks: tuple[Guard, ...]
             fn.effect(f"store {fn.binary('or', old, failed)}, {slot}, align {align}")
 
     state.invalidate_all()
-    is_short = fn.compare("icmp eq", start, middle)
-
-    length = fn.binary("sub", stop, start)
+    is_short = fn.compare("icmp sle", middle, start)
 
     def test_lanes(i: Val) -> None:
-        _request(state, ctx.bind(loop.var, fn.binary("add", i, length)), checks)
         test(ctx.bind_lanes(loop.var, i, LANES), flags, LANES, 8)
 
     with fn.when(fn.not_(is_short)):
@@ -237,12 +233,3 @@ def _any_fails(state: State, ctx: Context, loop: Loop, checks: tuple[Guard, ...]
     state.invalidate_all()
     many = fn.effect_value(f"load <{LANES} x i1>, {flags}, align 8", "i1", LANES)
     return fn.binary("or", vectors.is_any(fn, many), fn.effect_value(f"load i1, {flag}, align 1", "i1"))
-
-
-def _request(state: State, ctx: Context, checks: tuple[Guard, ...]) -> None:
-    """Prefetch what the checks read directly."""
-    for read in dict.fromkeys(r for check in checks for r in reads(check.value)):
-        if not any(reads(s) for s in read.subscripts):
-            buffer = state.by_name[read.tensor]
-            pointer = element_pointer(state, ctx, buffer, byte_offset(ctx, buffer, read.subscripts))
-            vectors.prefetch(state.fn, pointer, 3)

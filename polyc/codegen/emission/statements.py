@@ -167,8 +167,10 @@ def _emit_prefetch(state: State, ctx: Context, node: Prefetch) -> None:
     state.memo = [{}]
     pointer = element_pointer(state, ctx, buffer, place)
     state.memo = [{}]
+    callee = fn.module.declare("llvm.prefetch.p0", "void", ["ptr", "i32 immarg", "i32 immarg", "i32 immarg"])
+    locality = {1: 3, 2: 2}[node.level]
     for offset in pieces:
-        vectors.prefetch(fn, vectors.offset_pointer(fn, pointer, offset), {1: 3, 2: 2}[node.level])
+        fn.effect(f"call void {callee}({vectors.offset_pointer(fn, pointer, offset)}, i32 0, i32 {locality}, i32 1)")
 
 
 def _emit_if(state: State, ctx: Context, node: If) -> None:

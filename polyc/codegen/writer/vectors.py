@@ -24,12 +24,6 @@ def offset_pointer(fn: Function, base: Val, offset: Val | int) -> Val:
     return fn.pure(f"getelementptr i8, {base}, {value}", "ptr", value.lanes)
 
 
-def prefetch(fn: Function, pointer: Val, locality: int) -> None:
-    """Ask for the line of an address, which need not exist; `locality` is that of LLVM: 3 for the first-level cache, 2 for the second."""
-    callee = fn.module.declare("llvm.prefetch.p0", "void", ["ptr", "i32 immarg", "i32 immarg", "i32 immarg"])
-    fn.effect(f"call void {callee}({pointer}, i32 0, i32 {locality}, i32 1)")
-
-
 def to_memory(fn: Function, value: Val) -> Val:
     return fn.convert("zext", value, "i8") if value.type == "i1" else value
 
