@@ -34,7 +34,8 @@ ZEN3 = replace(X86_64_V3, name="zen3", l2=512 << 10)
 ZEN4 = replace(X86_64_V4, name="zen4", features=_VNNI, fma_per_cycle=1, loads_per_cycle=1, cores=8)
 """Vectors of 512 bits are computed and loaded in two halves."""
 ZEN5 = replace(X86_64_V4, name="zen5", features=_VNNI + ",+avx512vp2intersect", cores=8, l1=48 << 10)
-SKYLAKE_X = replace(X86_64_V4, name="skylake-x", cores=8, l3=11 << 20)
+SKYLAKE_X = replace(X86_64_V4, name="skylake-x", cores=8, l3=11 << 20, gather=1.7)
+"""Its gathers are those of an Ice Lake server, the only one of these that was measured (docs/decisions/0657)."""
 SAPPHIRE_RAPIDS = replace(X86_64_V4, name="sapphire-rapids", features=_VNNI, cores=4, l1=48 << 10, l2=2 << 20, l3=64 << 20)
 SMALL_VM = replace(X86_64_V3, name="small-vm", cores=1, l2=256 << 10, l3=4 << 20)
 NEOVERSE = replace(AARCH64, name="neoverse", cores=16)

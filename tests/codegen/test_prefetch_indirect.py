@@ -9,6 +9,7 @@ import polyc
 from polyc.codegen.nests.prefetch_accesses import prefetch_accesses
 from polyc.ir.interpret_loops import interpret_loops
 from polyc.ir.loops import Guard, If, Loop, Prefetch
+from polyc.ir.text import format_expr
 from polyc.ir.verify_loops import verify_loops
 
 from .support import LEVELS, target
@@ -139,3 +140,26 @@ def test_wrong_row_numbers_are_found_in_blocks_of_rows(level):
         index[1, place] = 9
         with pytest.raises(polyc.BoundsError, match="9"):
             op(table, index)
+
+
+def lower_segments(text, *shapes):
+    """Three segments of two elements, in one thread: loops over so few are neither vectors nor unrolled."""
+    ptr, index = np.array([0, 2, 4, 6], np.int32), np.zeros(6, np.int32)
+    return polyc.compile(text, target="x86-64-v4").lower(index, ptr, *(np.zeros(s, np.float32) for s in shapes))
+
+
+@pytest.mark.parametrize(("l3", "count"), [(32 << 20, 0), (1, 1)])
+def test_single_elements_of_segments_are_requested_where_no_cache_has_them(l3, count):
+    text = (
+        "def f(int32(Z) c, int32(P) ptr, float(Z) v, float(N) X) -> (Y) { Y(i) +=! v(p) * X(c(p)) where p in ptr(i):ptr(i+1) }"
+    )
+    lowered = lower_segments(text, 6, 50)
+    assert not list(prefetches(lowered.nest.body))
+    assert len(list(prefetches(prefetch_accesses(lowered.nest, replace(lowered.target, l2=1, l3=l3)).body))) == count
+
+
+def test_rows_of_segments_are_requested_half_as_far_ahead():
+    text = "def f(int32(Z) c, int32(P) ptr, float(N, D) X) -> (Y) { Y(i, d) +=! X(c(p), d) where p in ptr(i):ptr(i+1) }"
+    lowered = lower_segments(text, (50, 64))
+    (found,) = prefetches(prefetch_accesses(lowered.nest, replace(lowered.target, l1=32 << 10, l2=1)).body)
+    assert found.size == 256 and "+ 16" in format_expr(found.subscripts[0])  # an eighth of 32 KiB

@@ -60,7 +60,9 @@ def test_few_rows_are_followed() -> None:
     assert X86_64_V4.is_followed(16) and not X86_64_V4.is_followed(17)
 
 
-@pytest.mark.parametrize(("name", "is_fast"), [("zen3", True), ("zen4", False), ("zen5", True), ("x86-64-v2", False)])
+@pytest.mark.parametrize(
+    ("name", "is_fast"), [("zen3", True), ("zen4", False), ("zen5", True), ("skylake-x", False), ("x86-64-v2", False)]
+)
 def test_gathers(name: str, is_fast: bool) -> None:
     assert MACHINES[name].has_fast_gather == is_fast
     assert not replace(MACHINES[name], gather=1.5).has_fast_gather

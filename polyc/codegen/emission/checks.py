@@ -198,7 +198,8 @@ def emit_segments(
 
 
 def _any_fails(state: State, ctx: Context, loop: Loop, checks: tuple[Guard, ...], start: Val, stop: Val) -> Val:
-    """Whether a check fails in the iterations from `start` to `stop`: in vectors, then one by one."""
+    """Whether a check fails in the iterations from `start` to `stop`: in vectors, the last of which ends at `stop`, or one by
+    one where there are fewer."""
     fn = state.fn
     flags = fn.alloca(f"<{LANES} x i1>", 8)
     flag = fn.alloca("i1", 1)
@@ -217,11 +218,18 @@ def _any_fails(state: State, ctx: Context, loop: Loop, checks: tuple[Guard, ...]
             fn.effect(f"store {fn.binary('or', old, failed)}, {slot}, align {align}")
 
     state.invalidate_all()
-    with fn.when(fn.compare("icmp slt", start, middle)):
-        fn.counted_loop(start, middle, LANES, lambda i: test(ctx.bind_lanes(loop.var, i, LANES), flags, LANES, 8), 4)
+    is_short = fn.compare("icmp sle", middle, start)
+
+    def test_lanes(i: Val) -> None:
+        test(ctx.bind_lanes(loop.var, i, LANES), flags, LANES, 8)
+
+    with fn.when(fn.not_(is_short)):
+        fn.counted_loop(start, middle, LANES, test_lanes, 4)
+        state.invalidate_all()
+        test_lanes(fn.binary("sub", stop, int_val(LANES)))
     state.invalidate_all()
-    with fn.when(fn.compare("icmp slt", middle, stop)):
-        fn.counted_loop(middle, stop, 1, lambda i: test(ctx.bind(loop.var, i), flag, 1, 1))
+    with fn.when(fn.binary("and", is_short, fn.compare("icmp slt", start, stop))):
+        fn.counted_loop(start, stop, 1, lambda i: test(ctx.bind(loop.var, i), flag, 1, 1))
     state.invalidate_all()
     many = fn.effect_value(f"load <{LANES} x i1>, {flags}, align 8", "i1", LANES)
     return fn.binary("or", vectors.is_any(fn, many), fn.effect_value(f"load i1, {flag}, align 1", "i1"))

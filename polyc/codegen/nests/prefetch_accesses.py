@@ -55,7 +55,10 @@ def prefetch_accesses(nest: LoopNest, target: Machine) -> LoopNest:
 
 
 def _indirect_rows(loop: Loop, scope: Scope, arrays: Arrays) -> Iterator[Ahead]:
-    """The rows whose numbers `loop` reads: these are known long before the rows are needed."""
+    """The rows whose numbers `loop` reads: these are known long before the rows are needed.
+
+    Single elements of segments are left out where a cache has them: their addresses take more instructions than their sums.
+    Rows of segments are requested half as far ahead as others (docs/decisions/0657)."""
     pieces: dict[Read, int] = {}
     for read, _, inside in reads_of_stores(loop.body):
         buffer = arrays.large.get(read.tensor)
@@ -65,14 +68,21 @@ def _indirect_rows(loop: Loop, scope: Scope, arrays: Arrays) -> Iterator[Ahead]:
         size = run_bytes(buffer, read, tuple(inner))
         if size is None or any(n.kind == "parallel" for n in inner):
             continue
+        if not inner and reads(loop.upper) and not _is_beyond_caches(buffer, arrays.target):
+            continue
         for numbers in product(*(range(n.max_trip or 1) for n in copies)):
             row = with_values(read, {n.var: int_const(k) for n, k in zip(copies, numbers, strict=True)})
             for node in reversed(inner):
                 row = with_values(row, {node.var: node.lower})
             pieces[row] = max(pieces.get(row, 0), min(size, arrays.target.prefetchers.lines * arrays.target.cache_line))
-    room = arrays.target.room(Level.L1, Share.QUARTER)
+    room = arrays.target.room(Level.L1, Share.EIGHTH if reads(loop.upper) else Share.QUARTER)
     distance = max(1, min(MAX_ITEMS, room // max(1, sum(pieces.values()))))
     yield from (Ahead(row, scope.loops_in_order, distance, size) for row, size in pieces.items())
+
+
+def _is_beyond_caches(buffer: Buffer, target: Machine) -> bool:
+    size = constant_of(product_of(buffer.shape, buffer.dtype.itemsize))
+    return size is not None and size > target.room(Level.L3, Share.ALL)
 
 
 def _is_named_by(read: Read, variable: str, inner: set[str], arrays: Arrays) -> bool:
