@@ -21,6 +21,8 @@ Once = Callable[[], Any]
 
 AUTOSCHEDULERS = {"halide_mullapudi2016": "Mullapudi2016", "halide_adams2019": "Adams2019", "halide_li2018": "Li2018"}
 """Sides that run Halide, and the autoscheduler behind each.  (Anderson2021 schedules for graphics processors only.)"""
+HALIDE = ("halide", *AUTOSCHEDULERS)
+"""All sides that run Halide; the first one has schedules that were written by hand."""
 
 
 def flags(side: str, threads: int) -> dict[str, str]:
