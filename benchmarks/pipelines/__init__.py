@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from benchmarks.pipelines import filters, resampling
+from benchmarks.pipelines import filters, layers, photographs, resampling
 from benchmarks.pipelines.pipeline import Pipeline
 
-PIPELINES: dict[str, Pipeline] = {p.name: p for module in (filters, resampling) for p in module.PIPELINES}
+PIPELINES: dict[str, Pipeline] = {p.name: p for module in (filters, resampling, photographs, layers) for p in module.PIPELINES}
 WORKLOADS = tuple(
     w
     for p in PIPELINES.values()

@@ -95,48 +95,6 @@ def histogram_equalisation(X: np.ndarray) -> np.ndarray:
     return np.clip(np.stack(channels), 0, 255).astype(np.uint8)
 
 
-# -- the greatest value in a disc
-
-RADIUS = 26
-HALF = tuple(int(np.sqrt((RADIUS + 0.25) ** 2 - d * d)) for d in range(-RADIUS, RADIUS + 1))
-"""Rows above and below the middle that the disc has in each of its columns."""
-LEVEL = tuple(int(np.log2(2 * h + 1)) for h in HALF)
-"""Two windows of so many rows, as a power of two, cover them."""
-BELOW = tuple(h + 1 - 2**level for h, level in zip(HALF, LEVEL, strict=True))
-"""Where the lower one of the two begins."""
-
-
-def max_filter_text() -> str:
-    """Greatest values of 2**s rows, then in all columns of the disc."""
-    found = ""
-    for d, (half, level, below) in enumerate(zip(HALF, LEVEL, BELOW, strict=True)):
-        for start in dict.fromkeys((-half, below)):
-            one = f"M[{level}, c, y + {start}, x + {d - RADIUS}]"
-            found = f"max({found}, {one})" if found else one
-    return f"""
-def max_filter(X: "f32[C, H, W]"):
-    with polyc.where(-26 <= y < H + 26, -26 <= x < W + 26):
-        M[0, c, y, x] = pad(X[c, y, x], "clamp")
-    with polyc.where(0 <= s < 5, 0 <= c < C, -26 <= y < H + 27 - 2 * 2**s, -26 <= x < W + 26):
-        M[s + 1, c, y, x] = max(M[s, c, y, x], M[s, c, y + 2**s, x])
-    with polyc.where(0 <= y < H, 0 <= x < W):
-        Y[c, y, x] = {found}
-    return Y
-"""
-
-
-def max_filter(X: np.ndarray) -> np.ndarray:
-    (_, h, w), wide = X.shape, bordered(X, RADIUS)
-    levels = [wide]
-    for s in range(5):
-        levels.append(np.maximum(levels[-1][:, : -(1 << s)], levels[-1][:, 1 << s :]))
-    found = np.full_like(X, -np.inf)
-    for d, (half, level, below) in enumerate(zip(HALF, LEVEL, BELOW, strict=True)):
-        for start in (RADIUS - half, RADIUS + below):
-            np.maximum(found, levels[level][:, start : start + h, d : d + w], out=found)
-    return found
-
-
 # -- a chain of stencils
 
 STAGES = 32
@@ -214,15 +172,6 @@ PIPELINES = (
         nl_means,
         lambda rng, h, w: {"X": uniform(rng, 3, h, w), "s": np.array(0.1, np.float32)},
         tolerance=1e-4,
-    ),
-    Pipeline(
-        "max_filter",
-        "the greatest value in a disc of radius 26",
-        max_filter_text(),
-        max_filter,
-        lambda rng, h, w: {"X": uniform(rng, 3, h, w)},
-        notation="python",
-        tolerance=0,
     ),
     Pipeline(
         "histogram_equalisation",

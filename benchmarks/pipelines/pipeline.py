@@ -29,7 +29,7 @@ class Pipeline:
 
     name: str
     what: str
-    source: str
+    source: Any
     numpy: Callable[..., Results]
     make_inputs: Callable[..., Arrays]
     result: Callable[[int, int], tuple[int, ...]] = lambda h, w: (3, h, w)
