@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.pipelines import in_halide
 from benchmarks.pipelines.pipeline import Pipeline, bordered, text, uniform, whole
 
 THREE = np.uint16(3)
@@ -125,6 +126,7 @@ PIPELINES = (
         lambda rng, h, w: {"X": whole(rng, 20000, "uint16", 3, h + 2, w + 2)},
         result_type="uint16",
         tolerance=0,
+        halide=in_halide.blur,
     ),
     Pipeline(
         "unsharp",
@@ -132,6 +134,7 @@ PIPELINES = (
         text("unsharp"),
         unsharp,
         lambda rng, h, w: {"X": 0.25 + uniform(rng, 3, h, w), "w": GAUSSIAN.astype(np.float32)},
+        halide=in_halide.unsharp,
     ),
     Pipeline(
         "harris",
@@ -140,6 +143,7 @@ PIPELINES = (
         harris,
         lambda rng, h, w: {"X": uniform(rng, 3, h + 4, w + 4)},
         lambda h, w: (h, w),
+        halide=in_halide.harris,
     ),
     Pipeline(
         "stencil_chain",
@@ -150,6 +154,7 @@ PIPELINES = (
         lambda h, w: (h, w),
         "uint16",
         tolerance=0,
+        halide=in_halide.stencil_chain,
     ),
     Pipeline(
         "linear_blur",
@@ -157,6 +162,7 @@ PIPELINES = (
         text("linear_blur"),
         linear_blur,
         lambda rng, h, w: {"X": uniform(rng, 3, h, w)},
+        halide=in_halide.linear_blur,
     ),
     Pipeline(
         "iir_blur",
@@ -164,6 +170,7 @@ PIPELINES = (
         text("iir_blur"),
         iir_blur,
         lambda rng, h, w: {"X": uniform(rng, 3, h, w), "a": np.array(0.25, np.float32)},
+        halide=in_halide.iir_blur,
     ),
     Pipeline(
         "nl_means",
@@ -172,6 +179,7 @@ PIPELINES = (
         nl_means,
         lambda rng, h, w: {"X": uniform(rng, 3, h, w), "s": np.array(0.1, np.float32)},
         tolerance=1e-4,
+        halide=in_halide.nl_means,
     ),
     Pipeline(
         "histogram_equalisation",
@@ -181,5 +189,6 @@ PIPELINES = (
         lambda rng, h, w: {"X": whole(rng, 256, "uint8", 3, h, w) // 2 + np.uint8(30)},
         result_type="uint8",
         tolerance=0,
+        halide=in_halide.histogram_equalisation,
     ),
 )

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.pipelines import in_halide
 from benchmarks.pipelines.pipeline import Pipeline, text, uniform
 from benchmarks.workload import normal
 
@@ -57,6 +58,7 @@ PIPELINES = (
         tolerance=5e-5,
         full=(80, 100),
         small=(11, 7),
+        halide=in_halide.conv_layer,
     ),
     Pipeline(
         "depthwise_separable",
@@ -67,6 +69,7 @@ PIPELINES = (
         lambda h, w: (4, h, w, 16) if h > 50 else (2, h, w, 17),
         full=(112, 112),
         small=(11, 7),
+        halide=in_halide.depthwise_separable,
     ),
     Pipeline(
         "fft_tiles",

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.pipelines import operators
+from benchmarks.pipelines import in_halide, operators
 from benchmarks.pipelines.discs import BELOW, HALF, LEVEL, RADIUS
 from benchmarks.pipelines.filters import box
 from benchmarks.pipelines.pipeline import Pipeline, bordered, text, uniform, whole
@@ -182,6 +182,7 @@ PIPELINES = (
         lambda rng, h, w: {"X": uniform(rng, 3, h, w)},
         notation="python",
         tolerance=0,
+        halide=in_halide.max_filter,
     ),
     Pipeline(
         "camera_pipe",

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -35,7 +35,7 @@ class Pipeline:
     result: Callable[[int, int], tuple[int, ...]] = lambda h, w: (3, h, w)
     result_type: str = "float32"
     halide: Callable[..., Any] | None = None
-    has_schedule: bool = False
+    has_schedule: bool = True
     numba: str | None = None
     opencv: Peer | None = None
     tolerance: float = 2e-5
@@ -43,7 +43,6 @@ class Pipeline:
     entry: str | None = None
     full: tuple[int, int] = FULL
     small: tuple[int, int] = SMALL
-    scratch: Mapping[str, Any] = field(default_factory=dict)
 
     def make_workload(self, name: str, size: tuple[int, int]) -> Workload:
         """The pipeline over pictures of `size`, rows and columns; it says nothing about flops."""

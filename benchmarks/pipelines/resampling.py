@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.pipelines import in_halide
 from benchmarks.pipelines.pipeline import FULL, SMALL, Pipeline, bordered, text, uniform, whole
 
 # -- resizing by p/q: each pixel is a mean of so many, weighted by a kernel that has been widened where the picture shrinks
@@ -91,6 +92,7 @@ def resize_pipeline(factor: str, kernel: str) -> Pipeline:
         lambda X: resize(X, factor, kernel),
         lambda rng, h, w: {"X": uniform(rng, *given(h, w))},
         found,
+        halide=in_halide.resize((p, q), taps_of(factor, kernel)[2], getattr(in_halide, kernel)),
     )
 
 
