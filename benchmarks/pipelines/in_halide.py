@@ -112,7 +112,9 @@ def stencil_chain(hl: Any, is_scheduled: bool, S0: Any) -> Any:
         x, y, xo, yo, xi, yi = (hl.Var(n) for n in ("x", "y", "xo", "yo", "xi", "yi"))
         for end in range(4, 33, 4):
             last = stages[end]
-            (last if last is out else last.compute_root()).tile(x, y, xo, yo, xi, yi, 512, 64).vectorize(xi, 2 * VECTOR).parallel(yo)
+            (last if last is out else last.compute_root()).tile(x, y, xo, yo, xi, yi, 512, 64).vectorize(
+                xi, 2 * VECTOR
+            ).parallel(yo)
             for f in stages[end - 3 : end]:
                 f.compute_at(last, xo).vectorize(x, 2 * VECTOR)
     return out
@@ -206,7 +208,7 @@ def histogram_equalisation(hl: Any, is_scheduled: bool, X: Any) -> Any:
     down = hl.RDom([(0, h)])
     counts[k] = hl.i32(0)
     counts[k] += rows[k, down]
-    before = hl.RDom([(1, 255)])
+    before = hl.RDom([(1, 255)]).x
     sums[k] = counts[k]
     sums[before] = sums[before - 1] + counts[before]
     even = stage(hl, "even", "k", lambda k: sums[k] * 255 / (w * h))
@@ -231,9 +233,7 @@ def max_filter(hl: Any, is_scheduled: bool, X: Any) -> Any:
     levels = [wide]
     for s in range(5):
         before = levels[-1]
-        levels.append(
-            stage(hl, f"rows{2 << s}", "xyc", lambda x, y, c, f=before, n=1 << s: hl.max(f[x, y, c], f[x, y + n, c]))
-        )
+        levels.append(stage(hl, f"rows{2 << s}", "xyc", lambda x, y, c, f=before, n=1 << s: hl.max(f[x, y, c], f[x, y + n, c])))
 
     def greatest(x: Any, y: Any, c: Any) -> Any:
         found = None

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.pipelines import in_halide, operators
+from benchmarks.pipelines import in_halide, in_halide_pyramids, operators
 from benchmarks.pipelines.discs import BELOW, HALF, LEVEL, RADIUS
 from benchmarks.pipelines.filters import box
 from benchmarks.pipelines.pipeline import Pipeline, bordered, text, uniform, whole
@@ -194,6 +194,7 @@ PIPELINES = (
         notation="python",
         tolerance=0,
         small=(62, 46),
+        halide=in_halide_pyramids.camera_pipe,
     ),
     Pipeline(
         "canny",
@@ -227,6 +228,7 @@ PIPELINES = (
         lambda rng, h, w: {"A": uniform(rng, h, w), "B": uniform(rng, h, w), "F": 4 * uniform(rng, 2, h, w) - np.float32(2)},
         lambda h, w: (2, h, w),
         tolerance=1e-4,
+        halide=in_halide_pyramids.optical_flow,
     ),
     Pipeline(
         "lens_blur",

@@ -63,7 +63,7 @@ class Pipeline:
             peers["opencv"] = self.opencv
         if self.halide is not None:
             peers |= {side: in_halide(False) for side in HALIDE if side != "halide"}
-            if self.has_schedule:
+            if self.has_schedule and size == self.full:  # tiles need pictures that are larger than they are
                 peers["halide"] = in_halide(True)
 
         def make_inputs(rng: Any) -> Arrays:

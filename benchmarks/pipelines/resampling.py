@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.pipelines import in_halide
+from benchmarks.pipelines import in_halide, in_halide_pyramids
 from benchmarks.pipelines.pipeline import FULL, SMALL, Pipeline, bordered, text, uniform, whole
 
 # -- resizing by p/q: each pixel is a mean of so many, weighted by a kernel that has been widened where the picture shrinks
@@ -54,7 +54,9 @@ def resize_text(factor: str, kernel: str) -> str:
     p, q, radius, taps = taps_of(factor, kernel)
     begin = {f"begin_{i}": f"((2 * {i} + 1) * {q} + {p - 1 - 2 * p * radius}) / {2 * p}" for i in "yx"}
     passes = (ROWS, COLUMNS) if p < q else (COLUMNS, ROWS)
-    lines = "\n  ".join(string.Template(s.format(to=t, of=o)).substitute(begin) for s, t, o in zip(passes, "RY", "XR", strict=True))
+    lines = "\n  ".join(
+        string.Template(s.format(to=t, of=o)).substitute(begin) for s, t, o in zip(passes, "RY", "XR", strict=True)
+    )
     unit = f"{2.0 * max(p, q)}"  # of distances from the middle: a source's pixels where it grows, the result's where it shrinks
     return RESIZE.substitute(begin, weight=KERNELS[kernel][2], p=p, q=q, taps=taps, down=2 * p, unit=unit, passes=lines)
 
@@ -227,7 +229,9 @@ def wavelet(X: np.ndarray, s: np.ndarray) -> np.ndarray:
         return np.stack(pair, axis + 1).reshape(shape)
 
     low, high = forward(X, 1)
-    low, high = (back(forward(b, 2)[0] if b is low else soft(forward(b, 2)[0], s), soft(forward(b, 2)[1], s), 2) for b in (low, high))
+    low, high = (
+        back(forward(b, 2)[0] if b is low else soft(forward(b, 2)[0], s), soft(forward(b, 2)[1], s), 2) for b in (low, high)
+    )
     return back(low, high, 1)
 
 
@@ -242,10 +246,16 @@ def bilateral_grid(X: np.ndarray) -> np.ndarray:
     cells = p[np.ix_(rows, columns)]
     k = np.clip((10 * cells + 0.5).astype(int), 0, 10)
     place = ((np.arange(8 * high) // 8)[:, None] * wide + np.arange(8 * wide) // 8) * 11 + k
-    grid = [np.bincount(place.ravel(), v.ravel(), high * wide * 11).reshape(high, wide, 11) for v in (cells, np.ones_like(cells))]
+    grid = [
+        np.bincount(place.ravel(), v.ravel(), high * wide * 11).reshape(high, wide, 11) for v in (cells, np.ones_like(cells))
+    ]
     g = np.stack(grid)
     for axis in (3, 2, 1):
-        g = sum(a * np.take(g_, range(t, t + g.shape[axis]), axis) for g_ in [widened(g, 2, axis)] for t, a in enumerate((1, 4, 6, 4, 1)))
+        g = sum(
+            a * np.take(g_, range(t, t + g.shape[axis]), axis)
+            for g_ in [widened(g, 2, axis)]
+            for t, a in enumerate((1, 4, 6, 4, 1))
+        )
     k = np.minimum((10 * p).astype(int), 9)
     y, x = np.arange(h)[:, None], np.arange(w)
     i = trilinear(g, y, x, 8, k, 10 * p - k)
@@ -315,6 +325,7 @@ PIPELINES = (
         interpolate,
         lambda rng, h, w: {"X": uniform(rng, 4, h, w)},
         entry="interpolate",
+        halide=in_halide_pyramids.interpolate,
     ),
     Pipeline(
         "local_laplacian",
@@ -329,6 +340,7 @@ PIPELINES = (
         result_type="uint16",
         tolerance=2e-3,  # a step of the curve more or less
         entry="local_laplacian",
+        halide=in_halide_pyramids.local_laplacian,
     ),
     Pipeline(
         "wavelet",
@@ -347,6 +359,7 @@ PIPELINES = (
         lambda rng, h, w: {"X": uniform(rng, h, w)},
         lambda h, w: (h, w),
         tolerance=1e-4,
+        halide=in_halide_pyramids.bilateral_grid,
     ),
     Pipeline(
         "guided_upsampling",
