@@ -13,5 +13,6 @@ WORKLOADS = tuple(
 )
 GROUPS = {
     "pipelines": tuple(f"pipeline_{name}" for name in PIPELINES),
+    # What `pipelines` computes, of pictures so small that all results are seen in seconds.
     "pipelines_small": tuple(f"pipeline_{name}_small" for name in PIPELINES),
 }

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.pipelines import in_halide
+from benchmarks.pipelines import in_halide, in_opencv
 from benchmarks.pipelines.pipeline import Pipeline, bordered, text, uniform, whole
 
 THREE = np.uint16(3)
@@ -127,6 +127,7 @@ PIPELINES = (
         result_type="uint16",
         tolerance=0,
         halide=in_halide.blur,
+        numba="benchmarks.pipelines.numba_loops.blur",
     ),
     Pipeline(
         "unsharp",
@@ -135,6 +136,7 @@ PIPELINES = (
         unsharp,
         lambda rng, h, w: {"X": 0.25 + uniform(rng, 3, h, w), "w": GAUSSIAN.astype(np.float32)},
         halide=in_halide.unsharp,
+        opencv=in_opencv.unsharp,
     ),
     Pipeline(
         "harris",
@@ -144,6 +146,7 @@ PIPELINES = (
         lambda rng, h, w: {"X": uniform(rng, 3, h + 4, w + 4)},
         lambda h, w: (h, w),
         halide=in_halide.harris,
+        opencv=in_opencv.harris,
     ),
     Pipeline(
         "stencil_chain",
@@ -171,6 +174,7 @@ PIPELINES = (
         iir_blur,
         lambda rng, h, w: {"X": uniform(rng, 3, h, w), "a": np.array(0.25, np.float32)},
         halide=in_halide.iir_blur,
+        numba="benchmarks.pipelines.numba_loops.iir_blur",
     ),
     Pipeline(
         "nl_means",
@@ -180,6 +184,7 @@ PIPELINES = (
         lambda rng, h, w: {"X": uniform(rng, 3, h, w), "s": np.array(0.1, np.float32)},
         tolerance=1e-4,
         halide=in_halide.nl_means,
+        numba="benchmarks.pipelines.numba_loops.nl_means",
     ),
     Pipeline(
         "histogram_equalisation",

@@ -1,8 +1,8 @@
 """The pipelines in Halide: every stage a function, laid out by an autoscheduler, or by hand where one is known to be good.
 
-Each function is ``pipeline(hl, is_scheduled, **buffers)`` and returns the last stage; x, y and c are the first three dimensions, as
-Halide counts them.  Schedules by hand follow those of Halide's own applications: strips of rows, stages at the rows that need them,
-vectors along x.
+Each function is ``pipeline(hl, is_scheduled, **buffers)`` and returns the last stage; x, y and c are the first three
+dimensions, as Halide counts them.  Schedules by hand follow those of Halide's own applications: strips of rows, stages at the
+rows that need them, vectors along x.
 """
 
 from __future__ import annotations

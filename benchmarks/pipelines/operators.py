@@ -1,4 +1,4 @@
-# ruff: noqa: F821 (the bodies use indices that Python never evaluates)
+# ruff: noqa: F821, UP037 (the bodies use indices that Python never evaluates)
 # mypy: ignore-errors
 """Pipelines as decorated functions, undecorated: the runner decorates them where polyc is."""
 

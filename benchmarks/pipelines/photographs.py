@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.pipelines import in_halide, in_halide_pyramids, operators
+from benchmarks.pipelines import in_halide, in_halide_others, in_halide_pyramids, in_opencv, operators
 from benchmarks.pipelines.discs import BELOW, HALF, LEVEL, RADIUS
 from benchmarks.pipelines.filters import box
 from benchmarks.pipelines.pipeline import Pipeline, bordered, text, uniform, whole
@@ -124,10 +124,6 @@ def distance(X: np.ndarray) -> np.ndarray:
     return d[::-1, ::-1]
 
 
-def cv_distance(cv2: Any, out: Any, X: Any) -> Any:
-    return cv2.distanceTransform(X, cv2.DIST_L2, 3, dst=out)
-
-
 def optical_flow(A: np.ndarray, B: np.ndarray, F: np.ndarray) -> np.ndarray:
     h, w = A.shape
     p, q = np.clip(np.arange(h)[:, None] + F[1], 0, h - 1), np.clip(np.arange(w) + F[0], 0, w - 1)
@@ -183,6 +179,8 @@ PIPELINES = (
         notation="python",
         tolerance=0,
         halide=in_halide.max_filter,
+        opencv=in_opencv.max_filter,
+        numba="benchmarks.pipelines.numba_loops.max_filter",
     ),
     Pipeline(
         "camera_pipe",
@@ -209,6 +207,7 @@ PIPELINES = (
         lambda h, w: (h, w),
         "uint8",
         tolerance=0,
+        halide=in_halide_others.canny,
     ),
     Pipeline(
         "distance",
@@ -217,8 +216,9 @@ PIPELINES = (
         distance,
         lambda rng, h, w: {"X": (whole(rng, 500, "uint16", h, w) > 0).astype(np.uint8)},
         lambda h, w: (h, w),
-        opencv=cv_distance,
+        opencv=in_opencv.distance,
         tolerance=2e-5,
+        numba="benchmarks.pipelines.numba_loops.distance",
     ),
     Pipeline(
         "optical_flow",
@@ -238,5 +238,7 @@ PIPELINES = (
         lens_inputs,
         entry="lens_blur",
         tolerance=1e-4,
+        halide=in_halide_others.lens_blur,
+        has_schedule=False,
     ),
 )

@@ -1,4 +1,4 @@
-"""What a pipeline over pictures is here: its operator, its inputs, and the same computation in NumPy, Halide, numba and OpenCV."""
+"""What a pipeline over pictures is here: its operator, its inputs, and the same in NumPy, Halide, numba and OpenCV."""
 
 from __future__ import annotations
 
@@ -20,11 +20,12 @@ FULL, SMALL = (1536, 2560), (61, 43)
 class Pipeline:
     """One pipeline.
 
-    `source` is ``.tc`` text, or a decorated function where `notation` says so; ``make_inputs(rng, rows, columns)`` makes inputs in
-    the operator's order, and ``result(rows, columns)`` is the shape of its result, of type `result_type`.  ``numpy(**inputs)``
-    computes it.  ``halide(hl, is_scheduled, **buffers)`` is the last function of a pipeline, on which a schedule by hand is laid
-    where `is_scheduled`; `has_schedule` says whether there is one.  `numba` is the path of a function for `call_loops`, and
-    ``opencv(cv2, out, **inputs)`` a peer.  `tolerance` is that of a `Workload`.
+    `source` is ``.tc`` text, or a function to be decorated where `notation` says so; ``make_inputs(rng, rows, columns)`` makes
+    inputs in the operator's order, and ``result(rows, columns)`` is the shape of its result, of type `result_type`.
+    ``numpy(**inputs)`` computes it.  ``halide(hl, is_scheduled, **buffers)`` is the last function of a pipeline, on which a
+    schedule by hand is laid where `is_scheduled`; `has_schedule` says whether there is one.  `numba` is the path of a function
+    for `call_loops`, and ``opencv(cv2, out, **inputs)`` a peer.  `tolerance` and `entry` are those of a `Workload`; `full` and
+    `small` are rows and columns.
     """
 
     name: str

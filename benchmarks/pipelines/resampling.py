@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.pipelines import in_halide, in_halide_pyramids
-from benchmarks.pipelines.pipeline import FULL, SMALL, Pipeline, bordered, text, uniform, whole
+from benchmarks.pipelines import in_halide, in_halide_others, in_halide_pyramids
+from benchmarks.pipelines.pipeline import Pipeline, text, uniform, whole
 
 # -- resizing by p/q: each pixel is a mean of so many, weighted by a kernel that has been widened where the picture shrinks
 
@@ -31,9 +31,11 @@ FACTORS = {"quarter": (1, 4), "half": (1, 2), "twice": (2, 1), "3.3": (33, 10)}
 
 RESIZE = string.Template("""
 def resize(float(C, H, W) X) -> (Y) {
-  u(y, t) = $weight where d = fabs(float($down * ($begin_y + t) - (2 * y + 1) * $q + $p)) / $unit, y in 0:H*$p/$q, t in 0:$taps
+  u(y, t) = $weight
+      where d = fabs(float($down * ($begin_y + t) - (2 * y + 1) * $q + $p)) / $unit, y in 0:H*$p/$q, t in 0:$taps
   n(y) +=! u(y, t)
-  v(x, t) = $weight where d = fabs(float($down * ($begin_x + t) - (2 * x + 1) * $q + $p)) / $unit, x in 0:W*$p/$q, t in 0:$taps
+  v(x, t) = $weight
+      where d = fabs(float($down * ($begin_x + t) - (2 * x + 1) * $q + $p)) / $unit, x in 0:W*$p/$q, t in 0:$taps
   m(x) +=! v(x, t)
   $passes
 }
@@ -172,7 +174,8 @@ def local_laplacian_text(levels: int = 8) -> str:
             f"  l{i}(y, x) = J{i}(0, y, x) * 7.0",
             f"  k{i}(y, x) = min(max(int32(l{i}(y, x)), 0), 6)",
             f"  f{i}(y, x) = l{i}(y, x) - float(k{i}(y, x))",
-            f"  O{i}(k, y, x) = (1.0 - f{i}(y, x)) * L{i}(k{i}(y, x), y, x) + f{i}(y, x) * L{i}(k{i}(y, x) + 1, y, x) where k in 0:1",
+            f"  O{i}(k, y, x) = (1.0 - f{i}(y, x)) * L{i}(k{i}(y, x), y, x)",
+            f"      + f{i}(y, x) * L{i}(k{i}(y, x) + 1, y, x) where k in 0:1",
         ]
     lines += [
         *(f"  O{i} = add(O{i}, O{i + 1}, 1.0)" for i in reversed(range(n - 1))),
@@ -295,9 +298,8 @@ def guided_upsampling(guide: np.ndarray, value: np.ndarray, X: np.ndarray) -> np
 
     a, b = gather(known, known), gather(value, known)
     ridge = 0.01 + 0.01 * a[3, 3]
-    # The last diagonal element reads what is added to it before: as in the operator, all of them read the sum.
     a = a + np.eye(4)[:, :, None, None, None] * ridge
-    b = b + np.eye(3, 4)[:, :, None, None, None] * (0.01 + 0.01 * a[3, 3])
+    b = b + np.eye(3, 4)[:, :, None, None, None] * (0.01 + 0.01 * a[3, 3])  # with the ridge, as in the operator
     maps = np.linalg.solve(np.moveaxis(a, (0, 1), (-2, -1)), np.moveaxis(b, (0, 1), (-1, -2)))
     g = np.moveaxis(maps, (-1, -2, 0, 1, 2), (0, 1, 4, 2, 3))
     f = 8 * np.clip(0.25 * X[0] + 0.5 * X[1] + 0.25 * X[2], 0, 1)
@@ -350,6 +352,8 @@ PIPELINES = (
         lambda rng, h, w: {"X": uniform(rng, 3, h, w), "s": np.array(0.1, np.float32)},
         entry="wavelet",
         small=(62, 46),
+        halide=in_halide_others.wavelet,
+        has_schedule=False,
     ),
     Pipeline(
         "bilateral_grid",
