@@ -41,9 +41,7 @@ def canny(hl: Any, is_scheduled: bool, X: Any, low: int, high: int) -> Any:
         across, along = hl.max(u[x, y], -u[x, y]), hl.max(v[x, y], -v[x, y])
         flat, steep = 32768 * along < 13573 * across, 32768 * along > 79109 * across
         falls = (u[x, y] > 0) == (v[x, y] > 0)
-        a, b = (
-            hl.select(flat, m[x + s, y], steep, m[x, y + s], falls, m[x + s, y + s], m[x - s, y + s]) for s in (-1, 1)
-        )
+        a, b = (hl.select(flat, m[x + s, y], steep, m[x, y + s], falls, m[x + s, y + s], m[x - s, y + s]) for s in (-1, 1))
         kept = hl.select((slope[x, y] > a) & (slope[x, y] >= b), slope[x, y], 0)
         return hl.u8(hl.select(kept > high, 2, kept > low, 1, 0))
 
@@ -80,7 +78,12 @@ def wavelet(hl: Any, is_scheduled: bool, X: Any, s: float) -> Any:
             return g[(2 * x + t) % n, y, c] if axis == 0 else g[x, (2 * y + t) % n, c]
 
         return tuple(
-            stage(hl, f"{name}{k}", "xyc", lambda x, y, c, ws=ws: sum((ws[t] * at(x, y, c, t) for t in (1, 2, 3)), ws[0] * at(x, y, c, 0)))
+            stage(
+                hl,
+                f"{name}{k}",
+                "xyc",
+                lambda x, y, c, ws=ws: sum((ws[t] * at(x, y, c, t) for t in (1, 2, 3)), ws[0] * at(x, y, c, 0)),
+            )
             for k, ws in (("low", d), ("high", signs))
         )
 

@@ -225,7 +225,7 @@ PIPELINES = (
         "a step of Lucas and Kanade's optical flow",
         text("optical_flow"),
         optical_flow,
-        lambda rng, h, w: {"A": uniform(rng, h, w), "B": uniform(rng, h, w), "F": 4 * uniform(rng, 2, h, w) - np.float32(2)},
+        lambda rng, h, w: {"A": uniform(rng, h, w), "B": uniform(rng, h, w), "F": uniform(rng, 2, h, w, low=-2, high=2)},
         lambda h, w: (2, h, w),
         tolerance=1e-4,
         halide=in_halide_pyramids.optical_flow,

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 
 from benchmarks.engines import HALIDE
-from benchmarks.workload import Arrays, Peer, Results, Workload, call_loops, nbytes, signature_of
+from benchmarks.workload import Arrays, Peer, Results, ShapesOnly, Workload, call_loops, nbytes, signature_of
 
 FULL, SMALL = (1536, 2560), (61, 43)
 """Rows and columns of the pictures that are measured, and of those that are tried."""
@@ -92,14 +92,17 @@ def text(name: str) -> str:
     return (Path(__file__).parent / f"{name}.tc").read_text()
 
 
-def uniform(rng: Any, *shape: int) -> np.ndarray:
-    """Float32 from 0 to 1, in steps of 1/256: multiples of small numbers are exact in single precision."""
-    return np.float32(1 / 256) * rng.integers(0, 257, shape).astype(np.float32)
+def uniform(rng: Any, *shape: int, low: float = 0, high: float = 1) -> np.ndarray:
+    """Float32 from `low` to `high` in 256 steps: multiples of small numbers are exact in single precision."""
+    if isinstance(rng, ShapesOnly):
+        return rng.random(shape, np.float32)
+    steps = rng.integers(0, 257, shape, dtype=np.uint16)
+    return np.float32((high - low) / 256) * steps.astype(np.float32) + np.float32(low)
 
 
-def whole(rng: Any, end: int, dtype: str, *shape: int) -> np.ndarray:
-    """Whole numbers below `end`."""
-    numbers: np.ndarray = rng.integers(0, end, shape).astype(dtype)
+def whole(rng: Any, end: int, dtype: str, *shape: int, begin: int = 0) -> np.ndarray:
+    """Whole numbers from `begin` on and below `end`."""
+    numbers: np.ndarray = rng.integers(begin, end, shape, dtype=np.dtype(dtype))
     return numbers
 
 
