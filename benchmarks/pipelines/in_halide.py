@@ -219,10 +219,9 @@ def histogram_equalisation(hl: Any, is_scheduled: bool, X: Any) -> Any:
     out = hl.Func("out")
     out[x, y, c] = hl.u8(hl.clamp(hl.mux(c, [red, green, blue]), 0, 255))
     if is_scheduled:
-        light.compute_at(rows, y).vectorize(x, VECTOR)
-        rows.compute_at(counts, down).vectorize(k, VECTOR)
+        rows.compute_root().vectorize(k, VECTOR).parallel(y, 8).update().parallel(y, 8)
         counts.compute_root().vectorize(k, VECTOR).update().reorder(k, down).vectorize(k, VECTOR)
-        sums.compute_root()
+        sums.compute_root().update().unscheduled()
         even.compute_root().vectorize(k, VECTOR)
         out.bound(c, 0, 3).reorder(c, x, y).unroll(c).vectorize(x, 2 * VECTOR).parallel(y, 8)
     return out

@@ -41,9 +41,12 @@ def canny(hl: Any, is_scheduled: bool, X: Any, low: int, high: int) -> Any:
         across, along = hl.max(u[x, y], -u[x, y]), hl.max(v[x, y], -v[x, y])
         flat, steep = 32768 * along < 13573 * across, 32768 * along > 79109 * across
         falls = (u[x, y] > 0) == (v[x, y] > 0)
-        a, b = (hl.select(flat, m[x + s, y], steep, m[x, y + s], falls, m[x + s, y + s], m[x - s, y + s]) for s in (-1, 1))
+        a, b = (
+            hl.select(flat, m[x + s, y], hl.select(steep, m[x, y + s], hl.select(falls, m[x + s, y + s], m[x - s, y + s])))
+            for s in (-1, 1)
+        )
         kept = hl.select((slope[x, y] > a) & (slope[x, y] >= b), slope[x, y], 0)
-        return hl.u8(hl.select(kept > high, 2, kept > low, 1, 0))
+        return hl.u8(hl.select(kept > high, 2, hl.select(kept > low, 1, 0)))
 
     def grown(f: Any, name: str) -> Any:
         wide = hl.BoundaryConditions.constant_exterior(f, hl.u8(0), [(0, w), (0, h)])
