@@ -38,13 +38,13 @@ def canny(hl: Any, is_scheduled: bool, X: Any, low: int, high: int) -> Any:
     m = hl.BoundaryConditions.constant_exterior(slope, 0, [(0, w), (0, h)])
 
     def thin(x: Any, y: Any) -> Any:
+        def at(i: int, j: int) -> Any:  # a choice between references of functions would be a tuple
+            return hl.Expr(m[x + i, y + j])
+
         across, along = hl.max(u[x, y], -u[x, y]), hl.max(v[x, y], -v[x, y])
         flat, steep = 32768 * along < 13573 * across, 32768 * along > 79109 * across
         falls = (u[x, y] > 0) == (v[x, y] > 0)
-        a, b = (
-            hl.select(flat, m[x + s, y], hl.select(steep, m[x, y + s], hl.select(falls, m[x + s, y + s], m[x - s, y + s])))
-            for s in (-1, 1)
-        )
+        a, b = (hl.select(flat, at(s, 0), hl.select(steep, at(0, s), hl.select(falls, at(s, s), at(-s, s)))) for s in (-1, 1))
         kept = hl.select((slope[x, y] > a) & (slope[x, y] >= b), slope[x, y], 0)
         return hl.u8(hl.select(kept > high, 2, hl.select(kept > low, 1, 0)))
 
