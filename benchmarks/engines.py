@@ -21,6 +21,8 @@ Once = Callable[[], Any]
 
 AUTOSCHEDULERS = {"halide_mullapudi2016": "Mullapudi2016", "halide_adams2019": "Adams2019", "halide_li2018": "Li2018"}
 """Sides that run Halide, and the autoscheduler behind each.  (Anderson2021 schedules for graphics processors only.)"""
+HALIDE = ("halide", *AUTOSCHEDULERS)
+"""All sides that run Halide; the first one has schedules that were written by hand."""
 
 
 def flags(side: str, threads: int) -> dict[str, str]:
@@ -46,6 +48,13 @@ def build_compiled(workload: Workload, arrays: Arrays, threads: int) -> Once:
     compiled = torch.compile(lambda **inputs: peer(torch, None, **inputs), dynamic=False, fullgraph=True)
     tensors = {n: torch.from_numpy(a) for n, a in arrays.items()}
     return lambda: compiled(**tensors)
+
+
+def import_opencv(threads: int) -> Any:
+    import cv2
+
+    cv2.setNumThreads(threads)
+    return cv2
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,10 +166,10 @@ def build_onnxruntime(workload: Workload, arrays: Arrays, out: Results | None, t
 
 
 def build_halide(side: str, workload: Workload, arrays: Arrays, out: Results | None, threads: int) -> Once:
-    """The pipeline under the schedule that this autoscheduler finds for these sizes; found and compiled once."""
+    """The pipeline under the schedule that this autoscheduler finds for these sizes, or its own; found and compiled once."""
     import halide
 
-    buffers = {n: halide.Buffer(a) for n, a in arrays.items()}
+    buffers = {n: halide.Buffer(a) if a.ndim else a.item() for n, a in arrays.items()}
     function, shape = workload.peers[side](halide, None, **buffers)
     run = schedule_in_halide(halide, side, function, [(0, n) for n in shape], threads)
 
@@ -169,7 +178,7 @@ def build_halide(side: str, workload: Workload, arrays: Arrays, out: Results | N
         return array
 
     if out is None:
-        return lambda: into(np.empty(shape, workload.dtype))
+        return lambda: into(np.empty(shape, str(function.types()[0])))
     (place,) = as_tuple(out)
     return lambda: into(place)
 
@@ -177,15 +186,16 @@ def build_halide(side: str, workload: Workload, arrays: Arrays, out: Results | N
 def schedule_in_halide(
     halide: Any, side: str, function: Any, region: list[tuple[int, int]], threads: int
 ) -> Callable[[Any], None]:
-    """What computes `function` into a buffer, by the schedule that is found for `region` (starts and extents, outermost
-    first)."""
-    name = AUTOSCHEDULERS[side]
-    plugin = f"libautoschedule_{name.lower()}.so"
-    # Inside the wheel the libraries lie beside the package, where the loader does not look.
-    halide.load_plugin(str(Path(halide.__file__).parent / "lib64" / plugin))
-    function.set_estimates(region[::-1])
+    """What computes `function` into a buffer, by the schedule that an autoscheduler finds for `region` (starts and extents,
+    outermost first), or by the one that it has."""
     pipeline, target = halide.Pipeline(function), _target_of_halide(halide)
-    pipeline.apply_autoscheduler(target, halide.AutoschedulerParams(name, {"parallelism": str(threads)}))
+    if side in AUTOSCHEDULERS:
+        name = AUTOSCHEDULERS[side]
+        plugin = f"libautoschedule_{name.lower()}.so"
+        # Inside the wheel the libraries lie beside the package, where the loader does not look.
+        halide.load_plugin(str(Path(halide.__file__).parent / "lib64" / plugin))
+        function.set_estimates(region[::-1])
+        pipeline.apply_autoscheduler(target, halide.AutoschedulerParams(name, {"parallelism": str(threads)}))
     pipeline.compile_jit(target)
     return lambda buffer: pipeline.realize(buffer, target)
 

@@ -26,6 +26,7 @@ REQUIREMENTS: Mapping[str, tuple[str, ...]] = {
     "numba": ("numpy", "numba", "scipy"),
     "scipy": ("numpy", "scipy"),
     "halide": ("numpy", "halide"),
+    "opencv": ("numpy", "opencv-python-headless"),
 }
 """What each environment holds; the worker itself needs NumPy and the standard library (``np.dot`` in numba needs SciPy)."""
 
@@ -38,6 +39,9 @@ PACKAGE: Mapping[str, str] = {
     "halide_li2018": "halide",
 }
 """Package (and environment) of the peers that are not called like theirs."""
+
+MODULE, DISTRIBUTION = {"opencv": "cv2"}, {"opencv": "opencv-python-headless"}
+"""What a package is called in Python and by pip, where that is not its name here."""
 
 
 def package_of(side: str) -> str:
@@ -65,7 +69,7 @@ def find_interpreter(side: str) -> str | None:
     package = package_of(side)
     own = environment_python(package)
     candidates = [sys.executable] if own is None else [str(own), sys.executable]
-    return next((python for python in candidates if is_importable(package, python)), None)
+    return next((python for python in candidates if is_importable(MODULE.get(package, package), python)), None)
 
 
 def clean(python: str, variables: Mapping[str, str]) -> dict[str, str]:

@@ -35,7 +35,8 @@ PEERS = (
     "onnxruntime",
     "numba",
     "scipy",
-    *engines.AUTOSCHEDULERS,
+    "opencv",
+    *engines.HALIDE,
     *native.SIDES,
 )
 """Everything that there is to compare with; most of it is set up by ``make peers``."""
@@ -89,11 +90,13 @@ def build(
             return repeat(engines.build_jax(workload, arrays))
         case "onnxruntime":
             return repeat(engines.build_onnxruntime(workload, arrays, out, threads))
-        case _ if side in engines.AUTOSCHEDULERS:
+        case _ if side in engines.HALIDE:
             build = engines.build_sweeps if "steps" in arrays else engines.build_halide
             return repeat(build(side, workload, arrays, out, threads))
         case _ if side in native.SIDES:
             return _bind(workload.peers[side], native, out, arrays)
+        case "opencv":
+            return _bind(workload.peers[side], engines.import_opencv(threads), out, arrays)
         case _:
             return _bind(workload.peers[side], importlib.import_module(side), out, arrays)
 

@@ -81,7 +81,7 @@ def version_of(side: str) -> str | None:
         return native.version(side)
     package = environments.package_of(side)
     try:
-        return f"{package} {metadata.version(package)}"
+        return f"{package} {metadata.version(environments.DISTRIBUTION.get(package, package))}"
     except metadata.PackageNotFoundError:
         return None
 
