@@ -24,6 +24,7 @@ from polyc.codegen.nests.prefetch_next import prefetch_next
 from polyc.codegen.nests.recurrences import carry_elements
 from polyc.codegen.nests.row_pairs import pair_rows
 from polyc.codegen.nests.scalars import hold_accumulators
+from polyc.codegen.nests.segment_starts import start_segments
 from polyc.codegen.nests.share_workspace import share_workspace
 from polyc.codegen.nests.size import check_code_size
 from polyc.codegen.nests.staging import stage_copies
@@ -104,6 +105,11 @@ _PASSES: tuple[LoopPass, ...] = (
         "tighten-bounds",
         lambda nest, ctx: _rebuild(nest, tighten_bounds(nest.body, nest.buffers, nest.preconditions), nest.buffers),
         "loops run from and up to ends that data gives, where tests of these stand around all that they do",
+    ),
+    Pass(
+        "start-segments",
+        lambda nest, ctx: _rebuild(nest, start_segments(nest), nest.buffers),
+        "sums over segments start where they are made",
     ),
     # Tests leave vector loops first: every later pass looks for loops without them.
     Pass(
