@@ -80,6 +80,9 @@ def sort_segments(program: Program, sizes: Mapping[str, int], drawn: Mapping[str
             elements.sort(0)
             start, stop = solve_ranges(program, sizes).statements[s.name][clause.index]
             elements[:1], elements[1:][-1:] = start, stop
+    for m in program.compressed:  # also where no statement reads the offsets
+        if m.format == "ragged" and m.indptr in m.parts and m.indptr in drawn:
+            drawn[m.indptr][:] = np.linspace(0, evaluate(m.n_entries, sizes), len(drawn[m.indptr])).astype(int)
 
 
 def join_matrices(program: Program, drawn: Mapping[str, np.ndarray], sizes: Mapping[str, int]) -> dict[str, Any]:
@@ -97,9 +100,7 @@ def join_matrices(program: Program, drawn: Mapping[str, np.ndarray], sizes: Mapp
         if matrix is None:
             joined[name] = array
         elif isinstance(matrix, Ragged):
-            n, n_ends = drawn[matrix.data].shape[matrix.axis - 1], len(drawn[matrix.indptr])
-            ends = np.linspace(0, n, n_ends).astype(drawn[matrix.indptr].dtype)
-            joined[matrix.name] = Packed(drawn[matrix.data], ends)
+            joined[matrix.name] = Packed(drawn[matrix.data], drawn[matrix.indptr])
         elif matrix.name not in joined:
             rows, columns = (evaluate(e, sizes) for e in matrix.shape)
             data, indices, indptr = (drawn[part] for part in matrix.parts)
