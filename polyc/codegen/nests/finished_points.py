@@ -4,13 +4,11 @@
     after   ``for s in 0:N:W { live = true; for t { if (live) { live = false; vector p in s:s+W {
             live ||= !(|z[p]| > 2); z[p] = |z[p]| > 2 ? z[p] : f(z[p], c[p]) } } } }``
 
-Strip-mining and interchange make short vectors that stay in registers (`recurrences`), and leave a strip of points early.  It
-is no jump out of the loop: a step behind the last one reads a byte.
+Strips are short vectors, which stay in registers (`recurrences`).  A step behind the last one of a strip reads a byte.
 """
 
 from __future__ import annotations
 
-from polyc.codegen.nests.buffers import row_major_strides
 from polyc.ir.expr import Call, Const, Index, Read, int_const, minimum
 from polyc.ir.facts import comparisons_in, cut
 from polyc.ir.intervals import ranges_in
@@ -21,8 +19,7 @@ from polyc.ir.types import BOOL
 from polyc.ir.walk import Scope, rewrite_nest, substitute_nodes, walk_nodes
 from polyc.records import replace
 
-STRIP = 4
-"""Vectors of a strip: enough to hide latencies, few enough that one point alone does not keep many others."""
+STRIP = 4  # vectors: enough to hide latencies, few enough that one point alone does not keep many others
 
 
 def strip_points(nest: LoopNest) -> LoopNest:
@@ -42,14 +39,14 @@ def strip_points(nest: LoopNest) -> LoopNest:
 
 
 def _strip(loop: Loop, nest: LoopNest) -> Loop | None:
-    found = find_steady(loop, nest)
-    if found is None or found.points.max_trip is not None:
+    if (found := find_steady(loop, nest)) is None or (row := found.points).max_trip is not None:
         return None
-    row = found.points
     size, first = STRIP * row.lanes, Index(f"{row.var}.strip")
-    body = substitute_nodes(row.body, {row.var: first + Index(row.var)})
-    end = simplify(minimum(simplify(row.upper - first), int_const(size)))
-    strip = replace(row, lower=int_const(0), upper=end, body=body, max_trip=size, interleave=1)
+    body, end = (
+        substitute_nodes(row.body, {row.var: first + Index(row.var)}),
+        minimum(simplify(row.upper - first), int_const(size)),
+    )
+    strip = replace(row, lower=int_const(0), upper=simplify(end), body=body, max_trip=size, interleave=1)
     return Loop(first.name, row.lower, row.upper, size, "serial", (replace(loop, body=(strip,)),))
 
 
@@ -58,16 +55,14 @@ def skip_finished_points(nest: LoopNest) -> LoopNest:
     flags: list[Buffer] = []
 
     def visit(node: Node, scope: Scope) -> tuple[Node, ...] | None:
-        found = find_steady(node, nest) if isinstance(node, Loop) else None
-        if found is None or found.points.max_trip is None:
+        if not isinstance(node, Loop) or (found := find_steady(node, nest)) is None or found.points.max_trip is None:
             return None
-        assert isinstance(node, Loop)
-        name, shape = f"live{len(flags)}", (int_const(found.n_steps),)
+        name = f"live{len(flags)}"
         space: Space = "thread" if any(loop.kind == "parallel" for loop in scope.loops) else "shared"
-        flags.append(Buffer(name, BOOL, shape, row_major_strides(shape, 1), space))
+        flags.append(Buffer(name, BOOL, (int_const(found.n_steps),), (int_const(1),), space))
         place = (simplify(Index(node.var) % found.n_steps),)
-        moves = Update(name, place, "or", Call("not", (found.test,)))
-        row = replace(found.points, body=(moves, *found.points.body), registers=(name,))
+        body = (Update(name, place, "or", Call("not", (found.test,))), *found.points.body)
+        row = replace(found.points, body=body, registers=(name,))
         step = If(Read(name, place), (Store(name, place, Const(False, BOOL)), row))
         starts = (Store(name, (int_const(k),), Const(True, BOOL)) for k in range(found.n_steps))
         return (*starts, replace(node, body=(step,)))
