@@ -1,8 +1,7 @@
 """Points of a recurrence that stay as they are from some step on (`ir.steady`): strips of points run until all of them do.
 
     before  ``for t { vector p in 0:N { z[p] = |z[p]| > 2 ? z[p] : f(z[p], c[p]) } }``
-    after   ``for s in 0:N:W { live = true; for t { if (live) { live = false; vector p in s:s+W {
-            live ||= !(|z[p]| > 2); z[p] = |z[p]| > 2 ? z[p] : f(z[p], c[p]) } } } }``
+    after   ``for s in 0:N:W { live = true; for t { if (live) { live = false; vector p { live ||= |z[p]| <= 2; … } } } }``
 
 Strips are short vectors, which stay in registers (`recurrences`).  A step behind the last one of a strip reads a byte.
 """
@@ -32,8 +31,8 @@ def strip_points(nest: LoopNest) -> LoopNest:
         if node.kind == "serial" and isinstance(node.body[0], If):
             tests = (c for n in walk_nodes(node.body) if isinstance(n, If) for c in comparisons_in(n.condition))
             pieces = [piece.loop for piece in cut(node, tests, ranges_in(scope))]
-        strips = [_strip(piece, nest) for piece in pieces]
-        return tuple(new or old for new, old in zip(strips, pieces, strict=True)) if any(strips) else None
+        made = tuple(_strip(piece, nest) or piece for piece in pieces)
+        return made if any(new is not old for new, old in zip(made, pieces, strict=True)) else None
 
     return rewrite_nest(nest, visit)
 
@@ -42,10 +41,7 @@ def _strip(loop: Loop, nest: LoopNest) -> Loop | None:
     if (found := find_steady(loop, nest)) is None or (row := found.points).max_trip is not None:
         return None
     size, first = STRIP * row.lanes, Index(f"{row.var}.strip")
-    body, end = (
-        substitute_nodes(row.body, {row.var: first + Index(row.var)}),
-        minimum(simplify(row.upper - first), int_const(size)),
-    )
+    body, end = substitute_nodes(row.body, {row.var: first + Index(row.var)}), minimum(simplify(row.upper - first), size)
     strip = replace(row, lower=int_const(0), upper=simplify(end), body=body, max_trip=size, interleave=1)
     return Loop(first.name, row.lower, row.upper, size, "serial", (replace(loop, body=(strip,)),))
 
@@ -61,11 +57,10 @@ def skip_finished_points(nest: LoopNest) -> LoopNest:
         space: Space = "thread" if any(loop.kind == "parallel" for loop in scope.loops) else "shared"
         flags.append(Buffer(name, BOOL, (int_const(found.n_steps),), (int_const(1),), space))
         place = (simplify(Index(node.var) % found.n_steps),)
-        body = (Update(name, place, "or", Call("not", (found.test,))), *found.points.body)
-        row = replace(found.points, body=body, registers=(name,))
+        moves = Update(name, place, "or", Call("not", (found.test,)))
+        row = replace(found.points, body=(moves, *found.points.body), registers=(name,))
         step = If(Read(name, place), (Store(name, place, Const(False, BOOL)), row))
-        starts = (Store(name, (int_const(k),), Const(True, BOOL)) for k in range(found.n_steps))
-        return (*starts, replace(node, body=(step,)))
+        return (*(Store(name, (int_const(k),), Const(True, BOOL)) for k in range(found.n_steps)), replace(node, body=(step,)))
 
     changed = rewrite_nest(nest, visit)
-    return replace(changed, buffers=(*nest.buffers, *flags)) if flags else nest
+    return nest if changed is nest else replace(changed, buffers=(*nest.buffers, *flags))

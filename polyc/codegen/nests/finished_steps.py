@@ -153,9 +153,9 @@ def _unswitch(flag: _Flag, own: set[str], nest: LoopNest) -> Loop | None:
     first = _choose(flag.held(int(has_checks)), rest, flag.loop.body)
     back = max(copies.values(), default=1) - 1
     distances = [growth(e, flag.loop.var) for e in flag.after] if back else []
-    if None in distances or not any(distances):
-        return replace(flag.loop, body=first)  # nothing is copied, or what the flag was steps ago is gone
-    return replace(flag.loop, body=_choose(flag.held(back, back), final, first))
+    if None not in distances and any(distances):  # else nothing is copied, or what the flag was steps ago is gone
+        first = _choose(flag.held(back, back), final, first)
+    return replace(flag.loop, body=first)
 
 
 def _choose(test: Expr, then: Body, other: Body) -> Body:
