@@ -132,6 +132,8 @@ def _describe_unexpected(error: Any, source: Source) -> Diagnostic:
     if "DEF" in names:
         names.discard("MONOID")
     names.discard("CSR")  # it goes with a type
+    if names == {"RPAR", "_COMMA", "STAR"}:
+        names.discard("STAR")  # of lengths of ragged parameters
     kind = getattr(token, "type", "$END")
     if kind == "$END":
         end = len(source.text.rstrip())
@@ -219,7 +221,8 @@ def _guess_mistake(text: str, span: Span, kind: str, names: set[str]) -> str | N
         if "{" in before[before.rfind("def ") + 1 :]:
             return "an index runs over all of its range; for a part of it give a where clause, as in where i in 0:N"
         return "the type stands before the name: float(M, N) A"
-    if names <= {"RPAR", "_COMMA"} and kind in ("PLUS", "MINUS", "STAR", "SLASH") and re.search(r"\w$", before):
+    is_sum = kind in ("PLUS", "MINUS", "STAR", "SLASH") and re.search(r"\w$", before)
+    if names <= {"RPAR", "_COMMA"} and (is_sum or re.search(r"\w\s*\*$", before)):
         if "->" in before[before.rfind("def ") + 1 :]:
             return "sizes of a result are names or numbers; without a type it has those that its statements give it: -> (y)"
         return "dimensions of a parameter are names or numbers; give the sum a name of its own, such as float(N1) A"
