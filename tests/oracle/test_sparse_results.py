@@ -270,6 +270,16 @@ def test_commands_and_headers_give_the_entries_of_sparse_results(tmp_path: Any) 
     assert "float S[A.nnz]: written" in (tmp_path / "p.h").read_text()
 
 
+def test_a_comprehension_over_a_row_is_refused_without_a_crash() -> None:
+    def largest(A: "csr[f32[M, N]]") -> Any:
+        m[i] = max(A[i, j] for j in range(N))
+        return m
+
+    with pytest.raises(PolycError) as caught:
+        polyc.op(largest)
+    assert caught.value.diagnostics[0].code == "semantic-csr"
+
+
 def test_a_second_matrix_is_made_dense_by_a_sum_without_declaring_its_sizes() -> None:
     text = """def f(csr float(M, N) A, csr float(M, N) B) -> (y, n) {
       D(i, j) +=! B(i, j)
