@@ -107,7 +107,7 @@ def check_same_offsets(first: Any, other: Any, m: Ragged) -> None:
     a, b = np.asarray(a), np.asarray(b)
     if not is_same_memory(a, b) and not np.array_equal(a, b):
         message = f"the sequences of {m.shares} and {m.name} have other lengths"
-        if a.shape != b.shape:
+        if a.ndim == b.ndim == 1 and a.shape != b.shape:
             message = f"{m.shares} has {len(a) - 1} sequences, and {m.name} {len(b) - 1}"
         help = f"both are declared with {m.axes[m.axis]}: give a length that may differ another name"
         raise argument_error("argument-segments", message, m.span, help)

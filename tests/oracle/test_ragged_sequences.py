@@ -179,6 +179,20 @@ def test_bound_sequences_are_kept_with_their_offsets() -> None:
             call()
 
 
+def test_padded_reads_beside_a_dense_operand_run_over_that() -> None:
+    op = operator("def f(ragged float(B, L*) u, float(B, K) X) -> (z) { z(b, k) = X(b, k) + pad(u(b, k - 1), 7) }")
+    u, x = draw((3, 0, 2)), np.arange(15, dtype=np.float32).reshape(3, 5)
+    want = [[v[k - 1] if 0 < k <= len(v) else 7 for k in range(5)] for v in split(u)]
+    np.testing.assert_array_equal(op(u, x), x + want)
+
+
+def test_offsets_that_are_a_number_are_told_with_an_error() -> None:
+    op = operator("def f(ragged float(B, L*) u, ragged float(B, L*) v) -> (s) { s(b) +=! u(b, l) * v(b, l) }")
+    given = draw((3, 4))
+    with pytest.raises(PolycError, match="have other lengths"):
+        op((given.values, np.int32(7)), given)
+
+
 def test_results_are_written_where_the_call_says() -> None:
     op, x, u = operator(SCALE), draw((3, 0, 2), 2), draw((3, 0, 2))
     wanted = x.values * u.values[:, None]

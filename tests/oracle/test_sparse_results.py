@@ -270,6 +270,33 @@ def test_commands_and_headers_give_the_entries_of_sparse_results(tmp_path: Any) 
     assert "float S[A.nnz]: written" in (tmp_path / "p.h").read_text()
 
 
+def test_a_comprehension_over_a_row_is_refused_without_a_crash() -> None:
+    def largest(A: "csr[f32[M, N]]") -> Any:
+        m[i] = max(A[i, j] for j in range(N))
+        return m
+
+    with pytest.raises(PolycError) as caught:
+        polyc.op(largest)
+    assert caught.value.diagnostics[0].code == "semantic-csr"
+
+
+def test_a_second_matrix_is_made_dense_by_a_sum_without_declaring_its_sizes() -> None:
+    text = """def f(csr float(M, N) A, csr float(M, N) B) -> (y, n) {
+      D(i, j) +=! B(i, j)
+      y(i) +=! A(i, j) * D(i, j)
+      n(j) +=! 1 where exists A(i, j)
+    }"""
+    for m, n in [(6, 9), (1, 1), (0, 3)]:
+        a, other = draw(m, n), draw(m, n)
+        b = Rows(other.data + 1, other.indices[::-1].copy(), other.indptr, other.shape)
+        y, counts = operator(text)(a, b)
+        np.testing.assert_array_equal(y, (to_dense(a) * to_dense(b)).sum(1))
+        np.testing.assert_array_equal(counts, np.bincount(a.indices, minlength=n))
+    short = "def f(csr float(M, N) A, float(K) c) -> (D) { D(i, j) +=! A(i, j) * c(i) }"
+    with pytest.raises(PolycError, match="range-unsolved"):  # c bounds rows as well
+        operator(short)(draw(6, 9), np.ones(3, np.float32))
+
+
 def test_compressed_columns_are_told_from_rows() -> None:
     op = operator("def f(csc float(M, N) A, float(M) u) -> (y, z) { y(j) +=! A(i, j) * u(i)  z +=! A(i, 1) }")
     matrix, u = turn(draw(9, 6)), integers("f4", 6)

@@ -197,9 +197,9 @@ class ProgramBuilder:
         """A version that no name stands for yet."""
         self.tensors[version] = Tensor(version, dtype, rank, shape, role, base, span)
 
-    def define(self, name: str, rank: int, span: Span, dtype: DType | None, is_weak: bool = False) -> str:
-        """A new version of a name, now its current one; without a type after an error."""
-        version, shape = self.next_version(name), self.declared_shape(name, rank)
+    def define(self, name: str, rank: int, span: Span, dtype: DType | None, is_weak: bool = False, shape: Shape = None) -> str:
+        """A new version of a name, now its current one; without a type after an error.  `shape`: where none is declared."""
+        version, shape = self.next_version(name), self.declared_shape(name, rank) or shape
         if dtype is not None:
             self.add_tensor(version, dtype, rank, name, span, shape)
         self.rename(name, Version(version, dtype, rank, is_weak, shape, False, span))
@@ -287,12 +287,12 @@ class ProgramBuilder:
 
         A reduction without reduced indices stays one where points are left out: elements without any have the identity.
         A sum over a matrix in compressed rows is written out; where that is not possible it is reported."""
-        given, stored = draft, None
+        given, stored, shape = draft, None, None
         if self.compressed:
             from polyc.frontends.core.compressed import define_entries, expand_reads  # only now: other programs do without
 
             try:
-                draft, target, value, init, stored, op = expand_reads(self, draft, target, value, op, init)
+                draft, target, value, init, stored, op, shape = expand_reads(self, draft, target, value, op, init)
             except Fault as fault:
                 self.reporter.report(fault, target.span)
                 return self.current[target.name].name if joins else self.define(target.name, target.rank, target.span, None)
@@ -304,7 +304,7 @@ class ProgramBuilder:
             if stored is not None
             else self.current[target.name].name
             if joins
-            else self.define(target.name, target.rank, target.span, value.dtype, value.weak)
+            else self.define(target.name, target.rank, target.span, value.dtype, value.weak, shape)
         )
         self.add(replace(draft, target=version, value=self.notation.convert(value, value.dtype), reduction=reduction))
         if draft is not given:

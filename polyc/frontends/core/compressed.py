@@ -130,6 +130,8 @@ class Expanded(NamedTuple):
     init: Expr | None
     stored: Compressed | Ragged | None
     op: str | None
+    shape: tuple[Expr, ...] | None = None
+    """Extents of a target that is written at columns, which data chooses among those of the matrix."""
 
 
 def expand_reads(
@@ -221,9 +223,15 @@ def expand_reads(
     indices = (*(i for i in names if i in left), *(i for i in names if i not in left))
     if init is not None:
         init = _continue(b, init, target, expanded.subscripts, matrix, is_stored)
-    target = replace(target, subscripts=expanded.subscripts)
+    given, target = target.subscripts, replace(target, subscripts=expanded.subscripts)
     stored = replace(matrix, owner=matrix.pattern) if is_stored else None
-    return Expanded(replace(expanded, indices=indices), target, replace(value, expr=expanded.value), init, stored, op)
+    beside = index_names(*(e for r in reads(value.expr) if r.tensor not in entries for e in r.subscripts))
+    is_free = isinstance(row, Index) and row.name not in beside and not draft.where[1:]  # what else is read bounds rows
+    rows = {row.name: matrix.shape[matrix.axis]} if is_free and isinstance(row, Index) else {}
+    written = [e.name if isinstance(e, Index) else "" for e in given]
+    is_whole = column.name in written and len(set(written)) == len(written) and {*written} <= {*rows, column.name}
+    shape = tuple(rows.get(name, extents[column.name]) for name in written) if is_whole else None
+    return Expanded(replace(expanded, indices=indices), target, replace(value, expr=expanded.value), init, stored, op, shape)
 
 
 def _matrix(b: ProgramBuilder, read: Read) -> Compressed:

@@ -238,13 +238,16 @@ class _Body:
                     self._bind_index(Index(index, clause.span), (f"{tensor}*", seq), tensor)
                     self.unread.append(index)
         ranged = {w.index for w in draft.where if isinstance(w, RangeClause)}
+        unpadded = [r for e in roots for r in _unpadded(e)]
+        dense = index_names(*(e for r in unpadded if r.tensor not in {*self.b.compressed, *own} for e in r.subscripts))
         for read in (r for e in roots for r in reads(e)):  # shifted, where nothing else tells the range
             m = self.b.compressed.get(read.tensor)
+            told = ranged if any(read is r for r in unpadded) else ranged | dense
             for axis, subscript in zip(m.axes, read.subscripts, strict=True) if isinstance(m, Ragged) else ():
                 form = linear_form(subscript) if axis and not reads(subscript) else None
                 terms = [t for t in form or () if not isinstance(t, int)]
                 for i in terms if len(terms) == 1 else ():
-                    if isinstance(i, Index) and i.name not in {*self.bound, *ranged}:
+                    if isinstance(i, Index) and i.name not in {*self.bound, *told}:
                         self._bind_index(i, (axis, read.subscripts[0]), read.tensor)
                         self.unread.append(i.name)
         for name, (axis, seq) in self.bound.items():

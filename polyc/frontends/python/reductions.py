@@ -104,5 +104,6 @@ def read_reduction(node: ast.Call, reducer: str, scope: Scope, depth: int, bound
     except Reported:
         return POISON
     version = scope.current[name]
-    assert version.dtype is not None
+    if version.dtype is None:  # reported, such as a read of a sparse matrix that is no sum over its entries
+        return POISON
     return Value(Read(version.name, target.subscripts, span), version.dtype, version.is_weak, 1 + len(kept))
