@@ -19,13 +19,10 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
 
 import numpy as np
 import onnx
-import onnx.backend.test.case.node as node_cases
 import onnx.numpy_helper
-from onnx.backend.test.case import base
 from onnx.backend.test.loader import load_model_tests
 from onnx.backend.test.runner import Runner
 
@@ -100,20 +97,9 @@ def _read_values(folder: Path, prefix: str, ports: Sequence[onnx.ValueInfoProto]
 
 
 @cache
-def load_cases(names: frozenset[str] | None = None) -> dict[str, Case]:
-    """All cases by name, which takes some ten seconds, or at least those of `names`: a process makes nodes' cases once."""
-    wanted = None if names is None else names | {name.partition("_expanded")[0] for name in names}
-    expect = node_cases.expect
-
-    def expect_wanted(node: onnx.NodeProto, inputs: Any, outputs: Any, name: str, **options: Any) -> None:
-        if wanted is None or name in wanted:
-            expect(node, inputs, outputs, name, **options)
-
-    with (
-        warnings.catch_warnings(),
-        patch.object(node_cases, "expect", expect_wanted),
-        patch.object(base, "process_snippet", lambda *_: ("", "")),  # the source text of each case, for a page of onnx
-    ):
+def load_cases() -> dict[str, Case]:
+    """All cases by name; making their data takes some ten seconds."""
+    with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return {t.name: Case(t.name, kind, t) for kind in KINDS for t in load_model_tests(kind=kind)}
 
