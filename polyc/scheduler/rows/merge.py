@@ -166,10 +166,9 @@ class Merger:
         rows = find_shifted_row(dims, band, band, others, self.budget)
         if rows is None or any(c for name, row in rows.items() for d, c in enumerate(row.coefficients) if d != steps.get(name)):
             return False
+        # Points that run their steps apart keep values in registers, which those of other steps would not let them.
         if any(used.values()) and len({rows[name].constant for name in own}) > 1:
-            return (
-                False  # points that run their steps apart keep them in registers, which values of other steps do not let them
-            )
+            return False
         latest = {name: statements[name].extents[d] // FEW_STEPS for name, d in following.items()}
         if any(longest_distance(rows, p) > latest[p.sink] for p in band if p.sink in latest):
             return False
