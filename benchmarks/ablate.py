@@ -96,15 +96,24 @@ def print_table(console: Console, steps: list[tuple[str, Any]], entries: dict[st
     console.print(table, markup=False)
 
 
-def summarise(record: Record, steps: list[tuple[str, Any]]) -> dict[str, Any]:
-    """By setting the number of workloads, and what each pass is worth there: what docs/assemble.py reads."""
+def summarise(record: Record, steps: list[tuple[str, Any]], earlier: dict[str, Any]) -> dict[str, Any]:
+    """By setting the number of workloads, and what each pass is worth there: what docs/assemble.py reads.
+
+    Of an `earlier` summary stays what `record` has not: settings, and the times of passes that were only compared now."""
+    passes: dict[str, dict[str, Any]] = {}
+    for _, step in steps:
+        before = earlier.get("passes", {}).get(step.name, {})
+        passes[step.name] = dict(before)
+        for key, entries in record.entries.items():
+            own = asdict(ablation.assess(step.name, entries))
+            if own["compared"] and not own["measured"] and key in before:
+                own |= {k: before[key][k] for k in ("measured", "best", "worst", "mean")}
+            if own["compared"] or not own["changed"] or key not in before:
+                passes[step.name][key] = own
     return {
-        "settings": {key: len(entries) for key, entries in record.entries.items()},
+        "settings": {**earlier.get("settings", {}), **{key: len(entries) for key, entries in record.entries.items()}},
         "lines": {step.name: ablation.lines_of(step) for _, step in steps},
-        "passes": {
-            step.name: {key: asdict(ablation.assess(step.name, entries)) for key, entries in record.entries.items()}
-            for _, step in steps
-        },
+        "passes": passes,
     }
 
 
@@ -138,7 +147,7 @@ def _numbers(_: click.Context, __: click.Parameter, value: str) -> list[int]:
     "--rounds", default=20, type=click.IntRange(min=LEAST_ROUNDS), show_default=True, help="Most rounds of a workload."
 )
 @click.option("--record", type=click.Path(path_type=Path), help="Keep what is found here, and take from it what it has.")
-@click.option("--summary", type=click.Path(path_type=Path), help="Write a summary of the record here: docs/ablation.json.")
+@click.option("--summary", type=click.Path(path_type=Path), help="Bring this summary up to date with the record: docs/ablation.json.")
 def main(
     names: tuple[str, ...],
     level: str | None,
@@ -199,7 +208,8 @@ def main(
         is_right = _measure_all(console, kept, found, wanted, options, threads, rounds)
     print_table(console, chosen, found)
     if summary is not None:
-        summary.write_text(json.dumps(summarise(kept, steps), indent=1) + "\n")
+        earlier = json.loads(summary.read_text()) if summary.exists() else {}
+        summary.write_text(json.dumps(summarise(kept, steps, earlier), indent=1) + "\n")
     if not is_right:
         sys.exit(1)
 

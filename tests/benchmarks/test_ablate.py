@@ -130,6 +130,18 @@ def test_from_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert read["settings"] == {"x86-64-v3": 1} and read["passes"]["pack"]["x86-64-v3"]["differs"] == 1
 
 
+def test_a_summary_keeps_the_times_that_a_record_lacks(tmp_path: Path) -> None:
+    steps = [(level.name, p) for level in pass_levels() for p in level.passes if p.name == "pack"]
+    record = Record(None)
+    record.entries["host"] = {"tmm": Entry("a", {"pack": 0.5}, differs={"pack": {"1": (1.5, 1.5, 1.5)}})}
+    first = ablate.summarise(record, steps, {})
+    record.entries = {"host": {"tmm": Entry("b", {"pack": 0.5}, differs={"pack": {}})}, "x86-64-v3": {}}
+    second = ablate.summarise(record, steps, first)
+    assert second["passes"]["pack"]["host"]["best"] == (1.5, "tmm") and second["settings"] == {"host": 1, "x86-64-v3": 0}
+    record.entries["host"]["tmm"] = Entry("b", {"pack": 0.5})  # not lowered without it
+    assert ablate.summarise(record, steps, second)["passes"] == second["passes"]
+
+
 def test_results_without_a_pass_are_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     name = "polybench_atax_medium"
     kept = Record(tmp_path / "kept.json")
