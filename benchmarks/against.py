@@ -26,13 +26,18 @@ HERE = Path(__file__).parent.parent
 WORKER = """
 import json, sys, time
 import numpy as np, polyc
+from benchmarks.models.table import MODELS, make_feed
 from benchmarks.workloads import WORKLOADS
 options = json.loads(sys.argv[1])
 
 def prepare(name):
     if name.endswith(".onnx"):
         session, rng = polyc.onnx.load(name), np.random.default_rng(1)
-        feed = {p.name: rng.standard_normal(p.shape, dtype=np.float32) for p in session.get_inputs()}
+        model = MODELS.get(name.rpartition("/")[2].split("-opset")[0])  # `benchmarks.models.export` names files so
+        if model is not None:
+            feed = make_feed(model, {"n": 1, **model.sizes})
+        else:
+            feed = {p.name: rng.standard_normal(p.shape, dtype=np.float32) for p in session.get_inputs()}
         return lambda: tuple(session.run(None, feed))
     workload = WORKLOADS[name]
     inputs = workload.inputs()
