@@ -64,6 +64,8 @@ class Model:
         own = ranges.statements
         self._trips = {s.name: {i: self.extent(own[s.name].indices[i].extent) for i in s.indices} for s in program.statements}
         self._work: dict[str, float] = {}
+        self._tests: dict[str, float] = {}
+        self._followed: dict[str, bool] = {}
         self._windows: dict[str, dict[str, tuple[int, set[str]]]] = {}
 
     def reads(self, names: Iterable[str]) -> set[str]:
@@ -115,10 +117,12 @@ class Model:
 
     def tests(self, s: Statement) -> float:
         """Cycles of one point to test where it is in its row."""
-        last = index_names(*s.subscripts[-1:])
-        conditions = (n.condition for n in walk(s.value) if isinstance(n, Select) and not reads(n.condition))
-        found = [sum(isinstance(e, Index) and e.name in last for e in walk(c)) for c in conditions]
-        return self.target.overlap.test * sum(n + 1 for n in found if n) / self.operations(s)
+        if s.name not in self._tests:
+            last = index_names(*s.subscripts[-1:])
+            conditions = (n.condition for n in walk(s.value) if isinstance(n, Select) and not reads(n.condition))
+            found = [sum(isinstance(e, Index) and e.name in last for e in walk(c)) for c in conditions]
+            self._tests[s.name] = self.target.overlap.test * sum(n + 1 for n in found if n) / self.operations(s)
+        return self._tests[s.name]
 
     def whole(self, s: Statement, n_shared: int) -> float:
         """Cycles to write a producer and to read it again; `n_shared`: outer dimensions along which readers follow at once.
@@ -195,14 +199,17 @@ class Model:
 
     def is_followed(self, p: Statement) -> bool:
         """Whether all that read a producer follow it element by element: loops that they share keep it in a line."""
-        for s in map(self.statements.__getitem__, self.readers[p.target]):
-            found = {site.read for site in self.sites[s.name] if site.read.tensor == p.target}
-            moving = [index_coefficients(e) or {} for read in found for e in read.subscripts]
-            named = [i for form in moving for i in form]
-            is_plain = all(len(form) == 1 and abs(*form.values()) == 1 for form in moving)
-            if len(found) > 1 or not is_plain or len(set(named)) < len(named) or not set(named) <= set(s.left_indices):
-                return False
-        return True
+        if p.name not in self._followed:
+            readers = map(self.statements.__getitem__, self.readers[p.target])
+            self._followed[p.name] = all(self._follows(s, p.target) for s in readers)
+        return self._followed[p.name]
+
+    def _follows(self, s: Statement, tensor: str) -> bool:
+        found = {site.read for site in self.sites[s.name] if site.read.tensor == tensor}
+        moving = [index_coefficients(e) or {} for read in found for e in read.subscripts]
+        named = [i for form in moving for i in form]
+        is_plain = all(len(form) == 1 and abs(*form.values()) == 1 for form in moving)
+        return len(found) == 1 and is_plain and len(set(named)) == len(named) and set(named) <= set(s.left_indices)
 
     def outside_bytes(self, statements: Sequence[Statement]) -> int:
         """Bytes of the arrays that come from memory or go there."""

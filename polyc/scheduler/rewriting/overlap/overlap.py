@@ -36,6 +36,9 @@ PROBE = 16
 MAX_PRODUCERS = 32
 """Most statements that a tile computes for its consumers: what is tried for each stays bounded, however long a program."""
 
+PATIENCE = 8
+"""So many more producers are tried where no tiles are faster yet, or none are any more."""
+
 
 def overlap_tiles(program: Program, ranges: Ranges, target: Machine) -> tuple[Program, Ranges, list[Remark]]:
     """Overlapped tiling: producers are computed a tile at a time."""
@@ -162,7 +165,7 @@ def _clusters(
     """Clusters that are faster in tiles.
 
     Tried are the nearest producer, the nearest two, and so on.  What a tile needs of a producer follows from its readers, which
-    come before it: so the boxes for all of them hold for each part, and are found once for each size."""
+    come before it: so boxes for many of them hold for fewer, and are found once for each size, or twice, four times as many."""
 
     def boxes_for(chain: Sequence[Statement], sizes: dict[str, int]) -> Boxes:
         return tile_boxes(roots, chain, root_boxes(roots, sizes, model.ranges), model.ranges, model.accesses)
@@ -170,7 +173,7 @@ def _clusters(
     probed = boxes_for(producers, dict.fromkeys(indices, PROBE))
     chain, halos = _bounded(producers, probed, indices, model), set[str]()
     tried: dict[tuple[int, ...], Trial] = {}
-    whole, saved = sum(map(model.window_cycles, roots)), 0
+    whole, saved, slower = sum(map(model.window_cycles, roots)), 0, 0
     for n, p in enumerate(chain, 1):
         whole += model.window_cycles(p)
         wider = [box for box in probed[p.target] if box is not None and box.extent != PROBE]
@@ -183,14 +186,18 @@ def _clusters(
         whole += model.whole(p, len(list(shared)))
         if not is_faster(0.0, whole):
             continue
+        slower, ahead = slower + 1, chain[: max(2 * PATIENCE, 1 << (n - 1).bit_length())]
         for sizes in _sizes(roots[0], indices, halos, model):
-            key = tuple(sizes.values())
+            key = len(ahead), *sizes.values()
             if key not in tried:
-                tried[key] = Trial(model, roots, sizes, boxes_for(chain, sizes))
+                tried[key] = Trial(model, roots, sizes, boxes_for(ahead, sizes))
             estimate = tried[key].estimate(chain[:n], whole, saved)
             if estimate is not None and is_faster(estimate.tiled, whole):
                 boxes = {q.target: tried[key].boxes[q.target] for q in chain[:n]}
+                slower = 0
                 yield Cluster(roots, tuple(chain[:n]), sizes, boxes, estimate)
+        if slower == PATIENCE:
+            return
 
 
 def _bounded(producers: Sequence[Statement], boxes: Boxes, indices: Sequence[str], model: Model) -> list[Statement]:
