@@ -119,13 +119,12 @@ class Session:
 
     @property
     def remarks(self) -> tuple[Remark, ...]:
-        """What was decided so far: one remark lists all nodes that onnx's reference implementation computes, others tell what
-        was compiled for any sizes, or could not be."""
-        remarks = self._setting.shapes.remarks
-        if not self._setting.fallbacks:
-            return remarks
-        listed = "; ".join(f"{label} ({reason})" for label, reason in self._setting.fallbacks.items())
-        return (Remark("missed", "onnx", f"computed by onnx's reference implementation: {listed}"), *remarks)
+        """What was decided so far: one remark lists all nodes that onnx's reference implementation computes, one the loops whose
+        iterations the host runs one by one, others tell what was compiled for any sizes, or could not be."""
+        setting = self._setting
+        kinds = {"computed by onnx's reference implementation": setting.fallbacks, "iterations run by the host": setting.driven}
+        listed = {what: "; ".join(f"{label} ({reason})" for label, reason in n.items()) for what, n in kinds.items() if n}
+        return (*(Remark("missed", "onnx", f"{what}: {nodes}") for what, nodes in listed.items()), *setting.shapes.remarks)
 
     def run(
         self,
