@@ -11,7 +11,7 @@ from polyc.diagnostics import ArgumentError, Diagnostic, PolycError
 from polyc.frontends.onnx.control import ScanPlan, stays_true
 from polyc.frontends.onnx.element_types import numpy_type
 from polyc.frontends.onnx.graph import Graph, Node, Port, node_span
-from polyc.frontends.onnx.steps import FIRST_STEPS, MOST_STEPS, STEPS, steps_limit
+from polyc.frontends.onnx.steps import FIRST_STEPS, MOST_STEPS, find_steps, steps_limit
 from polyc.onnx.growing import Growth, Parts, take_out_growing
 from polyc.runtime.memory import check_memory
 
@@ -31,7 +31,7 @@ DRIVEN = frozenset({"If", "Loop", "Scan"})
 
 def is_driven(node: Node) -> bool:
     """Whether `run_control` runs this node, or does what it does."""
-    return node.domain in ("", STEPS) and node.op in DRIVEN
+    return (not node.domain and node.op in DRIVEN) or find_steps(node) is not None
 
 
 def run_control(

@@ -174,7 +174,9 @@ def test_out_takes_entries_or_a_matrix_with_the_same_pattern_and_gives_it_back()
             np.testing.assert_array_equal(found if found is array else found.data, expected)
     other = Rows(same.data, (matrix.indices + 1) % 9, matrix.indptr, (6, 9))
     array[...] = other.data[...] = 7
-    for out, code in ((other, "argument-out-csr"), (array[1:], "argument-size"), (matrix.data.astype("f8"), "argument-type")):
+    wider = Rows(same.data, matrix.indices, matrix.indptr, (6, 10))
+    wrong = {"argument-out-csr": (other, wider), "argument-size": (array[1:],), "argument-type": (matrix.data.astype("f8"),)}
+    for code, out in ((code, out) for code, group in wrong.items() for out in group):
         with pytest.raises(PolycError) as caught:
             op(matrix, u, out=out)
         assert caught.value.code.startswith(code)

@@ -23,7 +23,7 @@ from polyc.frontends.onnx.graph import Graph, Node
 from polyc.frontends.onnx.reference import fold_node, is_deterministic
 from polyc.frontends.onnx.registry import Unsupported
 from polyc.frontends.onnx.sizes import estimate_elements
-from polyc.frontends.onnx.steps import STEPS, trace_steps
+from polyc.frontends.onnx.steps import find_steps, trace_steps
 from polyc.frontends.onnx.trace import Fragment, expand_function, trace_node
 from polyc.frontends.onnx.wholes import compute_fragment
 from polyc.ir.expr import evaluate
@@ -122,7 +122,7 @@ def _lower_node(graph: Graph, node: Node, state: Lowered, fixed: set[str], depth
         return False
     try:
         inputs = {n: _as_tensor(state.values[n]) for n in node.inputs if n in state.values}
-        is_loop = node.domain == STEPS
+        is_loop = find_steps(node) is not None
         fragment = _trace_loop(node, inputs, state, fixed) if is_loop else trace_node(node, inputs)
     except NeedsValue as need:
         state.wanted = need.name

@@ -39,14 +39,27 @@ from polyc.records import dataclass, replace
 if TYPE_CHECKING:
     from polyc.frontends.onnx.lowering import Lowered
 
-STEPS = "polyc.steps"
-"""Domain of the nodes that `make_steps` makes."""
 FIRST_STEPS, MOST_STEPS = 16, 128
 """Iterations that one call makes: the first one of a loop, which may end early, and those that follow."""
 MOST_BYTES = 1 << 20
 """Of what all steps of a call compute, as if each step had memory of its own: in larger ones a call costs little."""
 MOST_STATEMENTS = 24
 """As in a cluster (`partition`): the time to compile grows faster than their number."""
+
+
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """The attribute `steps` of the nodes that `make_steps` makes, which no file can have."""
+
+    carried: tuple[int, ...]
+    """Which results of the body the next iteration begins with, in the order of its inputs."""
+    most: int
+
+
+def find_steps(node: Node) -> Steps | None:
+    """What makes `node` one of `make_steps`."""
+    found = node.attributes.get("steps")
+    return found if isinstance(found, Steps) else None
 
 
 def steps_limit(node: Node) -> str:
@@ -63,8 +76,8 @@ def make_steps(node: Node, body: Graph, carried: Sequence[int], n_steps: int, co
     first = next((o for o in node.outputs if o), node.op)
     inputs = (body.inputs[0].name, steps_limit(node), *(p.name for p in body.inputs[2:]), *body.captures)
     outputs = tuple(f"{first}/{what}" for what in ("count", "goes_on", *range(1, len(body.outputs))))
-    attributes = {"body": body, "carried": tuple(carried), "n_steps": n_steps}
-    steps = replace(node, domain=STEPS, inputs=inputs, outputs=outputs, attributes=attributes)
+    attributes = {"body": body, "steps": Steps(tuple(carried), n_steps)}
+    steps = replace(node, op=f"Steps of {node.op}", inputs=inputs, outputs=outputs, attributes=attributes)
 
     def ports(names: Sequence[str]) -> tuple[Port, ...]:
         return tuple(Port(n, "", None) for n in names)
@@ -84,8 +97,8 @@ def trace_steps(node: Node, values: Mapping[str, Value], inner: Lowered) -> Frag
     if results[0].size != 1 or results[0].dtype != BOOL:
         raise Unsupported("its condition is no single truth value")
     states = [p.name for p in body.inputs[2:]]
-    carried: tuple[int, ...] = node.attributes["carried"]
-    for name, k in zip(states, carried, strict=True):
+    steps: Steps = node.attributes["steps"]
+    for name, k in zip(states, steps.carried, strict=True):
         before, after = values[name], results[k]
         if before.dtype != after.dtype or before.shape != after.shape:
             shown = [f"{v.dtype.label}{list(v.shape)}" for v in (before, after)]
@@ -95,7 +108,7 @@ def trace_steps(node: Node, values: Mapping[str, Value], inner: Lowered) -> Frag
         raise Unsupported(f"its body has {len(statements)} statements, {MOST_STATEMENTS} are the most")
     moving = _find_moving(statements, {node.inputs[0], *states})
     step_bytes = sum(_size(made[n]) * made[n].dtype.itemsize for n in moving)
-    n_steps = min(node.attributes["n_steps"], MOST_BYTES // max(step_bytes, 1))
+    n_steps = min(steps.most, MOST_BYTES // max(step_bytes, 1))
     if n_steps < 2:
         raise Unsupported(f"an iteration computes {step_bytes} bytes, beside which a call costs little")
     return _Writer(node, values, inner, n_steps).write(statements, made, moving, results)
@@ -154,7 +167,7 @@ class _Writer:
         self._begin(states)
         for s in statements:
             b.statements.append(self._take(s, s.target in moving))
-        carried = dict(zip(self.node.attributes["carried"], states, strict=True))
+        carried = dict(zip(self.node.attributes["steps"].carried, states, strict=True))
         for k, name in carried.items():
             self._carry(name, results[k])
         self._end(results[0])
