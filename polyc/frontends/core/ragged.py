@@ -189,8 +189,10 @@ def _continue(b: ProgramBuilder, init: Expr, target: Target, stored: Ragged | No
             return None
         before = b.compressed.get(node.tensor)
         if (before is None) != (stored is None) or (isinstance(before, Ragged) and stored and before.axes != stored.axes):
-            message = f"{target.name} is ragged here or above, and not in the same way"
-            raise Fault(CODE, message, "give the result a name of its own", target.span)
+            message, help = f"{target.name} is ragged here or above, and not in the same way", "give the result a name of its own"
+            if node.tensor == f"{target.name}.in":  # what a call gives as `out`
+                message, help = f"{target.name} is ragged, and holds nothing before this statement", "write the operator with !, as in +=!, or assign with ="
+            raise Fault(CODE, message, help, target.span)
         return Read(before.data, node.subscripts[1:], node.span) if before is not None else None
 
     return rewrite(init, rule)
@@ -200,10 +202,8 @@ def _expressions(clause: Where) -> tuple[Expr, ...]:
     match clause:
         case RangeClause():
             return Index(clause.index), clause.lower, clause.upper
-        case Condition():
-            return (clause.condition,)
-        case Exists():
-            return (clause.value,)
+        case Condition(expr) | Exists(expr):
+            return (expr,)
 
 
 @dataclass(slots=True, eq=False)
@@ -234,9 +234,10 @@ class _Body:
                     self._bind_index(subscript, (axis, seq), read.tensor)
         for clause in draft.where:
             match clause:
-                case RangeClause(index, _, Read(tensor, (seq,))) if tensor in own and index not in self.bound:
-                    self._bind_index(Index(index, clause.span), (f"{tensor}*", seq), tensor)
-                    self.unread.append(index)
+                case RangeClause(index, lower, upper) if index not in self.bound and not follows(-1 - lower, ()):
+                    for length in (r for r in reads(upper) if r.tensor in own and follows(r - upper, ())):
+                        self._bind_index(Index(index, clause.span), (f"{length.tensor}*", length.subscripts[0]), length.tensor)
+                        self.unread.append(index)
         ranged = {w.index for w in draft.where if isinstance(w, RangeClause)}
         unpadded = [r for e in roots for r in _unpadded(e)]
         dense = index_names(*(e for r in unpadded if r.tensor not in {*self.b.compressed, *own} for e in r.subscripts))
