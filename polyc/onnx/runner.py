@@ -426,7 +426,7 @@ class Runner:
         self, request: Request, node: Node, body: Graph, carried: Sequence[int], n_steps: int, given: Mapping[str, Any]
     ) -> list[Any] | None:
         """Up to `n_steps` iterations of a loop by compiled code; None where no such code can be made."""
-        if node.label in self.setting.driven:
+        if self.setting.driven and node.label in self.setting.driven:
             return None
         runner = self._runner((id(body), n_steps), lambda: make_steps(node, body, carried, n_steps, self.constants))
         env = {p.name: given[p.name] for p in runner.graph.inputs if p.name not in runner.constants}

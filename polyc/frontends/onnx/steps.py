@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
+from math import prod
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -27,6 +28,7 @@ import numpy as np
 from polyc.frontends.onnx.builder import Builder, Value
 from polyc.frontends.onnx.clusters import write_bases
 from polyc.frontends.onnx.graph import Graph, Node, Port
+from polyc.frontends.onnx.partition import extents
 from polyc.frontends.onnx.registry import Unsupported
 from polyc.frontends.onnx.terms import Operand, Term, as_term, constant, index, select
 from polyc.frontends.onnx.trace import Fragment, name_outputs
@@ -41,8 +43,9 @@ if TYPE_CHECKING:
 
 FIRST_STEPS, MOST_STEPS = 16, 128
 """Iterations that one call makes: the first one of a loop, which may end early, and those that follow."""
-MOST_BYTES = 1 << 20
-"""Of what all steps of a call compute, as if each step had memory of its own: in larger ones a call costs little."""
+MOST_POINTS, MOST_BYTES = 1 << 22, 1 << 20
+"""Of what all steps of a call compute, and store as if each step had memory of its own: beside more a call costs little, and steps
+behind the end much."""
 MOST_STATEMENTS = 24
 """As in a cluster (`partition`): the time to compile grows faster than their number."""
 
@@ -107,18 +110,12 @@ def trace_steps(node: Node, values: Mapping[str, Value], inner: Lowered) -> Frag
     if len(statements) > MOST_STATEMENTS:
         raise Unsupported(f"its body has {len(statements)} statements, {MOST_STATEMENTS} are the most")
     moving = _find_moving(statements, {node.inputs[0], *states})
-    step_bytes = sum(_size(made[n]) * made[n].dtype.itemsize for n in moving)
-    n_steps = min(steps.most, MOST_BYTES // max(step_bytes, 1))
+    step_bytes = sum(prod(_shape(made[n])) * made[n].dtype.itemsize for n in moving)
+    points = sum(prod(extents(s).values()) for s in statements if s.target in moving)
+    n_steps = min(steps.most, MOST_BYTES // max(step_bytes, 1), MOST_POINTS // max(points, 1))
     if n_steps < 2:
-        raise Unsupported(f"an iteration computes {step_bytes} bytes, beside which a call costs little")
+        raise Unsupported(f"an iteration computes {step_bytes} bytes from {points} points, beside which a call costs little")
     return _Writer(node, values, inner, n_steps).write(statements, made, moving, results)
-
-
-def _size(t: Tensor) -> int:
-    size = 1
-    for n in _shape(t):
-        size *= n
-    return size
 
 
 def _shape(t: Tensor) -> tuple[int, ...]:
@@ -149,6 +146,8 @@ class _Writer:
     b: Builder = field(init=False)
     new: dict[str, Value] = field(init=False)
     """What stands for a tensor of the body; with the step as its first dimension where `stepped` has it."""
+    kept: dict[str, Value] = field(init=False)
+    """What stands for one that is a result of each iteration, behind the statements that make it."""
     stepped: set[str] = field(init=False)
     ended: Value = field(init=False)
 
@@ -157,17 +156,21 @@ class _Writer:
     ) -> Fragment:
         self.b = b = Builder(self.node)
         states = [p.name for p in self.node.attributes["body"].inputs[2:]]
+        carried = dict(zip(self.node.attributes["steps"].carried, states, strict=True))
         self.stepped = moving | set(states)
         self.new = {
             n: b.declare((self.n_steps, *_shape(t)) if n in moving else _shape(t), t.dtype) for n, t in made.items()
         }
         for name in states:
             self.new[name] = b.declare((self.n_steps + 1, *self.values[name].shape), self.values[name].dtype)
+        stacked = {v.name for k, v in enumerate(results) if k and k not in carried and v.source is None}
+        self.kept = {n: b.declare(self.new[n].shape, self.new[n].dtype) for n in made if n in moving & stacked}
         self.ended = b.declare((self.n_steps + 1,), BOOL)
         self._begin(states)
         for s in statements:
             b.statements.append(self._take(s, s.target in moving))
-        carried = dict(zip(self.node.attributes["steps"].carried, states, strict=True))
+        for name, kept in self.kept.items():
+            b.write(kept, kept.shape, lambda *i: i, self._until_end(self.new[name]))
         for k, name in carried.items():
             self._carry(name, results[k])
         self._end(results[0])
@@ -207,18 +210,23 @@ class _Writer:
         return self.b.map(states.shape[1:], states.dtype, lambda *i: states[(self.n_steps, *i)])
 
     def _all(self, result: Value) -> Value:
-        """A result of each step."""
-        if result.source is None and result.name in self.stepped and result.name not in self.values:
-            return self.new[result.name]
+        """A result of each step, with zeros behind the end, so that nothing has to be computed for it there."""
+        if result.source is None and result.name in self.kept:
+            return self.kept[result.name]
         shape = (self.n_steps, *result.shape)
-        return self.b.map(shape, result.dtype, lambda t, *i: self._element(result, t, i))
+        return self.b.map(shape, result.dtype, lambda t, *i: select(self.ended[t], 0, self._element(result, t, i)))
+
+    def _until_end(self, made: Value) -> Callable[..., Operand]:
+        return lambda t, *i: select(self.ended[t], 0, made[(t, *i)])
 
     def _element(self, value: Value, t: Term, subscripts: Sequence[Operand]) -> Term:
         """An element of a value of the body in step t."""
         element = value[tuple(subscripts)]
-        return Term(rewrite(element.expr, self._rule(t.expr)), element.dtype)
+        return Term(rewrite(element.expr, self._rule(t.expr, "")), element.dtype)
 
-    def _rule(self, t: Expr) -> Callable[[Expr], Expr | None]:
+    def _rule(self, t: Expr, target: str) -> Callable[[Expr], Expr | None]:
+        """What stands for reads in step t, in a statement that makes `target`."""
+
         def rule(node: Expr) -> Expr | None:
             if not isinstance(node, Read):
                 return None
@@ -226,7 +234,8 @@ class _Writer:
                 return Call("add", (node, t))
             if node.tensor not in self.new and node.tensor not in self.values:
                 self.new[node.tensor] = self.b.array(self.inner.constants[node.tensor])
-            new = self.new.get(node.tensor)
+            new = self.kept.get(node.tensor) if node.tensor != target else None
+            new = new or self.new.get(node.tensor)
             if new is None:
                 return None
             lead = (t,) if node.tensor in self.stepped else ()
@@ -237,7 +246,7 @@ class _Writer:
     def _take(self, s: Statement, is_moving: bool) -> Statement:
         """A statement of the body at all steps."""
         step, target = index("step").expr, self.new[s.target]
-        rule = self._rule(step)
+        rule = self._rule(step, s.target)
         own = tuple(rewrite(e, rule) for e in s.subscripts)
         subscripts = (step, *own) if is_moving else own
         reduction = s.reduction
