@@ -109,9 +109,7 @@ class Matrices:
             return make_like(operand, value, read_ragged(operand, m).offsets, result.axis)
         return with_entries(operand, value)
 
-    def take_outputs(
-        self, program: Program, call: Call, given: Sequence[Any], inputs: Sequence[np.ndarray]
-    ) -> tuple[Any, ...]:
+    def take_outputs(self, program: Program, call: Call, given: Sequence[Any], inputs: Sequence[np.ndarray]) -> tuple[Any, ...]:
         """What a call gives for the results of `program`, with arrays for matrices; that these fit the inputs is checked."""
         self._returns[constants_key(call.constants)] = program.returns
         for matrix in self._matrices.values():
@@ -128,9 +126,7 @@ class Matrices:
             for r, value in zip(program.returns, given, strict=True)
         )
 
-    def _take_output(
-        self, value: Any, result: Return, arrays: Mapping[str, np.ndarray], shapes: Mapping[str, Shape]
-    ) -> Any:
+    def _take_output(self, value: Any, result: Return, arrays: Mapping[str, np.ndarray], shapes: Mapping[str, Shape]) -> Any:
         m = self._matrices[str(result.pattern)]
         if isinstance(m, Ragged):
             return take_values(value, result.name, m, arrays, result.axis)

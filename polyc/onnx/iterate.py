@@ -34,9 +34,7 @@ def is_driven(node: Node) -> bool:
     return (not node.domain and node.op in DRIVEN) or find_steps(node) is not None
 
 
-def run_control(
-    node: Node, values: Values, run: Run, split: Split = take_out_growing, steps: Steps | None = None
-) -> list[Any]:
+def run_control(node: Node, values: Values, run: Run, split: Split = take_out_growing, steps: Steps | None = None) -> list[Any]:
     """The outputs of an `If`, `Loop` or `Scan`, in order.  `values` has what it and its subgraphs read, by name; `split` is
     `take_out_growing`, or remembers what that found; `steps` makes several iterations of a `Loop` at once.
 

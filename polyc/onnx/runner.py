@@ -447,4 +447,3 @@ class Runner:
             with self._lock:
                 found = self._runners.get(key) or self._runners.setdefault(key, Runner(make(), self.setting))
         return found
-

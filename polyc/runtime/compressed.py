@@ -108,16 +108,16 @@ def with_entries(value: Any, data: np.ndarray, subscripts: tuple[Any, Any] | Non
     return made
 
 
-def take_entries(
-    value: Any, name: str, matrix: Compressed, arrays: Mapping[str, np.ndarray], shape: Sequence[int]
-) -> Any:
+def take_entries(value: Any, name: str, matrix: Compressed, arrays: Mapping[str, np.ndarray], shape: Sequence[int]) -> Any:
     """The array behind what a call gives for the result `name`, which has the pattern of `matrix`: an array of entries, or a
     matrix of that one's `shape` with the same subscripts as that one has in `arrays`.  Errors: others."""
     if not hasattr(value, "indptr") and not str(getattr(value, "layout", "")).startswith("torch.sparse"):
         return value
     (data, *subscripts), given_shape = read_matrix(value, matrix)
     if given_shape != tuple(shape):
-        message = f"out for {name} is a matrix of shape {given_shape}, and {matrix.name}, whose entries it has, of {tuple(shape)}"
+        message = (
+            f"out for {name} is a matrix of shape {given_shape}, and {matrix.name}, whose entries it has, of {tuple(shape)}"
+        )
         help = f"give a matrix with the shape, the indices and the indptr of {matrix.name}, or an array for its entries"
         raise argument_error("argument-out-csr", message, matrix.span, help)
     for part, given in zip(matrix.subscripts, map(np.asarray, subscripts), strict=True):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from onnx import TensorProto, helper
+from onnx import helper
 
 import polyc.onnx
 from polyc.diagnostics import PolycError
@@ -103,7 +103,7 @@ def test_a_loop_of_more_iterations_than_one_call_makes(limit):
     session = polyc.onnx.load(proto)
     for start in (871, 2, 97):
         path, v = [], start
-        while v != 1 and (limit is None or len(path) < limit) or not path:
+        while (v != 1 and (limit is None or len(path) < limit)) or not path:
             v = 3 * v + 1 if v % 2 else v // 2
             path.append(v)
         feed = {"v0": np.array(start), "c0": np.array(True)} | ({} if limit is None else {"n": np.array(limit)})

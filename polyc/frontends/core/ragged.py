@@ -189,9 +189,15 @@ def _continue(b: ProgramBuilder, init: Expr, target: Target, stored: Ragged | No
             return None
         before = b.compressed.get(node.tensor)
         if (before is None) != (stored is None) or (isinstance(before, Ragged) and stored and before.axes != stored.axes):
-            message, help = f"{target.name} is ragged here or above, and not in the same way", "give the result a name of its own"
+            message, help = (
+                f"{target.name} is ragged here or above, and not in the same way",
+                "give the result a name of its own",
+            )
             if node.tensor == f"{target.name}.in":  # what a call gives as `out`
-                message, help = f"{target.name} is ragged, and holds nothing before this statement", "write the operator with !, as in +=!, or assign with ="
+                message, help = (
+                    f"{target.name} is ragged, and holds nothing before this statement",
+                    "write the operator with !, as in +=!, or assign with =",
+                )
             raise Fault(CODE, message, help, target.span)
         return Read(before.data, node.subscripts[1:], node.span) if before is not None else None
 

@@ -74,8 +74,8 @@ def build_cluster(
 def write_bases(
     fragments: Sequence[Fragment], values: Mapping[str, Value], others: Collection[str] = ()
 ) -> tuple[list[Statement], dict[str, Tensor]]:
-    """The statements of `fragments`, and the tensors that they make.  What they read of views of these, and of views of `others`,
-    is read of the tensors themselves."""
+    """The statements of `fragments`, and the tensors that they make.  What they read of views of these, and of
+    views of `others`, is read of the tensors themselves."""
     made = {t.name: t for f in fragments for t in f.tensors}
     bases = made.keys() | set(others)
     viewed = {n: base_name(n, values) for n in _read_names(fragments) if n not in made}

@@ -12,8 +12,8 @@ after, for T steps from iteration k on, which the host repeats until the loop ha
     S[t + 1] = ended[t] ? S[t] : s'[t]
     count += ended[t] ? 0 : 1
 
-These are the statements that `until` and `break` stand for (`polyc.frontends.core.endings`).  Behind the end nothing is looked up:
-a place that no iteration should have had may lie outside of a tensor.
+These are the statements that `until` and `break` stand for (`polyc.frontends.core.endings`).  Behind the end nothing is looked
+up: a place that no iteration should have had may lie outside of a tensor.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ if TYPE_CHECKING:
 FIRST_STEPS, MOST_STEPS = 16, 128
 """Iterations that one call makes: the first one of a loop, which may end early, and those that follow."""
 MOST_POINTS, MOST_BYTES = 1 << 22, 1 << 20
-"""Of what all steps of a call compute, and store as if each step had memory of its own: beside more a call costs little, and steps
-behind the end much."""
+"""Of what all steps of a call compute, and store as if each step had memory of its own: beside more a call costs little, and
+steps behind the end much."""
 MOST_STATEMENTS = 24
 """As in a cluster (`partition`): the time to compile grows faster than their number."""
 
@@ -158,9 +158,7 @@ class _Writer:
         states = [p.name for p in self.node.attributes["body"].inputs[2:]]
         carried = dict(zip(self.node.attributes["steps"].carried, states, strict=True))
         self.stepped = moving | set(states)
-        self.new = {
-            n: b.declare((self.n_steps, *_shape(t)) if n in moving else _shape(t), t.dtype) for n, t in made.items()
-        }
+        self.new = {n: b.declare((self.n_steps, *_shape(t)) if n in moving else _shape(t), t.dtype) for n, t in made.items()}
         for name in states:
             self.new[name] = b.declare((self.n_steps + 1, *self.values[name].shape), self.values[name].dtype)
         stacked = {v.name for k, v in enumerate(results) if k and k not in carried and v.source is None}
@@ -251,7 +249,9 @@ class _Writer:
         subscripts = (step, *own) if is_moving else own
         reduction = s.reduction
         if reduction is not None:
-            names = zip(element_names(s.target, s.subscripts), element_names(target.name, subscripts)[-len(own) :], strict=False)
+            names = zip(
+                element_names(s.target, s.subscripts), element_names(target.name, subscripts)[-len(own) :], strict=False
+            )
             init = substitute(reduction.init, {old: Index(new) for old, new in names if own})
             reduction = replace(reduction, init=rewrite(init, rule))
         s = replace(
