@@ -257,7 +257,8 @@ def _trace_loop(node: Node, inputs: Mapping[str, Value], state: Lowered, fixed: 
         return trace_steps(node, inputs, inner)
     stopping = body.nodes[inner.stop]
     if inner.wanted is None:
-        raise Unsupported(f"{stopping.label} in its body is not compiled: {inner.reason}")
+        reason = "is run by the host" if stopping.has_subgraphs else f"is not compiled: {inner.reason}"
+        raise Unsupported(f"{stopping.label} in its body {reason}")
     origin = _find_origin(node, body.nodes[: inner.stop], inner)
     if origin is None or origin in changing:
         raise Unsupported(f"{stopping.label} in its body needs the contents of {inner.wanted}, which an iteration computes")

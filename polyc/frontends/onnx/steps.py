@@ -80,7 +80,9 @@ def make_steps(node: Node, body: Graph, carried: Sequence[int], n_steps: int, co
     inputs = (body.inputs[0].name, steps_limit(node), *(p.name for p in body.inputs[2:]), *body.captures)
     outputs = tuple(f"{first}/{what}" for what in ("count", "goes_on", *range(1, len(body.outputs))))
     attributes = {"body": body, "steps": Steps(tuple(carried), n_steps)}
-    steps = replace(node, op=f"Steps of {node.op}", inputs=inputs, outputs=outputs, attributes=attributes)
+    steps = replace(
+        node, op=f"Steps of {node.op}", name=node.name or first, inputs=inputs, outputs=outputs, attributes=attributes
+    )
 
     def ports(names: Sequence[str]) -> tuple[Port, ...]:
         return tuple(Port(n, "", None) for n in names)
