@@ -109,11 +109,9 @@ class Matrices:
             return make_like(operand, value, read_ragged(operand, m).offsets, result.axis)
         return with_entries(operand, value)
 
-    def take_outputs(
-        self, program: Program, constants: Mapping[str, Any], given: Sequence[Any], inputs: Sequence[np.ndarray]
-    ) -> tuple[Any, ...]:
+    def take_outputs(self, program: Program, call: Call, given: Sequence[Any], inputs: Sequence[np.ndarray]) -> tuple[Any, ...]:
         """What a call gives for the results of `program`, with arrays for matrices; that these fit the inputs is checked."""
-        self._returns[constants_key(constants)] = program.returns
+        self._returns[constants_key(call.constants)] = program.returns
         for matrix in self._matrices.values():
             lines = len(inputs[program.parameters.index(matrix.indptr)]) - 1
             if lines >= 1 << 31 and any(t.name.endswith(".row") for t in program.tensors):
@@ -124,15 +122,15 @@ class Matrices:
             return tuple(given)
         arrays = dict(zip(program.parameters, inputs, strict=True))
         return tuple(
-            value if r.pattern is None or value is None else self._take_output(value, r, arrays)
+            value if r.pattern is None or value is None else self._take_output(value, r, arrays, call.shapes)
             for r, value in zip(program.returns, given, strict=True)
         )
 
-    def _take_output(self, value: Any, result: Return, arrays: Mapping[str, np.ndarray]) -> Any:
+    def _take_output(self, value: Any, result: Return, arrays: Mapping[str, np.ndarray], shapes: Mapping[str, Shape]) -> Any:
         m = self._matrices[str(result.pattern)]
         if isinstance(m, Ragged):
             return take_values(value, result.name, m, arrays, result.axis)
-        return take_entries(value, result.name, m, arrays)
+        return take_entries(value, result.name, m, arrays, shapes[m.name])
 
     def _call_planned(self, inputs: Sequence[Any], out: Any) -> Any:
         """The result of a call of all inputs by position that is planned; else None."""

@@ -363,7 +363,7 @@ class Operator:
         given = sort_outputs(names, {r.name for r in program.returns if r.initial is not None}, out)
         kept = given
         if self._matrices is not None:
-            given = self._matrices.take_outputs(program, call.constants, given, arrays)
+            given = self._matrices.take_outputs(program, call, given, arrays)
         sizes = self._solve(program, formals, arrays, names, given, call)
         self._check_numbers(source.number_checks(program), formals, arrays, sizes)
         outputs = self._shapes.check_outputs(program, sizes, given)

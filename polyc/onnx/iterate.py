@@ -11,6 +11,7 @@ from polyc.diagnostics import ArgumentError, Diagnostic, PolycError
 from polyc.frontends.onnx.control import ScanPlan, stays_true
 from polyc.frontends.onnx.element_types import numpy_type
 from polyc.frontends.onnx.graph import Graph, Node, Port, node_span
+from polyc.frontends.onnx.steps import FIRST_STEPS, MOST_STEPS, find_steps, steps_limit
 from polyc.onnx.growing import Growth, Parts, take_out_growing
 from polyc.runtime.memory import check_memory
 
@@ -18,20 +19,24 @@ Values = Mapping[str, Any]
 Run = Callable[[Graph, Values], Sequence[Any]]
 """Results of a graph for its inputs and what it takes from around it, by name."""
 Split = Callable[[Graph], tuple[Graph, Mapping[int, Growth]]]
+Steps = Callable[[Node, Graph, tuple[int, ...], int, Values], "Sequence[Any] | None"]
+"""Results of up to so many iterations of a body that hands on some of its results (by number), as `make_steps` says; None where
+that cannot be compiled."""
 
 MOST_ITERATIONS = 1 << 36
 """Of a loop that nothing but its count ends: more take days.  Loops with a condition often have the largest count there is."""
+_NO_LIMIT = 1 << 62
 DRIVEN = frozenset({"If", "Loop", "Scan"})
 
 
 def is_driven(node: Node) -> bool:
-    """Whether `run_control` runs this node."""
-    return not node.domain and node.op in DRIVEN
+    """Whether `run_control` runs this node, or does what it does."""
+    return (not node.domain and node.op in DRIVEN) or find_steps(node) is not None
 
 
-def run_control(node: Node, values: Values, run: Run, split: Split = take_out_growing) -> list[Any]:
+def run_control(node: Node, values: Values, run: Run, split: Split = take_out_growing, steps: Steps | None = None) -> list[Any]:
     """The outputs of an `If`, `Loop` or `Scan`, in order.  `values` has what it and its subgraphs read, by name; `split` is
-    `take_out_growing`, or remembers what that found.
+    `take_out_growing`, or remembers what that found; `steps` makes several iterations of a `Loop` at once.
 
     Raises ArgumentError (``argument-onnx-control``) for conditions, counts and sequences that do not fit the node."""
     match node.op:
@@ -40,7 +45,7 @@ def run_control(node: Node, values: Values, run: Run, split: Split = take_out_gr
             branch: Graph = node.attributes["then_branch" if condition else "else_branch"]
             return list(run(branch, _outside(branch, values)))
         case "Loop":
-            return _run_loop(node, values, run, split)
+            return _run_loop(node, values, run, split, steps)
         case "Scan":
             return _run_scan_of_batches(node, values, run) if node.version < 9 else _run_scan(node, values, run)
     raise AssertionError(node.op)
@@ -50,7 +55,7 @@ def _outside(body: Graph, values: Values) -> dict[str, Any]:
     return {n: values[n] for n in body.captures}
 
 
-def _run_loop(node: Node, values: Values, run: Run, split: Split) -> list[Any]:
+def _run_loop(node: Node, values: Values, run: Run, split: Split, steps: Steps | None) -> list[Any]:
     body: Graph = node.attributes["body"]
     limit, start, *initial = (*node.inputs, "", "")[: max(2, len(node.inputs))]
     n_most = int(_scalar(node, values, limit, "trip count")) if limit else None
@@ -64,21 +69,37 @@ def _run_loop(node: Node, values: Values, run: Run, split: Split) -> list[Any]:
     outside = _outside(body, values)
     stacks = [_Stack(node, p) for p in body.outputs[1 + len(state) :]]
     growing = {k: Parts(node.label, growth, np.asarray(state[k])) for k, growth in growths.items()}
+    carried = tuple(1 + j for j in range(len(state)) if j not in growing)
+    n_limit = np.asarray(_NO_LIMIT if n_most is None else n_most, np.int64)
+    is_counted = stays_true(body)
     k = 0
     while goes_on and (n_most is None or k < n_most):
-        kept = state if not growing else [s for j, s in enumerate(state) if j not in growing]
-        given = (np.asarray(k, np.int64), np.asarray(True), *kept)
-        condition, *results = run(body, {**outside, **dict(zip(names, given, strict=True))})
+        kept = [state[j - 1] for j in carried]
+        given = {**outside, **dict(zip(names, (np.asarray(k, np.int64), np.asarray(True), *kept), strict=True))}
+        found = None
+        if steps is not None and n_most != 1:
+            may_be_short = n_most is None or n_most <= FIRST_STEPS or not is_counted
+            n_steps = FIRST_STEPS if k == 0 and may_be_short else MOST_STEPS
+            found = steps(node, body, carried, n_steps, {**given, steps_limit(node): n_limit})
+        if found is None:
+            steps = None
+            condition, *results = run(body, given)
+            rows, count = [() if j in carried else np.asarray(r)[None] for j, r in enumerate(results, 1)], 1
+        else:
+            n_made, condition, *results = found
+            count = int(n_made)
+            rows = [() if j in carried else r[:count] for j, r in enumerate(results, 1)]
         goes_on = bool(_one(node, condition, "condition"))
         state = results[: len(state)]
         for j, parts in growing.items():
-            try:
-                parts.add(np.asarray(state[j]))
-            except ValueError as error:
-                raise _error(node, f"{body.outputs[1 + j].name} in {node.label}: {error}") from None
-        for stack, part in zip(stacks, results[len(state) :], strict=True):
-            stack.add(part)
-        k += 1
+            for row in rows[j]:
+                try:
+                    parts.add(np.asarray(row))
+                except ValueError as error:
+                    raise _error(node, f"{body.outputs[1 + j].name} in {node.label}: {error}") from None
+        for stack, more in zip(stacks, rows[len(state) :], strict=True):
+            stack.extend(more)
+        k += count
     for j, parts in growing.items():
         state[j] = parts.joined()
     return [*state, *(s.stacked(0) for s in stacks)]
@@ -164,21 +185,26 @@ class _Stack:
         """Bytes up to which nobody asks for memory."""
 
     def add(self, part: Any) -> None:
-        part = np.asarray(part)
-        if self.parts and (part.shape != self.parts[0].shape or part.dtype != self.parts[0].dtype):
+        self.extend(np.asarray(part)[None])
+
+    def extend(self, rows: Any) -> None:
+        """Results of several iterations."""
+        rows = np.asarray(rows)
+        if self.parts and (rows.shape[1:] != self.parts[0].shape[1:] or rows.dtype != self.parts[0].dtype):
             first = self.parts[0]
-            message = f"{self.node.label} gives {self.port.name} as {first.dtype}{list(first.shape)} in one iteration"
-            raise _error(self.node, f"{message} and as {part.dtype}{list(part.shape)} in another")
-        self.size += part.nbytes
+            message = f"{self.node.label} gives {self.port.name} as {first.dtype}{list(first.shape[1:])} in one iteration"
+            raise _error(self.node, f"{message} and as {rows.dtype}{list(rows.shape[1:])} in another")
+        self.size += rows.nbytes
         if self.size > self.checked:
             check_memory(f"the result of {self.node.label}", 2 * self.size)
             self.checked = 2 * self.size
         # Its memory may be written again by the next iteration.
-        self.parts.append(part.copy())
+        self.parts.append(rows.copy())
 
     def stacked(self, axis: int) -> np.ndarray:
         if self.parts:
-            return np.stack(self.parts, axis)
+            whole = np.concatenate(self.parts)
+            return whole if axis == 0 else np.ascontiguousarray(np.moveaxis(whole, 0, axis))
         shape = [n if isinstance(n, int) else 0 for n in self.port.shape or ()]
         shape.insert(axis if axis >= 0 else len(shape) + 1 + axis, 0)
         return np.zeros(shape, numpy_type(self.port.type) or np.dtype(np.float32))

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, NoReturn
 
 import numpy as np
@@ -31,9 +32,9 @@ from polyc.frontends.onnx.builder import Value
 from polyc.frontends.onnx.graph import Graph, Node, Port, node_span
 from polyc.frontends.onnx.lowering import Lowered, lower_graph
 from polyc.frontends.onnx.reference import Evaluation, prepare_node
-from polyc.frontends.onnx.refusals import declared_values, find_refused
-from polyc.frontends.onnx.schemas import NEWEST, find_schema
+from polyc.frontends.onnx.refusals import declared_values, find_refused, strict_problem
 from polyc.frontends.onnx.sizes import estimate_elements
+from polyc.frontends.onnx.steps import make_steps
 from polyc.log import logger
 from polyc.onnx.assembly import Assembly, make_plan
 from polyc.onnx.compilation import compile_clusters, make_clusters
@@ -79,7 +80,7 @@ class Runner:
         self._unpinned: set[int] = set()
         self._evaluators: dict[int, Evaluation] = {}
         self._live: dict[int, tuple[str, ...]] = {}
-        self._runners: dict[int, Runner] = {}
+        self._runners: dict[Any, Runner] = {}
         self._growing: dict[int, tuple[Graph, Mapping[int, Growth]]] = {}
         self._refused: dict[str, str] = {}
         self._foreseen: tuple[dict[str, Value], Lowered] | None = None
@@ -289,13 +290,13 @@ class Runner:
             if not more:
                 break
             pinned |= more
-        node = None
+        node, reason = None, ""
         if lowered.stop < len(graph.nodes):
             stopping = graph.nodes[lowered.stop]
             if lowered.wanted is None or lowered.stop == position or not may_pin:
                 node = stopping
+                reason = lowered.reason or f"it needs the contents of {lowered.wanted}"
                 if not is_driven(node):
-                    reason = lowered.reason or f"it needs the contents of {lowered.wanted}"
                     if self.setting.strict:
                         others, _ = find_refused(graph, position, values, known, self.constants.keys())
                         raise UnsupportedError(*(strict_problem(n, r) for n, r in {node: reason, **others}.items()))
@@ -324,7 +325,7 @@ class Runner:
             return self._make_segment(position, env, read)
         except RangeError as error:
             self._raise_range_error(lowered, live, error)
-        return Segment(plan, position, lowered.stop, node)
+        return Segment(plan, position, lowered.stop, node, reason)
 
     def _refuse(self, lowered: Lowered, live: Sequence[str], error: PolycError) -> bool:
         """Leave the nodes of clusters that cannot be compiled to the reference from now on; False where all can."""
@@ -388,7 +389,8 @@ class Runner:
     def _run_node(self, position: int, node: Node, env: Env, request: Request) -> None:
         values = {n: env[n] if n in env else self.graph.constants[n] for n in node.used_names}
         if is_driven(node):
-            found = run_control(node, values, lambda body, given: self._run_body(body, given, request), self._split)
+            run, steps = partial(self._run_body, request), partial(self._run_steps, request)
+            found = run_control(node, values, run, self._split, steps)
         else:
             evaluator = self._evaluators.get(position)
             if evaluator is None:
@@ -414,23 +416,34 @@ class Runner:
             found = self._growing.setdefault(id(body), take_out_growing(body))
         return found
 
-    def _run_body(self, body: Graph, given: Mapping[str, Any], request: Request) -> list[Any]:
+    def _run_body(self, request: Request, body: Graph, given: Mapping[str, Any]) -> list[Any]:
         """A graph of an attribute.  What it takes from around it and is a constant there is one in it."""
-        runner = self._runners.get(id(body))
-        if runner is None:
-            with self._lock:
-                runner = self._runners.get(id(body))
-                if runner is None:
-                    around = {n: self.constants[n] for n in body.captures if n in self.constants}
-                    graph = replace(body, constants={**around, **body.constants})
-                    runner = self._runners[id(body)] = Runner(graph, self.setting)
+        runner = self._runner(id(body), lambda: body.within(self.constants))
         env = {n: v for n, v in given.items() if n not in runner.constants}
         return runner.outputs(runner.run(env, replace(request, out={}) if request.out else request))
 
+    def _run_steps(
+        self, request: Request, node: Node, body: Graph, carried: Sequence[int], n_steps: int, given: Mapping[str, Any]
+    ) -> list[Any] | None:
+        """Up to `n_steps` iterations of a loop by compiled code; None where no such code can be made."""
+        if self.setting.driven and node.label in self.setting.driven:
+            return None
+        runner = self._runner((id(body), n_steps), lambda: make_steps(node, body, carried, n_steps, self.constants))
+        env = {p.name: given[p.name] for p in runner.graph.inputs if p.name not in runner.constants}
+        try:
+            segment = runner._segment(0, env)
+        except PolycError as error:  # what is wrong with an iteration is told by one that is run by itself
+            logger.info("onnx: no steps of %s: %s", node.label, error)
+            return None
+        if segment.node is not None:
+            self.setting.driven[node.label] = segment.reason
+            return None
+        return runner.outputs(runner.run(env, replace(request, out={}) if request.out else request))
 
-def strict_problem(node: Node, reason: str) -> Diagnostic:
-    """What `strict` says of a node that is not compiled."""
-    help = "load the model without strict=True to let onnx's reference implementation compute it"
-    if find_schema(node.op, NEWEST, "" if node.domain == "ai.onnx" else node.domain) is None:
-        help = "onnx has no implementation of it either: define it as a function of the model, in operators of ONNX"
-    return Diagnostic("unsupported-onnx-strict", f"{node.label} is not compiled: {reason}", node_span(node), help)
+    def _runner(self, key: Any, make: Callable[[], Graph]) -> Runner:
+        """The runner of a graph inside of this one."""
+        found = self._runners.get(key)
+        if found is None:
+            with self._lock:
+                found = self._runners.get(key) or self._runners.setdefault(key, Runner(make(), self.setting))
+        return found

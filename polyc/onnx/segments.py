@@ -37,6 +37,8 @@ class Setting:
     suppression: Suppression = field(init=False)
     fallbacks: dict[str, str] = field(default_factory=dict)
     """Nodes that the reference implementation computes, and why."""
+    driven: dict[str, str] = field(default_factory=dict)
+    """Loops of which the host runs each iteration by itself, and why."""
 
     def __post_init__(self) -> None:
         self.suppression = Suppression(self.options)
@@ -63,3 +65,5 @@ class Segment:
     start: int
     stop: int
     node: Node | None
+    reason: str = ""
+    """Why that node is not compiled."""

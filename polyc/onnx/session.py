@@ -13,6 +13,7 @@ from polyc.frontends.onnx.element_types import numpy_type
 from polyc.frontends.onnx.graph import Graph, Node, Port
 from polyc.frontends.onnx.model import read_model
 from polyc.frontends.onnx.passes import simplify
+from polyc.frontends.onnx.refusals import strict_problem
 from polyc.frontends.onnx.registry import find_implementation
 from polyc.frontends.onnx.trace import may_expand
 from polyc.jobs import Progress
@@ -20,7 +21,7 @@ from polyc.onnx.binding import IOBinding
 from polyc.onnx.feed import check_feed, check_out, check_output_names, describe_port, is_plain, plain_inputs
 from polyc.onnx.iterate import is_driven
 from polyc.onnx.profile import Profile, Watch, profile_runs
-from polyc.onnx.runner import Runner, strict_problem
+from polyc.onnx.runner import Runner
 from polyc.onnx.samples import draw_feed, run_drawn
 from polyc.onnx.segments import Env, Request, Setting
 from polyc.onnx.shapes import Dynamic, Shapes
@@ -119,13 +120,12 @@ class Session:
 
     @property
     def remarks(self) -> tuple[Remark, ...]:
-        """What was decided so far: one remark lists all nodes that onnx's reference implementation computes, others tell what
-        was compiled for any sizes, or could not be."""
-        remarks = self._setting.shapes.remarks
-        if not self._setting.fallbacks:
-            return remarks
-        listed = "; ".join(f"{label} ({reason})" for label, reason in self._setting.fallbacks.items())
-        return (Remark("missed", "onnx", f"computed by onnx's reference implementation: {listed}"), *remarks)
+        """What was decided so far: one remark lists all nodes that onnx's reference implementation computes, one the loops
+        whose iterations the host runs one by one, others tell what was compiled for any sizes, or could not be."""
+        setting = self._setting
+        kinds = {"computed by onnx's reference implementation": setting.fallbacks, "iterations run by the host": setting.driven}
+        listed = {what: "; ".join(f"{label} ({reason})" for label, reason in n.items()) for what, n in kinds.items() if n}
+        return (*(Remark("missed", "onnx", f"{what}: {nodes}") for what, nodes in listed.items()), *setting.shapes.remarks)
 
     def run(
         self,

@@ -7,7 +7,7 @@ package is imported.
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from copy import copy
 from typing import Any
 
@@ -108,12 +108,18 @@ def with_entries(value: Any, data: np.ndarray, subscripts: tuple[Any, Any] | Non
     return made
 
 
-def take_entries(value: Any, name: str, matrix: Compressed, arrays: Mapping[str, np.ndarray]) -> Any:
+def take_entries(value: Any, name: str, matrix: Compressed, arrays: Mapping[str, np.ndarray], shape: Sequence[int]) -> Any:
     """The array behind what a call gives for the result `name`, which has the pattern of `matrix`: an array of entries, or a
-    matrix with the same subscripts as that one has in `arrays`.  Errors: other subscripts."""
+    matrix of that one's `shape` with the same subscripts as that one has in `arrays`.  Errors: others."""
     if not hasattr(value, "indptr") and not str(getattr(value, "layout", "")).startswith("torch.sparse"):
         return value
-    (data, *subscripts), _ = read_matrix(value, matrix)
+    (data, *subscripts), given_shape = read_matrix(value, matrix)
+    if given_shape != tuple(shape):
+        message = (
+            f"out for {name} is a matrix of shape {given_shape}, and {matrix.name}, whose entries it has, of {tuple(shape)}"
+        )
+        help = f"give a matrix with the shape, the indices and the indptr of {matrix.name}, or an array for its entries"
+        raise argument_error("argument-out-csr", message, matrix.span, help)
     for part, given in zip(matrix.subscripts, map(np.asarray, subscripts), strict=True):
         if not is_same_memory(given, arrays[part]) and not np.array_equal(given, arrays[part]):
             message = f"out for {name} has its entries at other places than {matrix.name}"

@@ -186,6 +186,18 @@ def test_padded_reads_beside_a_dense_operand_run_over_that() -> None:
     np.testing.assert_array_equal(op(u, x), x + want)
 
 
+def test_ranges_inside_of_a_sequence_where_only_shifted_elements_are_read() -> None:
+    op = operator("def f(ragged float(B, L*) u) -> (S) { S(b) +=! u(b, l + 1) * float(l) where l in 0:L(b)-1 }")
+    u = draw((4, 0, 1, 2, 7))
+    wanted = [float((part[1:] * np.arange(len(part) - 1)).sum()) if len(part) else 0.0 for part in split(u)]
+    np.testing.assert_allclose(op(u), wanted, rtol=1e-6)
+
+
+def test_a_range_from_before_a_sequence_began_with_it() -> None:
+    with pytest.raises(PolycError, match="the range of index l"):
+        operator("def f(ragged float(B, L*) u) -> (S) { S(b) +=! l + 2 where l in -1:L(b) }")(draw((3, 1)))
+
+
 def test_offsets_that_are_a_number_are_told_with_an_error() -> None:
     op = operator("def f(ragged float(B, L*) u, ragged float(B, L*) v) -> (s) { s(b) +=! u(b, l) * v(b, l) }")
     given = draw((3, 4))
@@ -249,6 +261,8 @@ TERMS = "ragged float(B, L*, D) X, ragged float(B, L*) u, ragged float(B, M*) v,
         ("Y(b) = u(b, 0)", "u(b, 0)"),
         ("Y(b) +=! u(k(b), l)", "l"),
         ("Y(b, l) = u(b, l) where l in 1:L(b)", "Y"),
+        ("Y(b, l) = u(b, l) where b in 1:3", "Y"),
+        ("Y(b, l) += u(b, l)", "Y"),
         ("Y(b) argmax=! u(b, l)", "u(b, l)"),
         ("Y(b, l) = l == 0 ? u(b, l) : Y(b, l - 1)", "Y(b, l - 1)"),
         ("Y(b, l, m) = u(b, l) * u(b, m)", "Y"),

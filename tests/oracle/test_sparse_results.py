@@ -174,7 +174,9 @@ def test_out_takes_entries_or_a_matrix_with_the_same_pattern_and_gives_it_back()
             np.testing.assert_array_equal(found if found is array else found.data, expected)
     other = Rows(same.data, (matrix.indices + 1) % 9, matrix.indptr, (6, 9))
     array[...] = other.data[...] = 7
-    for out, code in ((other, "argument-out-csr"), (array[1:], "argument-size"), (matrix.data.astype("f8"), "argument-type")):
+    wider = Rows(same.data, matrix.indices, matrix.indptr, (6, 10))
+    wrong = {"argument-out-csr": (other, wider), "argument-size": (array[1:],), "argument-type": (matrix.data.astype("f8"),)}
+    for code, out in ((code, out) for code, group in wrong.items() for out in group):
         with pytest.raises(PolycError) as caught:
             op(matrix, u, out=out)
         assert caught.value.code.startswith(code)
@@ -320,3 +322,11 @@ def test_another_number_of_entries_compiles_nothing_and_costs_no_loop() -> None:
     assert sum("kernel" in r.message for r in op.remarks if r.pass_name == "dynamic") == 1
     loops = polyc.compile(text, target="x86-64-v4").lower(M=64, N=64, K=8).as_text("loops")
     assert "init_S0" not in loops and "registers Y from 0.0" in loops, loops
+
+
+def test_a_vector_that_has_fewer_elements_than_rows_blamed_the_matrix() -> None:
+    op = operator("def f(csr float(M, N) A, float(K) c) -> (csr S) { S(i, j) = A(i, j) * c(i) }")
+    matrix = draw(6, 9)
+    np.testing.assert_array_equal(op(matrix, np.ones(7, "f4")).data, matrix.data)
+    with pytest.raises(PolycError, match="of c is outside"):
+        op(Rows(np.ones(6, "f4"), np.zeros(6, "i4"), np.arange(7, dtype="i4"), (6, 9)), np.ones(4, "f4"))

@@ -139,7 +139,8 @@ def _moves_on(read: Read, after: tuple[Expr, ...], var: str) -> bool:
 
 
 def _unswitch(flag: _Flag, own: set[str], nest: LoopNest) -> Loop | None:
-    """The loop with other bodies for steps before which the flag held; None where these would not be without loops."""
+    """The loop with other bodies for steps before which the flag held; None where loops would be left in these that do
+    more than fill rows with a constant."""
     rest = _find_rest(flag, own, nest)
     if rest is None:
         return None
@@ -148,7 +149,7 @@ def _unswitch(flag: _Flag, own: set[str], nest: LoopNest) -> Loop | None:
     rest = _without(rest, lambda node: isinstance(node, Guard) and node in checks)
     copies = _copies_in_turn(rest, flag)
     final = _without(rest, lambda node: isinstance(node, Store) and node.buffer in copies)
-    if any(loops_in(final)):
+    if any(loops_in(_without(final, lambda node: isinstance(node, Store) and isinstance(node.value, Const)))):
         return None
     first = _choose(flag.held(int(has_checks)), rest, flag.loop.body)
     back = max(copies.values(), default=1) - 1

@@ -180,6 +180,8 @@ def expand_reads(
         places[row.name], extents[row.name] = _read_row(b, matrix, entry, read), matrix.shape[matrix.axis]
     else:
         where.append(_segment(matrix, entry, read.subscripts[matrix.axis], read.span))
+        if is_stored and isinstance(row, Index):  # an entry of each row has a value, whatever else is read there
+            where.append(RangeClause(row.name, int_const(0), matrix.shape[matrix.axis], row.span))
 
     def rule(node: Expr) -> Expr | None:
         match node:

@@ -1,8 +1,10 @@
-"""What other libraries call the borders of `pad`."""
+"""Reads beside a tensor: which are none, and what other libraries call the borders of `pad`."""
 
 from __future__ import annotations
 
-from polyc.ir.expr import PAD_MODES
+from collections.abc import Iterator
+
+from polyc.ir.expr import PAD_MODES, Expr, Pad, Read, reads, walk
 
 _ELSEWHERE = {
     **dict.fromkeys(("edge", "replicate", "nearest"), "clamp"),
@@ -22,3 +24,9 @@ def describe_unknown_border(word: str) -> tuple[str, str]:
     wanted = _ELSEWHERE.get(word)
     help = f"modes are: {', '.join(PAD_MODES)}; or give a value"
     return f"there is no padding called {word!r}", help if wanted is None else f"write {wanted}; {help}"
+
+
+def unpadded_reads(expr: Expr) -> Iterator[Read]:
+    """The reads of an expression that stand in no `pad`."""
+    padded = [n.read for n in walk(expr) if isinstance(n, Pad)]
+    return (r for r in reads(expr) if not any(r is p for p in padded))

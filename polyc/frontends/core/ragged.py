@@ -13,12 +13,13 @@ its own value counts it is that less the offset.  A tensor that is assigned alon
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import field
 
 from polyc.diagnostics import Span, in_notation
 from polyc.frontends.core.builder import ProgramBuilder, Target, Version
 from polyc.frontends.core.known_signs import follows, implied_by
+from polyc.frontends.core.padding import unpadded_reads
 from polyc.frontends.core.values import Fault, Value
 from polyc.ir.expr import (
     Call,
@@ -41,7 +42,6 @@ from polyc.ir.expr import (
     rewrite,
     substitute,
     type_of,
-    walk,
 )
 from polyc.ir.program import Condition, Exists, RangeClause, Statement, Tensor, Where, map_statement, statement_reads
 from polyc.ir.ragged import Ragged, make_ragged, varying_axes
@@ -122,8 +122,11 @@ def expand_ragged(
             raise _leaves_out(target)
         nothing = identity_of(op, type_of(changed, {n: t.dtype for n, t in b.tensors.items()}))
         changed = Select(all_hold(guards), changed, nothing, value.expr.span)
-    if op is None and stored is not None and any(isinstance(w, Condition) for w in kept):
-        raise _leaves_out(target)
+    if op is None and stored is not None:
+        whole = (int_const(0), body.patterns[next(filter(None, stored.axes))].shape[0])
+        ranges = [w for w in kept if isinstance(w, RangeClause) and Index(w.index) == target.subscripts[0]]
+        if any(isinstance(w, Condition) for w in kept) or any((w.lower, w.upper) != whole for w in ranges):
+            raise _leaves_out(target)
     subscripts = tuple(map(body.change, target.subscripts)) if stored is None else target.subscripts[1:]
     if init is not None:
         init = _continue(b, init, target, stored)
@@ -190,7 +193,11 @@ def _continue(b: ProgramBuilder, init: Expr, target: Target, stored: Ragged | No
         before = b.compressed.get(node.tensor)
         if (before is None) != (stored is None) or (isinstance(before, Ragged) and stored and before.axes != stored.axes):
             message = f"{target.name} is ragged here or above, and not in the same way"
-            raise Fault(CODE, message, "give the result a name of its own", target.span)
+            help = "give the result a name of its own"
+            if node.tensor == f"{target.name}.in":  # what a call gives as `out`
+                message = f"{target.name} is ragged, and holds nothing before this statement"
+                help = "write the operator with !, as in +=!, or assign with ="
+            raise Fault(CODE, message, help, target.span)
         return Read(before.data, node.subscripts[1:], node.span) if before is not None else None
 
     return rewrite(init, rule)
@@ -200,10 +207,8 @@ def _expressions(clause: Where) -> tuple[Expr, ...]:
     match clause:
         case RangeClause():
             return Index(clause.index), clause.lower, clause.upper
-        case Condition():
-            return (clause.condition,)
-        case Exists():
-            return (clause.value,)
+        case Condition(expr) | Exists(expr):
+            return (expr,)
 
 
 @dataclass(slots=True, eq=False)
@@ -224,7 +229,7 @@ class _Body:
     def bind(self, draft: Statement, own: set[str], before: Iterable[Read]) -> None:
         """Find them: what is read along a varying length, then what a range up to such a length bounds."""
         roots = [draft.value, *(e for w in draft.where for e in _expressions(w))]
-        for read in (*(r for e in roots for r in _unpadded(e)), *before):
+        for read in (*(r for e in roots for r in unpadded_reads(e)), *before):
             m = self.b.compressed.get(read.tensor)
             if not isinstance(m, Ragged):
                 continue
@@ -234,11 +239,12 @@ class _Body:
                     self._bind_index(subscript, (axis, seq), read.tensor)
         for clause in draft.where:
             match clause:
-                case RangeClause(index, _, Read(tensor, (seq,))) if tensor in own and index not in self.bound:
-                    self._bind_index(Index(index, clause.span), (f"{tensor}*", seq), tensor)
-                    self.unread.append(index)
+                case RangeClause(index, lower, upper) if index not in self.bound and not follows(-1 - lower, ()):
+                    for length in (r for r in reads(upper) if r.tensor in own and follows(r - upper, ())):
+                        self._bind_index(Index(index, clause.span), (f"{length.tensor}*", length.subscripts[0]), length.tensor)
+                        self.unread.append(index)
         ranged = {w.index for w in draft.where if isinstance(w, RangeClause)}
-        unpadded = [r for e in roots for r in _unpadded(e)]
+        unpadded = [r for e in roots for r in unpadded_reads(e)]
         dense = index_names(*(e for r in unpadded if r.tensor not in {*self.b.compressed, *own} for e in r.subscripts))
         for read in (r for e in roots for r in reads(e)):  # shifted, where nothing else tells the range
             m = self.b.compressed.get(read.tensor)
@@ -441,8 +447,3 @@ class _Body:
 
 def _next(seq: Expr) -> Expr:
     return int_const(int(seq.value) + 1) if isinstance(seq, Const) else Call("add", (seq, int_const(1)))
-
-
-def _unpadded(expr: Expr) -> Iterator[Read]:
-    padded = [n.read for n in walk(expr) if isinstance(n, Pad)]
-    return (r for r in reads(expr) if not any(r is p for p in padded))

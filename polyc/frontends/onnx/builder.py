@@ -174,9 +174,9 @@ class Builder:
             return self.map(shape, dtype, lambda *i: wide[i])
         target = self._declare(shape, dtype)
         left, right = self._indices("i", len(shape)), self._indices("r", len(over))
-        start: Expr = self._narrow(Term(identity_of(op, dtype.computed), dtype.computed), dtype)
+        start: Expr = self.narrow(Term(identity_of(op, dtype.computed), dtype.computed), dtype)
         if init is not None:
-            start = self._narrow(as_term(init(*(index(n) for n in left)), dtype), dtype)
+            start = self.narrow(as_term(init(*(index(n) for n in left)), dtype), dtype)
         value = self._body(body, (*left, *right), dtype)
         conditions: tuple[Where, ...] = ()
         if where is not None:
@@ -242,7 +242,7 @@ class Builder:
         used = tuple(n for n in names if n in present)
         assert all(box[names.index(n)] == 1 for n in names if n not in present), "an index of a piece is not on its left side"
         terms = [index(n) if n in present else Term(int_const(0), I64) for n in names]
-        value = self._narrow(as_term(body(*terms), target.dtype), target.dtype)
+        value = self.narrow(as_term(body(*terms), target.dtype), target.dtype)
         self._assign(target, left, used, tuple(box[names.index(n)] for n in used), value, None, ())
 
     def parts(
@@ -380,10 +380,10 @@ class Builder:
         return tuple(f"{prefix}{d}" for d in range(count))
 
     def _body(self, body: Body, names: Sequence[str], dtype: DType) -> Expr:
-        return self._narrow(as_term(body(*(index(n) for n in names)), dtype), dtype)
+        return self.narrow(as_term(body(*(index(n) for n in names)), dtype), dtype)
 
     @staticmethod
-    def _narrow(term: Term, dtype: DType) -> Expr:
+    def narrow(term: Term, dtype: DType) -> Expr:
         """The expression of a term that is stored as `dtype`."""
         if term.dtype != dtype.computed:
             raise TypeError(f"a value of type {term.dtype} is stored to {dtype}")

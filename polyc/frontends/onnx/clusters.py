@@ -40,11 +40,7 @@ def build_cluster(
     fragments: Sequence[Fragment], values: Mapping[str, Value], needed: Collection[str], constants: Collection[str]
 ) -> Cluster:
     """The program of `fragments`.  `needed` are tensors that somebody else reads, `constants` those that never change."""
-    made = {t.name: t for f in fragments for t in f.tensors}
-    views = {n: values[n] for n in _read_names(fragments) if n not in made and base_name(n, values) in made}
-    copied = [v for n, v in views.items() if n in _padded_names(fragments)]
-    statements = [_read_bases(s, views) for s in (*map(_copy, copied), *(s for f in fragments for s in f.statements))]
-    made |= {v.name: _tensor(v) for v in copied}
+    statements, made = write_bases(fragments, values)
     read: dict[str, None] = {}
     for s in statements:
         read |= {r.tensor: None for e in _expressions(s) for r in reads(e) if r.tensor not in made}
@@ -73,6 +69,20 @@ def build_cluster(
     )
     labels = tuple(dict.fromkeys(f.node.label for f in fragments if f.statements))
     return Cluster(program, (*varying, *fixed), tuple(results), tuple(names[n] for n in fixed), labels)
+
+
+def write_bases(
+    fragments: Sequence[Fragment], values: Mapping[str, Value], others: Collection[str] = ()
+) -> tuple[list[Statement], dict[str, Tensor]]:
+    """The statements of `fragments`, and the tensors that they make.  What they read of views of these, and of
+    views of `others`, is read of the tensors themselves."""
+    made = {t.name: t for f in fragments for t in f.tensors}
+    bases = made.keys() | set(others)
+    viewed = {n: base_name(n, values) for n in _read_names(fragments) if n not in made}
+    views = {n: values[n] for n, base in viewed.items() if n != base and base in bases}
+    copied = [v for n, v in views.items() if n in _padded_names(fragments)]
+    statements = [_read_bases(s, views) for s in (*map(_copy, copied), *(s for f in fragments for s in f.statements))]
+    return statements, made | {v.name: _tensor(v) for v in copied}
 
 
 def base_name(name: str, values: Mapping[str, Value]) -> str:

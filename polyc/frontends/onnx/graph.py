@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from polyc.diagnostics import Span
-from polyc.records import dataclass
+from polyc.records import dataclass, replace
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +99,10 @@ class Graph:
         if not self._found:
             self._found.append(self._find_captures())
         return self._found[0]
+
+    def within(self, constants: Mapping[str, np.ndarray]) -> Graph:
+        """The graph with those of the `constants` around it that it takes as its own."""
+        return replace(self, constants={**{n: constants[n] for n in self.captures if n in constants}, **self.constants})
 
     def _find_captures(self) -> tuple[str, ...]:
         known = {p.name for p in self.inputs} | self.constants.keys()

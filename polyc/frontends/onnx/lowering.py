@@ -23,6 +23,7 @@ from polyc.frontends.onnx.graph import Graph, Node
 from polyc.frontends.onnx.reference import fold_node, is_deterministic
 from polyc.frontends.onnx.registry import Unsupported
 from polyc.frontends.onnx.sizes import estimate_elements
+from polyc.frontends.onnx.steps import find_steps, trace_steps
 from polyc.frontends.onnx.trace import Fragment, expand_function, trace_node
 from polyc.frontends.onnx.wholes import compute_fragment
 from polyc.ir.expr import evaluate
@@ -120,7 +121,9 @@ def _lower_node(graph: Graph, node: Node, state: Lowered, fixed: set[str], depth
         state.reason = state.refused[node.label]
         return False
     try:
-        fragment = trace_node(node, {n: _as_tensor(state.values[n]) for n in node.inputs if n in state.values})
+        inputs = {n: _as_tensor(state.values[n]) for n in node.inputs if n in state.values}
+        is_loop = find_steps(node) is not None
+        fragment = _trace_loop(node, inputs, state, fixed) if is_loop else trace_node(node, inputs)
     except NeedsValue as need:
         state.wanted = need.name
         return False
@@ -238,6 +241,28 @@ def _lower_body(graph: Graph, node: Node, state: Lowered, fixed: set[str], depth
                 state.wanted = _find_origin(node, body, state)
             return False
     return True
+
+
+def _trace_loop(node: Node, inputs: Mapping[str, Value], state: Lowered, fixed: Collection[str]) -> Fragment:
+    """The fragment of iterations of a loop (`steps`), whose body is lowered as any graph is, with a condition that holds."""
+    body: Graph = node.attributes["body"]
+    changing = {node.inputs[0], *(p.name for p in body.inputs[2:])}
+    condition = body.inputs[1].name
+    own = {n: a for n, a in body.constants.items() if n not in {p.name for p in body.inputs}}
+    known = {n: v.known for n, v in inputs.items() if v.known is not None and n not in changing}
+    known |= own | {condition: np.asarray(True)}
+    literals = {n for n in known if n in fixed} | own.keys() | {condition}
+    inner = lower_graph(body, 0, {n: inputs[n] for n in node.inputs if n not in known}, known, literals, state.refused)
+    if inner.stop == len(body.nodes):
+        return trace_steps(node, inputs, inner)
+    stopping = body.nodes[inner.stop]
+    if inner.wanted is None:
+        reason = "is run by the host" if stopping.has_subgraphs else f"is not compiled: {inner.reason}"
+        raise Unsupported(f"{stopping.label} in its body {reason}")
+    origin = _find_origin(node, body.nodes[: inner.stop], inner)
+    if origin is None or origin in changing:
+        raise Unsupported(f"{stopping.label} in its body needs the contents of {inner.wanted}, which an iteration computes")
+    raise NeedsValue(origin)
 
 
 def _find_origin(node: Node, body: Sequence[Node], state: Lowered) -> str | None:

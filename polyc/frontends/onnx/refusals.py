@@ -11,11 +11,12 @@ from collections.abc import Collection, Mapping
 
 import numpy as np
 
-from polyc.diagnostics import PolycError
+from polyc.diagnostics import Diagnostic, PolycError
 from polyc.frontends.onnx.builder import Value
 from polyc.frontends.onnx.element_types import find_dtype, numpy_type
-from polyc.frontends.onnx.graph import Graph, Node, Port
+from polyc.frontends.onnx.graph import Graph, Node, Port, node_span
 from polyc.frontends.onnx.lowering import Lowered, lower_graph
+from polyc.frontends.onnx.schemas import NEWEST, find_schema
 from polyc.frontends.onnx.sizes import infer_outputs
 from polyc.ir.types import from_numpy
 
@@ -75,3 +76,11 @@ def _infer(node: Node, state: Lowered) -> dict[str, Value]:
         if dtype is not None:
             found[name] = Value(name, dtype, shape)
     return found
+
+
+def strict_problem(node: Node, reason: str) -> Diagnostic:
+    """What `strict` says of a node that is not compiled."""
+    help = "load the model without strict=True to let onnx's reference implementation compute it"
+    if find_schema(node.op, NEWEST, "" if node.domain == "ai.onnx" else node.domain) is None:
+        help = "onnx has no implementation of it either: define it as a function of the model, in operators of ONNX"
+    return Diagnostic("unsupported-onnx-strict", f"{node.label} is not compiled: {reason}", node_span(node), help)

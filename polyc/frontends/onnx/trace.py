@@ -48,10 +48,10 @@ def trace_node(node: Node, values: Mapping[str, Value]) -> Fragment:
         raise Unsupported(f"output {len(made)} is not supported")
     for value in made:
         builder.check_size(value.shape, value.dtype)
-    return _name_outputs(builder, dict(zip(node.outputs, made, strict=False)), wanted)
+    return name_outputs(builder, dict(zip(node.outputs, made, strict=False)), wanted)
 
 
-def _name_outputs(builder: Builder, made: Mapping[str, Value], wanted: Sequence[str]) -> Fragment:
+def name_outputs(builder: Builder, made: Mapping[str, Value], wanted: Sequence[str]) -> Fragment:
     """Give what the function returned the names of the node's outputs."""
     own = {t.name for t in builder.tensors}
     names: dict[str, str] = {}
