@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from polyc.codegen.nests.partition import choose
 from polyc.ir.access import accesses_in, read_for_places, reads_in, with_values, writes_in, written_in
 from polyc.ir.expr import Call, Const, Expr, Index, Read, Select, all_hold, ge, mentions, operands_of, reads, substitute
 from polyc.ir.facts import Known, assume, hold, is_empty, span_of
@@ -150,16 +151,12 @@ def _unswitch(flag: _Flag, own: set[str], nest: LoopNest) -> Loop | None:
     final = _without(rest, lambda node: isinstance(node, Store) and node.buffer in copies)
     if any(loops_in(final)):
         return None
-    first = _choose(flag.held(int(has_checks)), rest, flag.loop.body)
+    first = choose(flag.held(int(has_checks)), rest, flag.loop.body)
     back = max(copies.values(), default=1) - 1
     distances = [growth(e, flag.loop.var) for e in flag.after] if back else []
     if None not in distances and any(distances):  # else nothing is copied, or what the flag was steps ago is gone
-        first = _choose(flag.held(back, back), final, first)
+        first = choose(flag.held(back, back), final, first)
     return replace(flag.loop, body=first)
-
-
-def _choose(test: Expr, then: Body, other: Body) -> Body:
-    return (If(test, then, other),) if then else (If(Call("not", (test,)), other),)
 
 
 def _find_rest(flag: _Flag, own: set[str], nest: LoopNest) -> Body | None:

@@ -68,7 +68,7 @@ def _indirect_rows(loop: Loop, scope: Scope, arrays: Arrays) -> Iterator[Ahead]:
         size = run_bytes(buffer, read, tuple(inner))
         if size is None or any(n.kind == "parallel" for n in inner):
             continue
-        if not inner and reads(loop.upper) and not _is_beyond_caches(buffer, arrays.target):
+        if not inner and reads(loop.upper) and (constant_of(buffer.n_bytes) or 0) <= arrays.target.room(Level.L3, Share.ALL):
             continue
         for numbers in product(*(range(n.max_trip or 1) for n in copies)):
             row = with_values(read, {n.var: int_const(k) for n, k in zip(copies, numbers, strict=True)})
@@ -78,11 +78,6 @@ def _indirect_rows(loop: Loop, scope: Scope, arrays: Arrays) -> Iterator[Ahead]:
     room = arrays.target.room(Level.L1, Share.EIGHTH if reads(loop.upper) else Share.QUARTER)
     distance = max(1, min(MAX_ITEMS, room // max(1, sum(pieces.values()))))
     yield from (Ahead(row, scope.loops_in_order, distance, size) for row, size in pieces.items())
-
-
-def _is_beyond_caches(buffer: Buffer, target: Machine) -> bool:
-    size = constant_of(product_of(buffer.shape, buffer.dtype.itemsize))
-    return size is not None and size > target.room(Level.L3, Share.ALL)
 
 
 def _is_named_by(read: Read, variable: str, inner: set[str], arrays: Arrays) -> bool:
@@ -142,7 +137,7 @@ def _windows(loop: Loop, scope: Scope, arrays: Arrays) -> Iterator[Ahead]:
 
 def _with_stencil_rows(vector: Loop, scope: Scope, arrays: Arrays) -> Loop | If:
     """`vector` with requests where all arrays of the nest lie in memory, of which the call may say the sizes."""
-    size = simplify(sum((product_of(b.shape, b.dtype.itemsize) for b in arrays.buffers.values()), int_const(0)))
+    size = simplify(sum((b.n_bytes for b in arrays.buffers.values()), int_const(0)))
     is_far = simplify(gt(size, arrays.target.room(Level.L3, Share.ALL)))
     if isinstance(is_far, Const) and not is_far.value:
         return vector

@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 
 from polyc.codegen.nests.epilogues import FUNCTION_COSTS
+from polyc.codegen.nests.partition import choose
 from polyc.codegen.nests.prefetch import Ahead, Arrays, arrays_of, far_tests, new_reads, reads_of_stores, request, step_ahead
 from polyc.ir.access import is_streaming, moves, stride_of, with_values, writes_in
 from polyc.ir.expr import (
@@ -113,10 +114,7 @@ def _rows(loop: Loop, scope: Scope, parts: list[_Part], arrays: Arrays) -> dict[
         for test, requests in reversed(_ways(*pair, loop, scope, arrays)):
             (asking,) = replace_nodes((pair[1].child,), {id(vector): replace(vector, body=(*requests, *vector.body))})
             known = simplify(test)
-            if not isinstance(known, Const):
-                made = If(test, (asking,), (made,))
-            elif known.value:
-                made = asking
+            (made,) = choose(known if isinstance(known, Const) else test, (asking,), (made,))
         if made is not pair[1].child:
             new[id(pair[1].child)] = made
     return new
@@ -158,7 +156,7 @@ def _ways(whole: _Part, last: _Part, loop: Loop, scope: Scope, arrays: Arrays) -
     short ones come to the first one as well, one row ahead, where the pass takes long or streams.  A pass of little arithmetic
     is soon over: it requests short rows of arrays that the last-level cache holds."""
     target, buffer, along = arrays.target, arrays.buffers[last.read.tensor], scope.loops_in_order
-    length, total = _row_bytes(whole, arrays), product_of(buffer.shape, buffer.dtype.itemsize)
+    length, total = _row_bytes(whole, arrays), buffer.n_bytes
     calls = {e.op for n in last.vector.body for own in node_expressions(n) for e in walk(own) if isinstance(e, Call)}
     is_long, row = not calls.isdisjoint(FUNCTION_COSTS), constant_of(length)
     near_row, ahead = target.room(Level.L1, Share.EIGHTH), target.prefetchers.row_distance
