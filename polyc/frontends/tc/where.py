@@ -83,12 +83,10 @@ def _build_bound(scope: Scope, syntax: SyntaxExpr) -> Expr | None:
     if bound is None:
         return None
     bound = scope.as_size(bound)
-    try:
+    with scope.reporter.catching(syntax.span):
         check_bound(bound)
-    except Fault as fault:
-        scope.reporter.report(fault, syntax.span)
-        return None
-    return bound
+        return bound
+    return None
 
 
 def _without_reads(scope: Scope, built: Expr, syntax: SyntaxExpr, help: str) -> Expr | None:
