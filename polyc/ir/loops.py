@@ -8,7 +8,7 @@ gives the result; kinds say how iterations may be grouped.  The interpreter (`ir
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import field
 from typing import Literal
 
@@ -239,6 +239,11 @@ class LoopNest:
     def aliased(self) -> frozenset[str]:
         """Buffers that may be the same memory as others."""
         return frozenset(b.name for b in self.buffers if b.may_alias)
+
+    def memory_of(self, names: Collection[str]) -> set[str]:
+        """These buffers, and those that may be the same memory as one of them."""
+        pairs = [(b.name, other) for b in self.buffers for other in b.may_alias]
+        return {*names, *(a for a, b in pairs if b in names), *(b for a, b in pairs if a in names)}
 
     def buffer(self, name: str) -> Buffer:
         for b in self.buffers:

@@ -37,15 +37,14 @@ from polyc.records import dataclass, replace
 
 def tighten_bounds(nest: LoopNest) -> LoopNest:
     """The nest with loops of step 1 from and up to loaded ends."""
-    aliases = {b.name: {b.name, *b.may_alias} for b in nest.buffers}
-    written = {name for buffer in written_in(nest.body) for name in aliases[buffer]}
+    written = nest.memory_of(written_in(nest.body))
     wide = {b.name for b in nest.buffers if b.dtype.itemsize > 4}
 
     def visit(node: Node, scope: Scope) -> Body | None:
         if not isinstance(node, Loop) or node.kind not in ("serial", "vector") or node.step != 1 or node.registers:
             return None
         needed = _find_needed(node.body)
-        changing = {name for buffer in written_in(node.body) for name in aliases[buffer]}
+        changing = nest.memory_of(written_in(node.body))
         loaded = [t for t in needed.tests if reads(t) and changing.isdisjoint(r.tensor for r in reads(t))]
         ranges = ranges_in(scope.inside(node)) if loaded else {}
         spans = {t: s for t in loaded if (s := span_of(t, node.var, ranges)) is not None and not may_wrap(t, s, wide)}

@@ -44,8 +44,7 @@ def skip_finished_steps(nest: LoopNest) -> LoopNest:
             return None
         if any(loop.kind != "parallel" for loop in scope.loops) or not any(loops_in(node.body)):
             return None
-        written = written_in(node.body)
-        written |= {b.name for b in nest.buffers if written & {*b.may_alias}}
+        written = nest.memory_of(written_in(node.body))
         for flag in _find_flags(node.body, node, frozenset(written)):
             unswitched = _unswitch(flag, own, nest) if flag.buffer in flags else None
             if unswitched is not None:

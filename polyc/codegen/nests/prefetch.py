@@ -16,10 +16,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import field
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from polyc.codegen.nests.copies import digits
-from polyc.ir.access import with_values, written_in
+from polyc.ir.access import stride_of, with_values, written_in
 from polyc.ir.expr import (
     Call,
     Const,
@@ -44,7 +44,7 @@ from polyc.ir.expr import (
 from polyc.ir.linear import index_coefficients
 from polyc.ir.loops import Buffer, If, Loop, LoopNest, Prefetch, Store, Update, do_bounds_depend, known_length
 from polyc.ir.simplify import constant_of, product_of, simplify
-from polyc.ir.walk import Body, Scope, nodes_in
+from polyc.ir.walk import Body, Fact, Scope, nodes_in
 from polyc.machine import Machine
 from polyc.records import dataclass, replace
 
@@ -81,8 +81,7 @@ class Arrays:
 
 
 def arrays_of(nest: LoopNest, target: Machine) -> Arrays:
-    written = written_in(nest.body)
-    written |= {name for b in nest.buffers if b.name in written for name in b.may_alias}
+    written = nest.memory_of(written_in(nest.body))
     kept = {b.name: b for b in nest.buffers if b.space == "argument" and b.name not in written}
     return Arrays({b.name: b for b in nest.buffers}, kept, {n: b for n, b in kept.items() if is_large(b, target)}, target)
 
@@ -223,11 +222,34 @@ def _have_elements(read: Read, arrays: Arrays) -> list[Expr]:
 # -- analysis
 
 
-def reads_of_stores(body: Body) -> Iterator[tuple[Read, Store | Update, Scope]]:
+class Site(NamedTuple):
+    """A read, what uses it, and the scope of that."""
+
+    read: Read
+    use: Store | Update
+    scope: Scope
+
+    @property
+    def vector(self) -> Loop:
+        return self.scope.loops[-1]
+
+    @property
+    def is_full(self) -> bool:
+        """Whether it is in the first of the versions of a tile."""
+        return all(step.outcome for step in self.scope.path if isinstance(step, Fact))
+
+    def is_along(self, arrays: Arrays) -> bool:
+        """Whether vectors read along memory."""
+        buffer = arrays.buffers[self.read.tensor]
+        is_vector = bool(self.scope.loops) and self.vector.kind == "vector"
+        return is_vector and stride_of(self.read, buffer, self.vector.var) == buffer.dtype.itemsize
+
+
+def read_sites(body: Body) -> Iterator[Site]:
     """What the stores and updates of a body read, each read of a node once."""
     for node, scope in nodes_in(body):
         if isinstance(node, (Store, Update)):
-            yield from ((read, node, scope) for read in dict.fromkeys(reads(node.value)))
+            yield from (Site(read, node, scope) for read in dict.fromkeys(reads(node.value)))
 
 
 def run_bytes(buffer: Buffer, read: Read, inner: tuple[Loop, ...]) -> int | None:

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from itertools import product
 
 from polyc.code_limits import MAX_ITEMS, MAX_STRIDE
-from polyc.codegen.nests.prefetch import Ahead, Arrays, arrays_of, far_tests, new_reads, reads_of_stores, request, run_bytes
+from polyc.codegen.nests.prefetch import Ahead, Arrays, arrays_of, far_tests, new_reads, read_sites, request, run_bytes
 from polyc.ir.access import stride_of, with_values
 from polyc.ir.expr import Const, Read, Select, ge, gt, index_names, int_const, mentions, reads, substitute, walk
 from polyc.ir.linear import index_coefficients
@@ -60,7 +60,7 @@ def _indirect_rows(loop: Loop, scope: Scope, arrays: Arrays) -> Iterator[Ahead]:
     Single elements of segments are left out where a cache has them: their addresses take more instructions than their sums.
     Rows of segments are requested half as far ahead as others (docs/decisions/0657)."""
     pieces: dict[Read, int] = {}
-    for read, _, inside in reads_of_stores(loop.body):
+    for read, _, inside in read_sites(loop.body):
         buffer = arrays.large.get(read.tensor)
         inner, copies = ([n for n in inside.loops if (n.kind == "unroll") == is_copied] for is_copied in (False, True))
         if buffer is None or not _is_named_by(read, loop.var, {n.var for n in inner}, arrays):
@@ -100,7 +100,7 @@ def _windows(loop: Loop, scope: Scope, arrays: Arrays) -> Iterator[Ahead]:
 
     Addresses are counted on along memory, beyond the end of a row into the next one."""
     known, found = arrays.target.prefetchers, dict[tuple[str, int], list[tuple[int, Read]]]()
-    for read, node, inside in reads_of_stores(() if loop.registers else loop.body):
+    for read, node, inside in read_sites(() if loop.registers else loop.body):
         buffer, inner = arrays.large.get(read.tensor), inside.loops
         if buffer is None or not inner or not inner[0].registers or inner[-1].kind != "vector":
             continue
@@ -153,7 +153,7 @@ def _stencil_rows(vector: Loop, scope: Scope, arrays: Arrays) -> Iterator[Ahead]
     They come to the second-level cache: the first one holds the rows that are near."""
     known = arrays.target.prefetchers
     found: dict[str, dict[Read, list[int]]] = {}
-    for read, node, inside in reads_of_stores(vector.body):
+    for read, node, inside in read_sites(vector.body):
         buffer = arrays.large.get(read.tensor)
         if buffer is None or inside.path or not isinstance(node, Store):
             continue
@@ -185,7 +185,7 @@ def _far_steps(loop: Loop, arrays: Arrays) -> Iterator[Ahead]:
     if not loop.registers or loop.kind != "serial" or (length is not None and length < steps):
         return
     tests = (ge(loop.upper - loop.lower, steps),) if length is None else ()
-    for read, node, scope in reads_of_stores(loop.body):
+    for read, node, scope in read_sites(loop.body):
         buffer, inner = arrays.large.get(read.tensor), scope.loops
         is_tile = len(inner) == len(scope.path) and all(n.is_expanded for n in inner) and inner and inner[-1].kind == "vector"
         size = run_bytes(buffer, read, inner) if buffer is not None and is_tile and isinstance(node, Update) else None
