@@ -34,7 +34,7 @@ from polyc.ir.simplify import constant_of, least_constant, simplify
 from polyc.ir.walk import Body, walk_nodes
 from polyc.poly import isl
 from polyc.poly.isl import AstNode, Schedule, expr_of_ast
-from polyc.poly.scop import Scop, ScopStatement
+from polyc.poly.scop import Scop
 from polyc.poly.storage import Folding, Panel
 from polyc.poly.tree import Mark, parse_mark
 from polyc.records import dataclass, replace

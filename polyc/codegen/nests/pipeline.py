@@ -124,9 +124,7 @@ _PASSES: tuple[Pass[LoopNest, LoopContext], ...] = (
     Pass("strip-points", _for_target(strip_points), "recurrences of points that end run by strips of points"),
     # Tiles, after everything that makes tiles.
     Pass("separate-tiles", _separate_tiles, "full tiles run without predicates, remainders in smaller tiles"),
-    Pass(
-        "rotate-registers", _on_nest(carry_elements), "predictive commoning: recent values of a recurrence stay in registers"
-    ),
+    Pass("rotate-registers", _on_nest(carry_elements), "predictive commoning: recent values of a recurrence stay in registers"),
     Pass("jam-rows", _on_nest(pair_rows), "unroll-and-jam by two rows where both read the same rows"),
     Pass("align-rows", _for_target(align_rows), "alignment peeling: vectors of stencil rows begin at cache lines"),
     Pass("stream-stores", _for_target(stream_results), "non-temporal stores of results that no cache would hold"),

@@ -20,7 +20,7 @@ from polyc.ir.access import stride_of, with_values
 from polyc.ir.expr import Const, Read, Select, ge, gt, index_names, int_const, mentions, reads, substitute, walk
 from polyc.ir.linear import index_coefficients
 from polyc.ir.loops import Buffer, If, Loop, LoopNest, Node, Store, Update, known_length
-from polyc.ir.simplify import constant_of, product_of, simplify
+from polyc.ir.simplify import constant_of, simplify
 from polyc.ir.walk import Scope, rewrite_nest, rewrite_nodes
 from polyc.machine import Level, Machine, Share
 from polyc.records import replace

@@ -21,7 +21,7 @@ from polyc.codegen.nests.alignment import has_line_rows, offset_of, to_line
 from polyc.ir.access import reads_in, stride_of, writes_in
 from polyc.ir.expr import Const, Expr, all_hold, any_holds, eq, ge, index_names, int_const, minimum, reads
 from polyc.ir.loops import Buffer, If, Loop, LoopNest, Node, Store, Update, known_length
-from polyc.ir.simplify import product_of, simplify
+from polyc.ir.simplify import simplify
 from polyc.ir.walk import Body, Scope, replace_nodes, rewrite_nodes
 from polyc.machine import Machine
 from polyc.machine.memory import LINE

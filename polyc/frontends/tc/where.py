@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from polyc.frontends.core.bounds import check_bound
-from polyc.frontends.core.values import Fault, Value, measure_expr
+from polyc.frontends.core.values import Value, measure_expr
 from polyc.frontends.tc.builtins import COMPARISONS, LOGICAL
 from polyc.frontends.tc.scope import Let, Scope, check_not_builtin
 from polyc.frontends.tc.subscripts import find_access, is_index_expression
