@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from polyc.ir.expr import Call, Expr, Index, Size, walk
-from polyc.ir.program import Condition, Program, RangeClause, Statement
+from polyc.ir.program import Exists, Program, Statement
 
 
 def find_factors(expr: Expr) -> frozenset[str]:
@@ -58,9 +58,4 @@ def number_help(factors: Sequence[str]) -> str:
 
 def _placing(s: Statement) -> Iterator[Expr]:
     yield from s.subscripts
-    for clause in s.where:
-        match clause:
-            case RangeClause():
-                yield from (clause.lower, clause.upper)
-            case Condition():
-                yield clause.condition
+    yield from (e for w in s.where if not isinstance(w, Exists) for e in w.expressions)

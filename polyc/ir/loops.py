@@ -8,12 +8,12 @@ gives the result; kinds say how iterations may be grouped.  The interpreter (`ir
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import field
 from typing import Literal
 
 from polyc.ir.expr import Expr, mentions
-from polyc.ir.simplify import difference
+from polyc.ir.simplify import difference, product_of
 from polyc.ir.types import DType
 from polyc.records import dataclass
 
@@ -39,6 +39,11 @@ class Buffer:
     position: int | None = None
     may_alias: tuple[str, ...] = ()
     memory: str = ""
+
+    @property
+    def n_bytes(self) -> Expr:
+        """Bytes of all elements."""
+        return product_of(self.shape, self.dtype.itemsize)
 
     @property
     def place(self) -> str:
@@ -229,6 +234,16 @@ class LoopNest:
     """What runs first: loops of checks of arguments.  Where one fails the entry point returns, and has written nothing."""
     exact_quotients: bool = False
     """Whether every quotient is the number nearest to it, as with ``reassociate=False``; else its last bit may differ."""
+
+    @property
+    def aliased(self) -> frozenset[str]:
+        """Buffers that may be the same memory as others."""
+        return frozenset(b.name for b in self.buffers if b.may_alias)
+
+    def memory_of(self, names: Collection[str]) -> set[str]:
+        """These buffers, and those that may be the same memory as one of them."""
+        pairs = [(b.name, other) for b in self.buffers for other in b.may_alias]
+        return {*names, *(a for a, b in pairs if b in names), *(b for a, b in pairs if a in names)}
 
     def buffer(self, name: str) -> Buffer:
         for b in self.buffers:

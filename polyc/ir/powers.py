@@ -86,12 +86,7 @@ def _placing(s: Statement) -> Iterator[Expr]:
     yield from s.subscripts
     for read in statement_reads(s):
         yield from (e for e in read.subscripts if not is_data_dependent(e))  # those are guarded by data in any case
-    for clause in s.where:
-        match clause:
-            case RangeClause():
-                yield from (clause.lower, clause.upper)
-            case Condition():
-                yield clause.condition
+    yield from (e for w in s.where if not isinstance(w, Exists) for e in w.expressions)
 
 
 def _unroll(s: Statement, powers: set[str], tensors: dict[str, Tensor]) -> list[Statement]:
@@ -195,13 +190,8 @@ def _split_reduction(s: Statement, reduced: list[str], tensors: dict[str, Tensor
 
 
 def _indices_of(clause: Where) -> set[str]:
-    match clause:
-        case RangeClause():
-            return {clause.index} | index_names(clause.lower, clause.upper)
-        case Condition():
-            return index_names(clause.condition)
-        case Exists():
-            return index_names(clause.value)
+    own = {clause.index} if isinstance(clause, RangeClause) else set()
+    return own | index_names(*clause.expressions)
 
 
 def _take(s: Statement, values: dict[str, int]) -> Statement | None:

@@ -65,6 +65,10 @@ class RangeClause:
     upper: Expr
     span: Span | None = _span()
 
+    @property
+    def expressions(self) -> tuple[Expr, ...]:
+        return self.lower, self.upper
+
 
 @dataclass(frozen=True, slots=True)
 class Condition:
@@ -73,6 +77,10 @@ class Condition:
     condition: Expr
     span: Span | None = _span()
 
+    @property
+    def expressions(self) -> tuple[Expr, ...]:
+        return (self.condition,)
+
 
 @dataclass(frozen=True, slots=True)
 class Exists:
@@ -80,6 +88,10 @@ class Exists:
 
     value: Expr
     span: Span | None = _span()
+
+    @property
+    def expressions(self) -> tuple[Expr, ...]:
+        return (self.value,)
 
 
 Where = RangeClause | Condition | Exists
@@ -404,16 +416,8 @@ def place_statement(s: Statement, context: str) -> Statement:
 
 def statement_expressions(s: Statement) -> list[Expr]:
     """The value, the left subscripts, the initial value and what the where clauses say."""
-    found: list[Expr] = [s.value, *s.subscripts, *([] if s.reduction is None else [s.reduction.init])]
-    for clause in s.where:
-        match clause:
-            case RangeClause():
-                found += [clause.lower, clause.upper]
-            case Condition():
-                found.append(clause.condition)
-            case Exists():
-                found.append(clause.value)
-    return found
+    init = [] if s.reduction is None else [s.reduction.init]
+    return [s.value, *s.subscripts, *init, *(e for w in s.where for e in w.expressions)]
 
 
 def statement_reads(s: Statement) -> list[Read]:

@@ -77,6 +77,13 @@ class Machine(Hashed):
         """Sums of vectors at once for which the arithmetic units wait for none."""
         return self.fma_latency * self.fma_per_cycle
 
+    @property
+    def strip_vectors(self) -> int:
+        """Vectors of points that take a step of a recurrence together where each point ends by itself: half as many as sums, as
+        beside each operation that the next one waits for there is one off that chain (a test, a selection, the other part of a
+        complex number); no more, since a strip runs until its last point has ended."""
+        return max(1, self.in_flight // 2)
+
     def has_masked_loads(self, itemsize: int) -> bool:
         """Whether vectors of elements of `itemsize` bytes are loaded under a mask in about the time of a whole one: AVX does so
         for 32 and 64 bits, stores under such masks take several times as long (Zen 4: 42 micro-operations)."""

@@ -60,7 +60,7 @@ def loops_of(node):
 @pytest.mark.parametrize("extents", [(32, 32), (40, 33), (7, 5), (64, 9), (33, 65), (1, 1), (72, 47)])
 def test_last_tiles_have_constant_extents(extents, inner):
     nest = tiled(extents, (32, 16), inner)
-    new = replace(nest, body=split_last_tiles(nest.body, nest.buffers))
+    new = split_last_tiles(nest)
     assert all(isinstance(loop.upper, Const) for loop in loops_of(new.body[0]))
     x = np.arange(extents[0] * extents[1], dtype="f4").reshape(extents)
     y = np.zeros(extents[::-1], "f4")
@@ -104,11 +104,6 @@ def weights(channels=5, r=3, s=3, outs=10, gap=1, packed="argument", value=None)
     return LoopNest("f", (), (w, p), (node,))
 
 
-def coalesced(nest):
-    body, buffers = coalesce_copies(nest.body, nest.buffers)
-    return replace(nest, body=body, buffers=buffers)
-
-
 def depth(node):
     return 1 + depth(node.body[0]) if isinstance(node, Loop) else 0
 
@@ -116,7 +111,7 @@ def depth(node):
 @pytest.mark.parametrize("gap, loops", [(1, 2), (2, 3)])
 def test_neighbouring_loops_run_as_one(gap, loops):
     nest = weights(gap=gap)
-    new = coalesced(nest)
+    new = coalesce_copies(nest)
     assert depth(new.body[0]) == loops
     w = np.arange(450, dtype="f4").reshape(10, 5, 3, 3)
     p = np.zeros((5 * gap, 3, 3, 10), "f4")[::gap]
@@ -134,7 +129,7 @@ def test_other_accesses_follow_the_merged_dimensions():
     node = reader
     for variable, extent in (("z", 10), ("t", 3), ("y", 3), ("x", 5)):
         node = Loop(variable, c(0), c(extent), 1, "serial", (node,))
-    new = coalesced(LoopNest("f", (), (w, replace(out, position=1), p), (*nest.body, node)))
+    new = coalesce_copies(LoopNest("f", (), (w, replace(out, position=1), p), (*nest.body, node)))
     assert [len(b.shape) for b in new.buffers] == [2, 3, 2]
     x = np.arange(450, dtype="f4").reshape(10, 5, 3, 3)
     y = np.zeros((5, 3, 10), "f4")
@@ -148,7 +143,7 @@ def test_tiles_of_the_outer_loop_are_kept():
     nest = weights()
     loop = nest.body[0]
     shifted = replace(loop, lower=i("t"), upper=op("min", op("add", i("t"), c(2)), c(5)))
-    new = coalesced(replace(nest, body=(Loop("t", c(0), c(5), 2, "serial", (shifted,)),)))
+    new = coalesce_copies(replace(nest, body=(Loop("t", c(0), c(5), 2, "serial", (shifted,)),)))
     assert depth(new.body[0]) == 3
     w, p = np.arange(450, dtype="f4").reshape(10, 5, 3, 3), np.zeros((5, 3, 3, 10), "f4")
     interpret_loops(new, [w, p], {})
@@ -166,7 +161,7 @@ def test_loops_that_mean_something_alone_stay():
         (rd("W", i("k"), c(4), i("r"), i("s")), 3),
     ):
         nest = weights(value=value)
-        new = coalesced(nest)
+        new = coalesce_copies(nest)
         w = np.arange(450, dtype="f4").reshape(10, 5, 3, 3)
         expected, got = np.zeros((5, 3, 3, 10), "f4"), np.zeros((5, 3, 3, 10), "f4")
         interpret_loops(nest, [w, expected], {})

@@ -41,16 +41,12 @@ def transposing(value, dtype, lanes, m=None, k=None, short=False, dtype_out=None
     return LoopNest("f", ("M", "K", *strides_of(x, y)), (x, y), (loop,))
 
 
-def blocked(nest):
-    return replace(nest, body=block_transposes(nest.body, nest.buffers))
-
-
 LANES = {"x86-64-v2": 4, "x86-64-v3": 8, "x86-64-v4": 16}
 
 
 @pytest.mark.parametrize("dtype", [F32, F64, I32])
 def test_transposes_of_unknown_sizes(level, rng, dtype):
-    nest = blocked(transposing(rd("X", i("i"), i("j")), dtype, LANES[level]))
+    nest = block_transposes(transposing(rd("X", i("i"), i("j")), dtype, LANES[level]))
     code, fence = compiled(nest, level), Fenced()
     for m, k in ((1, 1), (5, 40), (33, 17), (16, 16), (3, 64), (24, 25)):
         values = random_array(rng, dtype, (m, k))
@@ -66,7 +62,7 @@ def test_small_elements_are_turned_in_registers(level, rng, name):
     lanes = target(level).lanes(dtype.itemsize)
     for m, k, short in ((33, 17, False), (16, 48, True), (5, 64, True)):
         values = random_array(rng, dtype, (m, k))
-        code = compiled(blocked(transposing(rd("X", i("i"), i("j")), dtype, lanes, m, k, short)), level)
+        code = compiled(block_transposes(transposing(rd("X", i("i"), i("j")), dtype, lanes, m, k, short)), level)
         y = np.zeros((k, m), dtype.numpy)
         code.run({"X": Fenced().place(values, True), "Y": y}, {"M": m, "K": k})
         np.testing.assert_array_equal(y, values.T)
@@ -85,7 +81,7 @@ def test_short_rows_complete_a_line_before_the_next_strip():
 def test_every_remainder_of_both_extents(level, dtype):
     """All residues modulo lanes and blocks, in both directions, next to memory that must not be touched."""
     lanes = target(level).lanes(dtype.itemsize)
-    code, fence = compiled(blocked(transposing(rd("X", i("i"), i("j")), dtype, lanes)), level), Fenced()
+    code, fence = compiled(block_transposes(transposing(rd("X", i("i"), i("j")), dtype, lanes)), level), Fenced()
     for m in range(2 * lanes + 2):
         for k in range(64 // dtype.itemsize * 2 + 2):
             values = np.arange(1, m * k + 1).reshape(m, k).astype(dtype.numpy)
@@ -103,7 +99,7 @@ def test_every_remainder_of_constant_extents(level, m, k):
     x = np.arange(m * k, dtype="f4").reshape(m, k)
     for short in (False, True):
         y = np.zeros((k, m), "f4")
-        nest = blocked(transposing(rd("X", i("i"), i("j")), F32, lanes, m, k, short))
+        nest = block_transposes(transposing(rd("X", i("i"), i("j")), F32, lanes, m, k, short))
         code = compiled(nest, level)
         code.run({"X": x, "Y": y}, {"M": m, "K": k})
         np.testing.assert_array_equal(y, x.T)
@@ -112,7 +108,7 @@ def test_every_remainder_of_constant_extents(level, m, k):
 
 @pytest.mark.parametrize("k", [2, 3, 9, 24, 26, 72, 1000])
 def test_remainders_along_memory_gather_nothing(level, k):
-    code = compiled(blocked(transposing(rd("X", i("i"), i("j")), F32, LANES[level], 32, k, True)), level)
+    code = compiled(block_transposes(transposing(rd("X", i("i"), i("j")), F32, LANES[level], 32, k, True)), level)
     assert "gather" not in code.text
     assert "load float," not in code.text
 
@@ -139,7 +135,7 @@ def test_loops_in_any_order(level, order, kinds):
     nest = nested(kinds, [(v, extents[v]) for v in order], "abc", "cba", target(level).lanes(4))
     x = np.arange(18 * 3 * 21, dtype="f4").reshape(21, 3, 18)
     arrays = {"X": x, "Y": np.zeros((18, 3, 21), "f4")}
-    code = compiled(blocked(nest), level)
+    code = compiled(block_transposes(nest), level)
     check_with_interpreter(nest, arrays, {}, level)
     check_with_interpreter(code.nest, arrays, {}, level, code)
     if "b" not in kinds and order[2] in "ac":
@@ -151,7 +147,7 @@ def test_loops_in_any_order(level, order, kinds):
 @pytest.mark.parametrize("m, k", [(16, 16), (64, 33), (40, 7), (29, 18), (17, 3), (16, 2), (6, 1), (0, 5), (5, 0)])
 def test_transposes_of_known_sizes(level, rng, m, k, short):
     for dtype in (F32, F64):
-        nest = blocked(transposing(rd("X", i("i"), i("j")), dtype, LANES[level], m, k, short))
+        nest = block_transposes(transposing(rd("X", i("i"), i("j")), dtype, LANES[level], m, k, short))
         fence, values = Fenced(), random_array(rng, dtype, (m, k))
         for at_end in (False, True):
             x = fence.place(values, at_end)
@@ -163,13 +159,13 @@ def test_transposes_inside_expressions(level, rng):
     guarded = Select(op("gt", i("j"), c(3)), op("mul", x, Const(2.0, F32)), Const(1.0, F32))
     for value, out in ((op("add", op("mul", x, x), Const(1.0, F32)), F32), (Cast(x, F64), F64), (guarded, F32)):
         nest = transposing(value, F32, LANES[level], 21, 19, dtype_out=out)
-        for one in (nest, blocked(nest)):
+        for one in (nest, block_transposes(nest)):
             arrays = {"X": rng.standard_normal((21, 19)).astype("f4"), "Y": np.zeros((19, 21), out.numpy)}
             check_with_interpreter(one, arrays, {"M": 21, "K": 19}, level)
 
 
 def test_whole_blocks_gather_nothing(level):
-    text = compiled(blocked(transposing(rd("X", i("i"), i("j")), F32, LANES[level], 64, 64)), level).text
+    text = compiled(block_transposes(transposing(rd("X", i("i"), i("j")), F32, LANES[level], 64, 64)), level).text
     code = assembly(text, target(level))
     assert "gather" not in code
     assert "unpck" in code
@@ -181,8 +177,8 @@ def test_what_must_stay_in_order_is_left_alone():
     vector = loop.body[0]
 
     def left_alone(store, buffers=nest.buffers):
-        body = (replace(loop, body=(replace(vector, body=(store,)),)),)
-        return block_transposes(body, buffers) == body
+        own = replace(nest, buffers=buffers, body=(replace(loop, body=(replace(vector, body=(store,)),)),))
+        return block_transposes(own) == own
 
     store = vector.body[0]
     assert not left_alone(store)
@@ -198,7 +194,7 @@ def test_what_must_stay_in_order_is_left_alone():
 def test_rows_that_threads_share_are_moved_in_blocks(level, rng):
     nest = transposing(rd("X", i("i"), i("j")), F32, LANES[level])
     (loop,) = nest.body
-    shared = blocked(replace(nest, body=(replace(loop, kind="parallel"),)))
+    shared = block_transposes(replace(nest, body=(replace(loop, kind="parallel"),)))
     (branch,) = shared.body
     outer, _ = branch.body
     assert (outer.kind, outer.step) == ("parallel", 16)

@@ -50,7 +50,7 @@ class Case:
         return found and found[1]
 
     def machine(self) -> Machine:
-        own = {n: int(v) for n in ("l1", "l2", "l3", "cores") if (v := self.option(n)) is not None}
+        own = {n: int(v) for n in ("l1", "l2", "l3", "cores", "fma_per_cycle") if (v := self.option(n)) is not None}
         return replace(PINNED[self.option("target") or "x86-64-v4"], **{**CACHES, **own})
 
     def text(self) -> str:

@@ -56,6 +56,11 @@ def test_rows_that_meet_in_few_sets_conflict() -> None:
     assert not MACHINES["zen5"].conflicts(6, 4096)  # twelve ways
 
 
+def test_strips_of_points_hide_latencies() -> None:
+    assert X86_64_V4.strip_vectors == 4 and MACHINES["zen4"].strip_vectors == 2 and MACHINES["zen2"].strip_vectors == 5
+    assert replace(X86_64_V4, fma_latency=1, fma_per_cycle=1).strip_vectors == 1
+
+
 def test_few_rows_are_followed() -> None:
     assert X86_64_V4.is_followed(16) and not X86_64_V4.is_followed(17)
 

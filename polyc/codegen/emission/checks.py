@@ -18,7 +18,7 @@ from polyc.codegen.emission.expressions import eval_value
 from polyc.codegen.emission.linear import index_names
 from polyc.codegen.writer import vectors
 from polyc.codegen.writer.builder import Val, int_val
-from polyc.ir.access import writes_in, written_in
+from polyc.ir.access import written_in
 from polyc.ir.expr import Expr, Index, lt, maximum, minimum, operands_of, reads, rewrite, substitute
 from polyc.ir.facts import is_refused
 from polyc.ir.loops import Guard, Loop, Node, Store, Update
@@ -142,7 +142,7 @@ def segment_checks(state: State, ctx: Context, loop: Loop) -> dict[Loop, tuple[G
         checks = tuple(takewhile(lambda n: isinstance(n, Guard), inner.body))
         if not checks or not _are_in_order(state, loop, inner):
             continue
-        written = {name for n in writes_in(loop.body) for name in (n.buffer, *state.by_name[n.buffer].may_alias)}
+        written = state.nest.memory_of(written_in(loop.body))
         parts = [e for c in checks if isinstance(c, Guard) for e in (c.value, c.bound) if c.condition is None]
         used = {r.tensor for e in (*parts, inner.lower, inner.upper) for r in reads(e)}
         if used.isdisjoint(written) and len(parts) == 2 * len(checks) and set().union(*map(index_names, parts)) == {inner.var}:
@@ -158,8 +158,7 @@ def _are_in_order(state: State, loop: Loop, inner: Loop) -> bool:
         return False
     if simplify(substitute(lower, {loop.var: Index(loop.var) + 1})) != simplify(upper):
         return False
-    written = {name for b in written_in(state.nest.body) for name in (b, *state.by_name[b].may_alias)}
-    if not written.isdisjoint(r.tensor for r in reads(lower)):
+    if not state.nest.memory_of(written_in(state.nest.body)).isdisjoint(r.tensor for r in reads(lower)):
         return False
     return is_refused(state.nest.preconditions, lt(upper, lower), loop.var, loop.lower, loop.upper)
 

@@ -16,9 +16,9 @@ from polyc.codegen.emission.linear import index_names
 from polyc.codegen.emission.predicates import eval_predicates
 from polyc.codegen.emission.quotients import Parts, emit_parts
 from polyc.codegen.emission.vector_loops import constant_trip
+from polyc.ir.access import written_in
 from polyc.ir.expr import Call, Const, Expr, Read, reads, type_of, walk
 from polyc.ir.loops import Loop, Node, Prefetch, Store, Update
-from polyc.ir.walk import walk_nodes
 
 
 def split_divisors(state: State, ctx: Context, loop: Node) -> Mapping[Expr, Parts]:
@@ -36,7 +36,7 @@ def split_divisors(state: State, ctx: Context, loop: Node) -> Mapping[Expr, Part
 def drop_written(state: State, node: Node) -> None:
     """Behind `node`: what is divided by elements that it writes is taken apart anew."""
     if state.divisors:
-        written = _written(state, (node,))
+        written = state.nest.memory_of(written_in((node,)))
         state.divisors = {d: parts for d, parts in state.divisors.items() if not any(r.tensor in written for r in reads(d))}
 
 
@@ -45,7 +45,7 @@ def _divisors(state: State, loop: Loop) -> Iterator[Expr]:
     nodes = [n for n in loop.body if isinstance(n, (Store, Update))]
     if any(not isinstance(n, (Store, Update, Prefetch)) for n in loop.body):
         return
-    written = _written(state, loop.body)
+    written = state.nest.memory_of(written_in(loop.body))
     for node in nodes:
         allowed = {r for r in certain_reads(node.value) if r.tensor not in written and _is_there(state, r)}
         for quotient in walk(node.value):
@@ -59,8 +59,3 @@ def _divisors(state: State, loop: Loop) -> Iterator[Expr]:
 def _is_there(state: State, read: Read) -> bool:
     """Whether what is read may be read where no iteration runs: an array of the caller may be empty then."""
     return not read.subscripts or state.by_name[read.tensor].space != "argument"
-
-
-def _written(state: State, body: tuple[Node, ...]) -> set[str]:
-    written = {n.buffer for n in walk_nodes(body) if isinstance(n, (Store, Update))}
-    return written | {b.name for b in state.nest.buffers if not written.isdisjoint(b.may_alias)}

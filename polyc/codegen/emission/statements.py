@@ -269,8 +269,7 @@ def _with_frame(state: State, ctx: Context, loop: Loop, run: Callable[[], None])
 
 def _sharing(state: State, name: str) -> frozenset[str]:
     """Buffers that may be the same memory as `name`."""
-    other = {b.name for b in state.nest.buffers if name in b.may_alias}
-    return frozenset(other | set(state.by_name[name].may_alias)) - {name}
+    return frozenset(state.nest.memory_of((name,))) - {name}
 
 
 def _emit_in_order(state: State, ctx: Context, loop: Loop, lower: Val, upper: Val) -> None:

@@ -12,10 +12,10 @@ docs/decisions/0420.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from polyc.codegen.nests.alignment import has_line_rows, overlap, past_line
-from polyc.codegen.nests.copies import copy_nest, keeps_apart, strides_of
+from polyc.codegen.nests.copies import are_read, copy_nest, keeps_apart, strides_of
 from polyc.codegen.nests.prefetch import Arrays, arrays_of
 from polyc.codegen.nests.streams import find_long
 from polyc.ir.access import expressions_in, reads_in, writes_in, written_in
@@ -35,7 +35,7 @@ LEAST_STRIPS, MANY_STRIPS = 8, 32
 def align_tiles(nest: LoopNest, target: Machine) -> LoopNest:
     """The nest with tiles that begin at the lines of the long results that they write."""
     buffers = {b.name: b for b in nest.buffers}
-    long = {n: w for n, w in find_long(nest.body, nest.buffers, target).items() if not w.tests}
+    long = {n: w for n, w in find_long(nest, target).items() if not w.tests}
     once = [n for n, w in long.items() if w.is_written_once]
     used: list[str] = []
 
@@ -107,7 +107,7 @@ def _row_store(loop: Loop, wanted: list[str], buffers: Mapping[str, Buffer]) -> 
     or rows do not lie whole lines apart."""
     written = {name for name in written_in(loop.body) if buffers[name].space == "argument"}
     writes = [n for n in writes_in(loop.body) if n.buffer in written]
-    if any(isinstance(n, Update) for n in writes) or _are_read(written, reads_in(loop.body), buffers):
+    if any(isinstance(n, Update) for n in writes) or are_read(written, reads_in(loop.body), buffers):
         return None
     for node in writes:
         if isinstance(node, Store) and node.buffer in wanted:
@@ -116,12 +116,6 @@ def _row_store(loop: Loop, wanted: list[str], buffers: Mapping[str, Buffer]) -> 
             if step > 0 and step % LINE == 0:
                 return node if has_line_rows(buffer) else None
     return None
-
-
-def _are_read(written: set[str], found: Iterable[Read], buffers: Mapping[str, Buffer]) -> bool:
-    """Whether what is written, or may be the same memory, is read: who writes it again may then write something else."""
-    aliases = written.union(*(buffers[name].may_alias for name in written))
-    return any(r.tensor in aliases or written & {*buffers[r.tensor].may_alias} for r in found)
 
 
 def _overlap_counted(loop: Loop, store: Store, buffer: Buffer) -> Loop | None:
@@ -234,7 +228,7 @@ def _lead_of_strips(around: tuple[Loop, ...], leaves: list[_Leaf], arrays: Array
         width = loop.step if len(parts) != 1 else parts[0].step
         if vector.kind != "vector" or copies.kind != "unroll" or copies.upper != int_const(width):
             return None
-        if _are_read(written, reads(store.value), arrays.buffers):
+        if are_read(written, reads(store.value), arrays.buffers):
             return None
         places = (store.subscripts, *(r.subscripts for r in reads(store.value)))
         moved = [index_coefficients(s) for place in places for s in place]

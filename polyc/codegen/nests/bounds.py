@@ -9,8 +9,6 @@ new bounds read is read once for each run of the loop, and only where an iterati
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from polyc.ir.access import written_in
 from polyc.ir.expr import (
     Call,
@@ -31,23 +29,22 @@ from polyc.ir.expr import (
 from polyc.ir.facts import assume, hold, is_refused, span_of
 from polyc.ir.intervals import range_of, ranges_in
 from polyc.ir.loaded_ranges import may_wrap, needed_tests
-from polyc.ir.loops import Buffer, Guard, If, Loop, Node, Update
+from polyc.ir.loops import Guard, If, Loop, LoopNest, Node, Update
 from polyc.ir.simplify import difference, simplify
-from polyc.ir.walk import Body, Scope, rewrite_inside, rewrite_nodes
+from polyc.ir.walk import Body, Scope, rewrite_inside, rewrite_nest
 from polyc.records import dataclass, replace
 
 
-def tighten_bounds(body: Body, buffers: Iterable[Buffer], first: Body = ()) -> Body:
-    """The same nodes with loops of step 1 from and up to loaded ends; `first`: what the entry point checks before them."""
-    aliases = {b.name: {b.name, *b.may_alias} for b in buffers}
-    written = {name for buffer in written_in(body) for name in aliases[buffer]}
-    wide = {b.name for b in buffers if b.dtype.itemsize > 4}
+def tighten_bounds(nest: LoopNest) -> LoopNest:
+    """The nest with loops of step 1 from and up to loaded ends."""
+    written = nest.memory_of(written_in(nest.body))
+    wide = {b.name for b in nest.buffers if b.dtype.itemsize > 4}
 
     def visit(node: Node, scope: Scope) -> Body | None:
         if not isinstance(node, Loop) or node.kind not in ("serial", "vector") or node.step != 1 or node.registers:
             return None
         needed = _find_needed(node.body)
-        changing = {name for buffer in written_in(node.body) for name in aliases[buffer]}
+        changing = nest.memory_of(written_in(node.body))
         loaded = [t for t in needed.tests if reads(t) and changing.isdisjoint(r.tensor for r in reads(t))]
         ranges = ranges_in(scope.inside(node)) if loaded else {}
         spans = {t: s for t in loaded if (s := span_of(t, node.var, ranges)) is not None and not may_wrap(t, s, wide)}
@@ -56,7 +53,7 @@ def tighten_bounds(body: Body, buffers: Iterable[Buffer], first: Body = ()) -> B
         lowers = [simplify(s.lower) for s in spans.values() if s.lower is not None]
         uppers = [simplify(s.upper) for s in spans.values() if s.upper is not None]
         is_kept = written.isdisjoint(r.tensor for e in (*lowers, *uppers) for r in reads(e))
-        is_checked = is_kept and any(_lie_inside(node, loop, lowers, uppers, first) for loop in scope.loops)
+        is_checked = is_kept and any(_lie_inside(node, loop, lowers, uppers, nest.preconditions) for loop in scope.loops)
         if not is_checked:
             lowers, uppers = [node.lower, *lowers], [node.upper, *uppers]
         lower, upper = simplify(maximum(*lowers)), simplify(minimum(*uppers))
@@ -71,7 +68,7 @@ def tighten_bounds(body: Body, buffers: Iterable[Buffer], first: Body = ()) -> B
         tests = [(c, *c.args) for c in walk(runs) if isinstance(c, Call) and c.op == "lt"]
         return assume((If(runs, (made,)),), hold(c for c, a, b in tests if (range_of(simplify(b - a), ranges)[0] or 0) > 0))
 
-    return rewrite_nodes(body, visit)
+    return rewrite_nest(nest, visit)
 
 
 def _lie_inside(node: Loop, around: Loop, lowers: list[Expr], uppers: list[Expr], first: Body) -> bool:

@@ -19,9 +19,9 @@ from polyc.codegen.nests.copies import copy_nest, is_plain, lies_across, strides
 from polyc.codegen.nests.transposes import MAX_COLUMNS, MIN_LANES
 from polyc.ir.access import with_values
 from polyc.ir.expr import Expr, Index, Read, int_const, reads
-from polyc.ir.loops import Buffer, Loop, Node, Store, do_bounds_depend
+from polyc.ir.loops import Buffer, Loop, LoopNest, Node, Store, do_bounds_depend
 from polyc.ir.simplify import constant_of, simplify
-from polyc.ir.walk import Body, Scope, make_nest, rewrite_nodes
+from polyc.ir.walk import Body, Scope, make_nest, rewrite_nest
 from polyc.machine.memory import LINE
 from polyc.records import dataclass, replace
 
@@ -39,19 +39,20 @@ class _Channels:
     stage: Buffer
 
 
-def transpose_channels(body: Body, buffers: tuple[Buffer, ...]) -> tuple[Body, tuple[Buffer, ...]]:
-    """The nest with copies to channels that lie across their operand in blocks, and its buffers."""
-    by_name = {b.name: b for b in buffers}
+def transpose_channels(nest: LoopNest) -> LoopNest:
+    """The nest with copies to channels that lie across their operand in blocks."""
+    by_name = {b.name: b for b in nest.buffers}
     made: dict[str, Buffer] = {}
 
     def transpose(node: Node, scope: Scope) -> Node | Body | None:
-        nest = copy_nest(node, by_name)
-        found = None if nest is None else _find_channels(*nest, by_name)
+        copy = copy_nest(node, by_name)
+        found = None if copy is None else _find_channels(*copy, by_name)
         if found is not None and made.setdefault(found.stage.name, found.stage) == found.stage:
             return _in_blocks(found)
-        return None if nest is None else node
+        return None if copy is None else node
 
-    return rewrite_nodes(body, transpose), (*buffers, *made.values())
+    changed = rewrite_nest(nest, transpose)
+    return replace(changed, buffers=(*nest.buffers, *made.values()))
 
 
 def _find_channels(loops: list[Loop], store: Store, buffers: Mapping[str, Buffer]) -> _Channels | None:

@@ -15,7 +15,7 @@ from polyc.codegen.nests.copies import copy_nest, trip_count
 from polyc.ir.access import expressions_in, with_values
 from polyc.ir.expr import Expr, Index, Pad, Read, int_const, mentions, reads, walk
 from polyc.ir.linear import index_coefficients
-from polyc.ir.loops import Buffer, Loop, Store, do_bounds_depend, known_length
+from polyc.ir.loops import Buffer, Loop, LoopNest, Store, do_bounds_depend, known_length
 from polyc.ir.simplify import constant_of, simplify
 from polyc.ir.walk import Body, make_nest, map_places, nodes_in, replace_nodes
 from polyc.records import replace
@@ -24,40 +24,39 @@ Dimension = tuple[str, int]
 """A buffer and the first of two of its dimensions that are to be one."""
 
 
-def coalesce_copies(body: Body, buffers: tuple[Buffer, ...]) -> tuple[Body, tuple[Buffer, ...]]:
-    """Run neighbouring loops of copies as one where that leaves single strides; dimensions of `buffers` are merged for it."""
-    while (found := next(_find(body, buffers), None)) is not None:
-        nest, position, dimensions = found
+def coalesce_copies(nest: LoopNest) -> LoopNest:
+    """Run neighbouring loops of copies as one where that leaves single strides; dimensions of buffers are merged for it."""
+    while (found := next(_find(nest), None)) is not None:
+        copy, position, dimensions = found
         for name, first in dimensions:
-            body, buffers = _merge(body, buffers, name, first)
+            nest = _merge(nest, name, first)
         if not dimensions:
-            body = replace_nodes(body, {id(nest[0][0]): _join(*nest, position)})
-    return body, buffers
+            nest = replace(nest, body=replace_nodes(nest.body, {id(copy[0][0]): _join(*copy, position)}))
+    return nest
 
 
-def merge_dimensions(body: Body, buffers: tuple[Buffer, ...], name: str, first: int) -> tuple[Body, tuple[Buffer, ...]]:
+def merge_dimensions(nest: LoopNest, name: str, first: int) -> LoopNest:
     """The nest with the dimensions of buffer `name` from `first` on as one; they lie close together."""
-    rank = next(len(b.shape) for b in buffers if b.name == name)
-    for d in reversed(range(first, rank - 1)):
-        body, buffers = _merge(body, buffers, name, d)
-    return body, buffers
+    for d in reversed(range(first, len(nest.buffer(name).shape) - 1)):
+        nest = _merge(nest, name, d)
+    return nest
 
 
 # -- finding
 
 
-def _find(body: Body, buffers: tuple[Buffer, ...]) -> Iterator[tuple[tuple[list[Loop], Store], int, set[Dimension]]]:
+def _find(nest: LoopNest) -> Iterator[tuple[tuple[list[Loop], Store], int, set[Dimension]]]:
     """Copies in which two neighbouring loops can run as one: the position of the outer one, and what is to be merged first."""
-    by_name = {b.name: b for b in buffers}
-    padded = {e.read.tensor for root in expressions_in(body) for e in walk(root) if isinstance(e, Pad)}
+    by_name = {b.name: b for b in nest.buffers}
+    padded = {e.read.tensor for root in expressions_in(nest.body) for e in walk(root) if isinstance(e, Pad)}
     mergeable = {n: b for n, b in by_name.items() if n not in padded and b.space != "register"}
-    for node, _ in nodes_in(body):
-        nest = copy_nest(node, by_name)
-        if nest is None or not isinstance(nest[1].value, Read):
+    for node, _ in nodes_in(nest.body):
+        copy = copy_nest(node, by_name)
+        if copy is None or not isinstance(copy[1].value, Read):
             continue  # with arithmetic in it, rows are long enough
-        for position in range(len(nest[0]) - 1):
-            if (found := _joint_dimensions(*nest, position, mergeable)) is not None:
-                yield nest, position, found
+        for position in range(len(copy[0]) - 1):
+            if (found := _joint_dimensions(*copy, position, mergeable)) is not None:
+                yield copy, position, found
 
 
 def _joint_dimensions(loops: list[Loop], store: Store, position: int, buffers: Mapping[str, Buffer]) -> set[Dimension] | None:
@@ -110,9 +109,9 @@ def _join(loops: list[Loop], store: Store, position: int) -> Body:
     return make_nest([*loops[:position], joint, *loops[position + 2 :]], (store,))
 
 
-def _merge(body: Body, buffers: tuple[Buffer, ...], name: str, d: int) -> tuple[Body, tuple[Buffer, ...]]:
+def _merge(nest: LoopNest, name: str, d: int) -> LoopNest:
     """The nest with dimensions `d` and ``d + 1`` of a buffer as one, in all accesses."""
-    merged = next(b for b in buffers if b.name == name)
+    merged = nest.buffer(name)
     extent = merged.shape[d + 1]
 
     def place(buffer: str, subscripts: tuple[Expr, ...]) -> tuple[Expr, ...]:
@@ -122,4 +121,5 @@ def _merge(body: Body, buffers: tuple[Buffer, ...], name: str, d: int) -> tuple[
 
     shape = (*merged.shape[:d], simplify(merged.shape[d] * extent), *merged.shape[d + 2 :])
     merged = replace(merged, shape=shape, strides=(*merged.strides[:d], *merged.strides[d + 1 :]))
-    return map_places(body, place), tuple(merged if b.name == name else b for b in buffers)
+    buffers = tuple(merged if b.name == name else b for b in nest.buffers)
+    return replace(nest, body=map_places(nest.body, place), buffers=buffers)

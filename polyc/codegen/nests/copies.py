@@ -33,11 +33,14 @@ def copy_nest(node: Node, buffers: Mapping[str, Buffer]) -> tuple[list[Loop], St
 
 def _is_free(store: Store, buffers: Mapping[str, Buffer]) -> bool:
     """Whether the store reads nothing that is written."""
-    target = buffers[store.buffer]
-    used = {r.tensor for e in (store.value, *store.subscripts) for r in reads(e)}
-    if target.space == "register" or used & {store.buffer, *target.may_alias}:
-        return False
-    return not any(store.buffer in buffers[name].may_alias for name in used)
+    found = (r for e in (store.value, *store.subscripts) for r in reads(e))
+    return buffers[store.buffer].space != "register" and not are_read({store.buffer}, found, buffers)
+
+
+def are_read(written: set[str], found: Iterable[Read], buffers: Mapping[str, Buffer]) -> bool:
+    """Whether what is written, or may be the same memory, is read: who writes it again may then write something else."""
+    aliases = written.union(*(buffers[name].may_alias for name in written))
+    return any(r.tensor in aliases or written & {*buffers[r.tensor].may_alias} for r in found)
 
 
 def keeps_apart(loops: Iterable[Loop], store: Store) -> bool:

@@ -11,9 +11,10 @@ from functools import partial
 from itertools import permutations
 from math import prod
 
+from polyc.codegen.nests.buffers import row_major_strides
 from polyc.ir.access import accesses_in, moves, writes_in
-from polyc.ir.expr import Call, Const, Expr, Index, int_const, substitute, walk
-from polyc.ir.loops import Buffer, Loop, Node, Store
+from polyc.ir.expr import Call, Const, Expr, Index, evaluate, int_const, substitute, walk
+from polyc.ir.loops import Buffer, Loop, LoopNest, Node, Store
 from polyc.ir.promotion import updates_of
 from polyc.ir.simplify import simplify
 from polyc.ir.walk import Body, make_nest, map_bodies, node_expressions, perfect_nest
@@ -32,26 +33,21 @@ FUNCTION_COSTS = (
 """Instructions of functions that are computed inline by several."""
 
 
-def keep_epilogues(body: Body, buffers: tuple[Buffer, ...]) -> tuple[Body, tuple[Buffer, ...]]:
+def keep_epilogues(nest: LoopNest) -> LoopNest:
     """Give tiles that only the following nest reads the space "register", and expand that nest."""
-    counted = Counter(a.buffer for a in accesses_in(body))
-    tiles = (b.name for b in buffers if b.space == "thread" and all(isinstance(e, Const) for e in b.shape))
+    counted = Counter(a.buffer for a in accesses_in(nest.body))
+    tiles = (b.name for b in nest.buffers if b.space == "thread" and all(isinstance(e, Const) for e in b.shape))
     uses = {name: counted[name] for name in tiles}
     kept: set[str] = set()
-    new = _keep(body, uses, kept)
-    return new, tuple(_in_registers(b) if b.name in kept else b for b in buffers)
+    body = _keep(nest.body, uses, kept)
+    return replace(nest, body=body, buffers=tuple(_in_registers(b) if b.name in kept else b for b in nest.buffers))
 
 
 def _in_registers(buffer: Buffer) -> Buffer:
     """The buffer with rows of whole vectors: LLVM splits a slot into registers only where no vector reaches the next row."""
-    strides, size = [], buffer.dtype.itemsize
-    for d, extent in reversed(list(enumerate(buffer.shape))):
-        assert isinstance(extent, Const)
-        strides.append(int_const(size))
-        size *= max(1, int(extent.value))
-        if d == len(buffer.shape) - 1:
-            size = -(-size // LINE) * LINE
-    return replace(buffer, space="register", strides=tuple(reversed(strides)))
+    size, (*outer, last) = buffer.dtype.itemsize, buffer.shape
+    row = -(-evaluate(last, {}) * size // LINE) * LINE
+    return replace(buffer, space="register", strides=(*row_major_strides(tuple(outer), row), int_const(size)))
 
 
 def _keep(body: Body, uses: dict[str, int], kept: set[str]) -> Body:

@@ -23,9 +23,9 @@ from polyc.codegen.nests.prefetch import is_large
 from polyc.ir.access import Access, accesses_in, stride_of, touched_in, written_in
 from polyc.ir.dependence import carries_dependence
 from polyc.ir.expr import Expr, Index, Read, all_hold, ge, index_names, int_const, mentions, operands_of, rewrite, substitute
-from polyc.ir.loops import Buffer, If, Loop, Node, Store, Update
+from polyc.ir.loops import Buffer, If, Loop, LoopNest, Node, Store, Update
 from polyc.ir.simplify import constant_of, least_constant, simplify
-from polyc.ir.walk import Body, Scope, map_bodies, map_places, nodes_in, rewrite_nodes, walk_nodes
+from polyc.ir.walk import Body, Scope, map_bodies, map_places, nodes_in, rewrite_nest, walk_nodes
 from polyc.machine import Machine
 from polyc.records import dataclass, replace
 
@@ -39,12 +39,12 @@ _ROW, _PLACE = "·row", "·place"
 """What stands for the number of a row, and for its place in a block."""
 
 
-def take_rows_from_afar(body: Body, buffers: tuple[Buffer, ...], target: Machine, reassociate: bool) -> Body:
-    """The same nodes, with the rows of large arrays that one pass reads side by side as far apart as their loop goes.
+def take_rows_from_afar(nest: LoopNest, target: Machine, reassociate: bool) -> LoopNest:
+    """The nest with the rows of large arrays that one pass reads side by side as far apart as their loop goes.
 
     `reassociate`: whether what all rows add to may be added up in another order."""
-    by_name = {b.name: b for b in buffers}
-    large = frozenset(b.name for b in buffers if b.space == "argument" and is_large(b, target))
+    by_name = {b.name: b for b in nest.buffers}
+    large = frozenset(b.name for b in nest.buffers if b.space == "argument" and is_large(b, target))
 
     def spread(node: Node, scope: Scope) -> Body | None:
         match node:
@@ -53,7 +53,7 @@ def take_rows_from_afar(body: Body, buffers: tuple[Buffer, ...], target: Machine
                 return _spread(_Blocks(node, by_name, large, target), reassociate) if is_whole else None
         return None
 
-    return rewrite_nodes(body, spread) if large else body
+    return rewrite_nest(nest, spread) if large else nest
 
 
 @dataclass(slots=True)

@@ -8,6 +8,7 @@ Strips are short vectors, which stay in registers (`recurrences`).  A step behin
 
 from __future__ import annotations
 
+from polyc.code_limits import MAX_CARRIED
 from polyc.ir.expr import Call, Const, Index, Read, int_const, minimum
 from polyc.ir.facts import comparisons_in, cut
 from polyc.ir.intervals import ranges_in
@@ -16,12 +17,11 @@ from polyc.ir.simplify import simplify
 from polyc.ir.steady import find_steady
 from polyc.ir.types import BOOL
 from polyc.ir.walk import Scope, rewrite_nest, substitute_nodes, walk_nodes
+from polyc.machine import Machine
 from polyc.records import replace
 
-STRIP = 4  # vectors: enough to hide latencies, few enough that one point alone does not keep many others
 
-
-def strip_points(nest: LoopNest) -> LoopNest:
+def strip_points(nest: LoopNest, target: Machine) -> LoopNest:
     """The nest where steps of such recurrences run for strips of points, one after the other."""
 
     def visit(node: Node, scope: Scope) -> tuple[Node, ...] | None:
@@ -31,16 +31,16 @@ def strip_points(nest: LoopNest) -> LoopNest:
         if node.kind == "serial" and isinstance(node.body[0], If):
             tests = (c for n in walk_nodes(node.body) if isinstance(n, If) for c in comparisons_in(n.condition))
             pieces = [piece.loop for piece in cut(node, tests, ranges_in(scope))]
-        made = tuple(_strip(piece, nest) or piece for piece in pieces)
+        made = tuple(_strip(piece, nest, target) or piece for piece in pieces)
         return made if any(new is not old for new, old in zip(made, pieces, strict=True)) else None
 
     return rewrite_nest(nest, visit)
 
 
-def _strip(loop: Loop, nest: LoopNest) -> Loop | None:
+def _strip(loop: Loop, nest: LoopNest, target: Machine) -> Loop | None:
     if (found := find_steady(loop, nest)) is None or (row := found.points).max_trip is not None:
         return None
-    size, first = STRIP * row.lanes, Index(f"{row.var}.strip")
+    size, first = min(target.strip_vectors, MAX_CARRIED) * row.lanes, Index(f"{row.var}.strip")
     body, end = substitute_nodes(row.body, {row.var: first + Index(row.var)}), minimum(simplify(row.upper - first), size)
     strip = replace(row, lower=int_const(0), upper=simplify(end), body=body, max_trip=size, interleave=1)
     return Loop(first.name, row.lower, row.upper, size, "serial", (replace(loop, body=(strip,)),))

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from polyc.codegen.nests.partition import choose
 from polyc.ir.access import accesses_in, read_for_places, reads_in, with_values, writes_in, written_in
 from polyc.ir.expr import Call, Const, Expr, Index, Read, Select, all_hold, ge, mentions, operands_of, reads, substitute
 from polyc.ir.facts import Known, assume, hold, is_empty, span_of
@@ -43,8 +44,7 @@ def skip_finished_steps(nest: LoopNest) -> LoopNest:
             return None
         if any(loop.kind != "parallel" for loop in scope.loops) or not any(loops_in(node.body)):
             return None
-        written = written_in(node.body)
-        written |= {b.name for b in nest.buffers if written & {*b.may_alias}}
+        written = nest.memory_of(written_in(node.body))
         for flag in _find_flags(node.body, node, frozenset(written)):
             unswitched = _unswitch(flag, own, nest) if flag.buffer in flags else None
             if unswitched is not None:
@@ -151,16 +151,12 @@ def _unswitch(flag: _Flag, own: set[str], nest: LoopNest) -> Loop | None:
     final = _without(rest, lambda node: isinstance(node, Store) and node.buffer in copies)
     if any(loops_in(_without(final, lambda node: isinstance(node, Store) and isinstance(node.value, Const)))):
         return None
-    first = _choose(flag.held(int(has_checks)), rest, flag.loop.body)
+    first = choose(flag.held(int(has_checks)), rest, flag.loop.body)
     back = max(copies.values(), default=1) - 1
     distances = [growth(e, flag.loop.var) for e in flag.after] if back else []
     if None not in distances and any(distances):  # else nothing is copied, or what the flag was steps ago is gone
-        first = _choose(flag.held(back, back), final, first)
+        first = choose(flag.held(back, back), final, first)
     return replace(flag.loop, body=first)
-
-
-def _choose(test: Expr, then: Body, other: Body) -> Body:
-    return (If(test, then, other),) if then else (If(Call("not", (test,)), other),)
 
 
 def _find_rest(flag: _Flag, own: set[str], nest: LoopNest) -> Body | None:

@@ -34,7 +34,7 @@ from polyc.ir.simplify import constant_of, least_constant, simplify
 from polyc.ir.walk import Body, walk_nodes
 from polyc.poly import isl
 from polyc.poly.isl import AstNode, Schedule, expr_of_ast
-from polyc.poly.scop import Scop, ScopStatement
+from polyc.poly.scop import Scop
 from polyc.poly.storage import Folding, Panel
 from polyc.poly.tree import Mark, parse_mark
 from polyc.records import dataclass, replace
@@ -126,10 +126,9 @@ class _Translator:
         var = node.for_get_iterator().get_id().get_name()
         variables = set(ranges)
         lower = simplify(expr_of_ast(node.for_get_init(), variables))
-        step = int(node.for_get_inc().get_val().to_python()) if not node.for_is_degenerate() else 1
-        if node.for_is_degenerate():
-            upper = simplify(lower + 1)
-        else:
+        step, upper = 1, simplify(lower + 1)
+        if not node.for_is_degenerate():
+            step = int(node.for_get_inc().get_val().to_python())
             upper = _exclusive_bound(expr_of_ast(node.for_get_cond(), variables | {var}))
         known = values_of(lower, upper, step)
         body = tuple(self.translate(node.for_get_body(), {**ranges, var: known}, {k: v for k, v in marks.items() if k != var}))
@@ -183,23 +182,13 @@ class _Translator:
         value = self._expression(s.init if is_init else s.value, values, ranges)
         if is_init:  # accumulation into the caller's own array finds it in place
             return [] if value == Read(buffer, subscripts) else [Store(buffer, subscripts, value, name)]
-        nodes: list[Node] = list(self._guard_nodes(s, values, ranges))
+        guards = (Guard(n, g.value, g.bound, g.condition) for n, g in enumerate(s.guards, self.first_guards[s.name]))
+        nodes: list[Node] = [g.map(lambda e: self._expression(e, values, ranges)) for g in guards]
         if s.assigns_parts and isinstance(value, Select):
             return [*nodes, If(value.condition, (Store(buffer, subscripts, value.then, name),))]
         if s.op is None:
             return [*nodes, Store(buffer, subscripts, value, name)]
         return [*nodes, Update(buffer, subscripts, s.op, value, name)]
-
-    def _guard_nodes(self, s: ScopStatement, values: dict[str, Expr], ranges: dict[str, Values]) -> list[Node]:
-        return [
-            Guard(
-                number,
-                self._expression(g.value, values, ranges),
-                g.bound,
-                None if g.condition is None else self._expression(g.condition, values, ranges),
-            )
-            for number, g in enumerate(s.guards, self.first_guards[s.name])
-        ]
 
     def _expression(self, expr: Expr | None, values: dict[str, Expr], ranges: dict[str, Values]) -> Expr:
         assert expr is not None

@@ -17,6 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping, Set
 from polyc.ir.access import moves, reads_in, writes_in, written_in
 from polyc.ir.expr import (
     Call,
+    Const,
     Expr,
     Index,
     Read,
@@ -35,9 +36,9 @@ from polyc.ir.expr import (
 from polyc.ir.facts import Piece, assume, comparisons_in, cut, hold, interior, slack_of, span_of, straight_nodes
 from polyc.ir.intervals import Interval, range_of, ranges_in, tighten
 from polyc.ir.linear import index_coefficients
-from polyc.ir.loops import If, Loop, Node, Store, Update, known_length
+from polyc.ir.loops import If, Loop, LoopNest, Node, Store, Update, known_length
 from polyc.ir.simplify import simplify
-from polyc.ir.walk import Body, Scope, rewrite_nodes, substitute_nodes
+from polyc.ir.walk import Body, Scope, rewrite_nest, rewrite_nodes, substitute_nodes
 from polyc.machine import Machine
 from polyc.poly.bounds import negate_condition
 from polyc.records import dataclass, replace
@@ -52,15 +53,15 @@ MAX_PEELED, MAX_EXPANDED = 2, 16
 """Iterations of a piece that is written out statement by statement, and of one in masked vectors."""
 
 
-def partition_loops(body: Body, target: Machine, aliased: Set[str] = frozenset()) -> Body:
-    """The same nodes with vector loops (and scans) partitioned, without stores of what is there already."""
+def partition_loops(nest: LoopNest, target: Machine) -> LoopNest:
+    """The nest with vector loops (and scans) partitioned, without stores of what is there already."""
 
     def visit(node: Node, scope: Scope) -> Body | None:
         match node:
             case Store() if node.value == Read(node.buffer, node.subscripts):
                 return ()  # a border of a recurrence that keeps one step
             case Loop() if node.kind in ("vector", "scan") and _has_tests(node):
-                made = _Partition(target, ranges_in(scope), aliased).unswitch(node, MAX_UNSWITCHED)
+                made = _Partition(target, ranges_in(scope), nest.aliased).unswitch(node, MAX_UNSWITCHED)
                 return made if made != (node,) else None
             case Loop(kind="serial") if not node.registers:
                 inside = rewrite_nodes(node.body, visit, scope.inside(node))
@@ -68,21 +69,23 @@ def partition_loops(body: Body, target: Machine, aliased: Set[str] = frozenset()
                     return (node,)
                 match inside:
                     case (If() as choice,) if not mentions(choice.condition, node.var) and not reads(choice.condition):
-                        return _versions(choice.condition, *(_with_body(node, arm) for arm in (choice.body, choice.orelse)))
+                        return choose(choice.condition, *(_with_body(node, arm) for arm in (choice.body, choice.orelse)))
                 return _with_body(node, inside)
         return None
 
-    return rewrite_nodes(body, visit)
+    return rewrite_nest(nest, visit)
 
 
 def _with_body(loop: Loop, body: Body) -> Body:
     return (replace(loop, body=body),) if body or loop.initial else ()
 
 
-def _versions(test: Expr, then: Body, other: Body) -> Body:
-    """One of two bodies, by the outcome of a test."""
-    if then == other:
-        return then
+def choose(test: Expr | bool, then: Body, other: Body = ()) -> Body:
+    """One of two bodies, by the outcome of a test that may be known."""
+    if isinstance(test, Const):
+        test = bool(test.value)
+    if isinstance(test, bool) or then == other:
+        return other if test is False else then
     return (If(test, then, other),) if then else (If(negate_condition(test), other),)
 
 
@@ -116,8 +119,8 @@ class _Partition:
                     outside = self.mirrored(loop, outside, [a for a in operands_of(condition, op) if a not in fixed])
                 inner, outer = (self.unswitch(replace(loop, body=b), left - 1) for b in (inside, outside))
                 if is_domain and goes_on:
-                    return _versions(all_hold(fixed), inner, outer)
-                made = _versions(negate_condition(all_hold(fixed)) if goes_on else any_holds(fixed), outer, inner)
+                    return choose(all_hold(fixed), inner, outer)
+                made = choose(negate_condition(all_hold(fixed)) if goes_on else any_holds(fixed), outer, inner)
                 return made if known_length(loop) or not any(map(reads, fixed)) else (If(lt(loop.lower, loop.upper), made),)
         trip = known_length(loop)
         conditions = (*domains, *choices) if trip is None or trip >= MIN_TRIP else ()
@@ -158,7 +161,7 @@ class _Partition:
         fixed = [g for g in guards if not mentions(g, node.var)]
         inside = replace(node, max_trip=None, body=assume(node.body, hold(fixed)))
         parts = tuple(new for part in cut(inside, guards, self.ranges) for new in self.write(part))
-        return (node,) if not guards else _versions(all_hold(fixed), parts, (node,)) if fixed else parts
+        return (node,) if not guards else choose(all_hold(fixed), parts, (node,)) if fixed else parts
 
     def write(self, part: Piece) -> Iterator[Node]:
         """A piece of a loop, as what suits the number of its iterations."""

@@ -33,15 +33,13 @@ from polyc.codegen.nests.tile_loops import split_full_tiles, split_last_tiles
 from polyc.codegen.nests.tiles import split_partial_tiles
 from polyc.codegen.nests.transposes import block_transposes
 from polyc.codegen.nests.triangles import split_triangles
-from polyc.ir.loops import Buffer, LoopNest
+from polyc.ir.loops import LoopNest
 from polyc.ir.loops_text import format_loops
 from polyc.ir.verify_loops import verify_loops
 from polyc.ir.walk import Body
 from polyc.machine import Machine
 from polyc.passes import Level, Pass
 from polyc.records import replace
-
-Buffers = tuple[Buffer, ...]
 
 
 @dataclass(slots=True)
@@ -53,40 +51,26 @@ class LoopContext:
     """Whether terms may be added up in another order than the schedule's."""
 
 
-LoopPass = Pass[LoopNest, LoopContext]
 Run = Callable[[LoopNest, LoopContext], LoopNest]
 
 
-def _rebuild(nest: LoopNest, body: Body, buffers: Buffers) -> LoopNest:
-    """`nest` with another body and other buffers."""
-    return nest if (body, buffers) == (nest.body, nest.buffers) else replace(nest, body=body, buffers=buffers)
+def _on_nest(transform: Callable[[LoopNest], LoopNest]) -> Run:
+    return lambda nest, ctx: transform(nest)
 
 
-def _aliased(nest: LoopNest) -> frozenset[str]:
-    return frozenset(b.name for b in nest.buffers if b.may_alias)
-
-
-def _on_buffers(transform: Callable[[Body, Buffers], tuple[Body, Buffers]]) -> Run:
-    return lambda nest, ctx: _rebuild(nest, *transform(nest.body, nest.buffers))
-
-
-def _on_nest(transform: Callable[[LoopNest, Machine], LoopNest]) -> Run:
+def _for_target(transform: Callable[[LoopNest, Machine], LoopNest]) -> Run:
     return lambda nest, ctx: transform(nest, ctx.target)
 
 
-def _partition_rows(nest: LoopNest, ctx: LoopContext) -> LoopNest:
-    return _rebuild(nest, take_rows_from_afar(nest.body, nest.buffers, ctx.target, ctx.reassociate), nest.buffers)
-
-
-def _block_transposes(nest: LoopNest, ctx: LoopContext) -> LoopNest:
-    streamed = find_streamed_rows(nest.body, nest.buffers, ctx.target)
-    return _rebuild(nest, block_transposes(nest.body, nest.buffers, streamed), nest.buffers)
+def _on_body(transform: Callable[[Body, frozenset[str]], Body]) -> Run:
+    """By a transformation that asks which buffers may be the same memory as others."""
+    return lambda nest, ctx: replace(nest, body=transform(nest.body, nest.aliased))
 
 
 def _separate_tiles(nest: LoopNest, ctx: LoopContext) -> LoopNest:
     registers = frozenset(b.name for b in nest.buffers if b.space == "register")
-    tiling = Tiling(registers, _aliased(nest), ctx.target.has_masks, ctx.target.in_flight)
-    return _rebuild(nest, split_partial_tiles(nest.body, tiling), nest.buffers)
+    tiling = Tiling(registers, nest.aliased, ctx.target.has_masks, ctx.target.in_flight)
+    return replace(nest, body=split_partial_tiles(nest.body, tiling))
 
 
 def _check_size(nest: LoopNest, ctx: LoopContext) -> LoopNest:
@@ -99,81 +83,69 @@ def _verify(nest: LoopNest, ctx: LoopContext) -> LoopNest:
     return nest
 
 
-_PASSES: tuple[LoopPass, ...] = (
+_PASSES: tuple[Pass[LoopNest, LoopContext], ...] = (
     Pass("verify", _verify, "what the schedule was translated to is well formed", required=True),
     Pass(
         "tighten-bounds",
-        lambda nest, ctx: _rebuild(nest, tighten_bounds(nest.body, nest.buffers, nest.preconditions), nest.buffers),
+        _on_nest(tighten_bounds),
         "loops run from and up to ends that data gives, where tests of these stand around all that they do",
     ),
-    Pass(
-        "start-segments",
-        lambda nest, ctx: _rebuild(nest, start_segments(nest), nest.buffers),
-        "sums over segments start where they are made",
-    ),
+    Pass("start-segments", _on_nest(start_segments), "sums over segments start where they are made"),
     # Tests leave vector loops first: every later pass looks for loops without them.
     Pass(
         "partition-loops",
-        lambda nest, ctx: _rebuild(nest, partition_loops(nest.body, ctx.target, _aliased(nest)), nest.buffers),
+        _for_target(partition_loops),
         "loop unswitching and index-set splitting: vector loops run without tests of their index",
     ),
-    Pass(
-        "split-triangle",
-        lambda nest, ctx: _rebuild(nest, split_triangles(nest.body, _aliased(nest)), nest.buffers),
-        "full tiles below a diagonal are separated from partial ones",
-    ),
+    Pass("split-triangle", _on_body(split_triangles), "full tiles below a diagonal are separated from partial ones"),
     # Registers, while loops still are as the schedule has them.
-    Pass(
-        "promote-sums",
-        lambda nest, ctx: _rebuild(nest, hold_accumulators(nest.body, _aliased(nest)), nest.buffers),
-        "scalar replacement: what a loop accumulates stays in registers",
-    ),
-    Pass("fuse-epilogue", _on_buffers(keep_epilogues), "what follows a reduction reads its registers instead of memory"),
+    Pass("promote-sums", _on_body(hold_accumulators), "scalar replacement: what a loop accumulates stays in registers"),
+    Pass("fuse-epilogue", _on_nest(keep_epilogues), "what follows a reduction reads its registers instead of memory"),
     # Copies: where their tiles begin, then which loops they keep, then blocks.
-    Pass("align-tiles", _on_nest(align_tiles), "tiles of streamed copies, and of rows from others, begin at cache lines"),
-    Pass(
-        "peel-copy-tiles",
-        lambda nest, ctx: _rebuild(nest, split_last_tiles(nest.body, nest.buffers), nest.buffers),
-        "the last tile of a copy gets a loop of its own",
-    ),
-    Pass("coalesce-copies", _on_buffers(coalesce_copies), "loop coalescing: copies without gaps in memory become one loop"),
+    Pass("align-tiles", _for_target(align_tiles), "tiles of streamed copies, and of rows from others, begin at cache lines"),
+    Pass("peel-copy-tiles", _on_nest(split_last_tiles), "the last tile of a copy gets a loop of its own"),
+    Pass("coalesce-copies", _on_nest(coalesce_copies), "loop coalescing: copies without gaps in memory become one loop"),
     Pass(
         "stage-copies",
-        _on_nest(stage_copies),
+        _for_target(stage_copies),
         "blocks of transposing copies are packed, and streamed by whole lines wherever rows begin",
     ),
-    Pass("transpose-channels", _on_buffers(transpose_channels), "few interleaved channels are transposed in two steps"),
-    Pass("partition-rows", _partition_rows, "rows of a matrix-vector product come from several sequential streams"),
-    Pass("transpose-blocks", _block_transposes, "transposing copies go by blocks that are transposed in registers"),
-    Pass("strip-points", lambda nest, _: strip_points(nest), "recurrences of points that end run by strips of points"),
+    Pass("transpose-channels", _on_nest(transpose_channels), "few interleaved channels are transposed in two steps"),
+    Pass(
+        "partition-rows",
+        lambda nest, ctx: take_rows_from_afar(nest, ctx.target, ctx.reassociate),
+        "rows of a matrix-vector product come from several sequential streams",
+    ),
+    Pass(
+        "transpose-blocks",
+        lambda nest, ctx: block_transposes(nest, find_streamed_rows(nest, ctx.target)),
+        "transposing copies go by blocks that are transposed in registers",
+    ),
+    Pass("strip-points", _for_target(strip_points), "recurrences of points that end run by strips of points"),
     # Tiles, after everything that makes tiles.
     Pass("separate-tiles", _separate_tiles, "full tiles run without predicates, remainders in smaller tiles"),
-    Pass(
-        "rotate-registers", _on_buffers(carry_elements), "predictive commoning: recent values of a recurrence stay in registers"
-    ),
-    Pass("jam-rows", lambda nest, ctx: pair_rows(nest), "unroll-and-jam by two rows where both read the same rows"),
-    Pass("align-rows", _on_nest(align_rows), "alignment peeling: vectors of stencil rows begin at cache lines"),
-    Pass("stream-stores", _on_nest(stream_results), "non-temporal stores of results that no cache would hold"),
-    Pass("prefetch-blocks", _on_nest(prefetch_blocks), "software prefetch of the next block of a transposing copy"),
+    Pass("rotate-registers", _on_nest(carry_elements), "predictive commoning: recent values of a recurrence stay in registers"),
+    Pass("jam-rows", _on_nest(pair_rows), "unroll-and-jam by two rows where both read the same rows"),
+    Pass("align-rows", _for_target(align_rows), "alignment peeling: vectors of stencil rows begin at cache lines"),
+    Pass("stream-stores", _for_target(stream_results), "non-temporal stores of results that no cache would hold"),
+    Pass("prefetch-blocks", _for_target(prefetch_blocks), "software prefetch of the next block of a transposing copy"),
     Pass(
         "prefetch-next",
-        _on_nest(prefetch_next),
+        _for_target(prefetch_next),
         "software prefetch of what the next iteration begins with, in the rest of this one",
     ),
     Pass(
         "prefetch-accesses",
-        _on_nest(prefetch_accesses),
+        _for_target(prefetch_accesses),
         "software prefetch, iterations ahead, of what hardware does not follow",
     ),
-    Pass("fit-blocks", _on_nest(fit_blocks), "cache blocks are as long as the sizes of the call let them be"),
-    Pass("align-reads", _on_nest(align_strips), "strips of transposing copies begin at lines of what they read"),
-    Pass(
-        "double-buffer-strips", lambda nest, ctx: double_buffer_strips(nest), "double buffering of strips shorter than a line"
-    ),
-    Pass("peel-full-tiles", lambda nest, ctx: split_full_tiles(nest), "loops over tiles are split behind the last full one"),
-    Pass("share-workspace", lambda nest, ctx: share_workspace(nest), "buffers that are not alive together share memory"),
-    Pass("skip-finished-steps", lambda nest, _: skip_finished_steps(nest), "steps behind the end of a recurrence run no loops"),
-    Pass("skip-finished-points", lambda nest, _: skip_finished_points(nest), "strips of points run until all have ended"),
+    Pass("fit-blocks", _for_target(fit_blocks), "cache blocks are as long as the sizes of the call let them be"),
+    Pass("align-reads", _for_target(align_strips), "strips of transposing copies begin at lines of what they read"),
+    Pass("double-buffer-strips", _on_nest(double_buffer_strips), "double buffering of strips shorter than a line"),
+    Pass("peel-full-tiles", _on_nest(split_full_tiles), "loops over tiles are split behind the last full one"),
+    Pass("share-workspace", _on_nest(share_workspace), "buffers that are not alive together share memory"),
+    Pass("skip-finished-steps", _on_nest(skip_finished_steps), "steps behind the end of a recurrence run no loops"),
+    Pass("skip-finished-points", _on_nest(skip_finished_points), "strips of points run until all have ended"),
     Pass("check-size", _check_size, "too much code is a reason for a simpler schedule", required=True),
 )
 

@@ -5,8 +5,8 @@
             which is ``Ahead(B[k, 0], (k,), distance=16, size=256, level=2)`` in front of the body of `k`
 
 Policies find accesses that hardware prefetchers do not follow, or memory that is idle, and say what is read there later
-(`prefetch_accesses`, `prefetch_next`, `prefetch_blocks`, `staging`).  Where these are the rows of a block (`AheadRows`), each
-of several places requests a part of them.  A prefetch means nothing and its address need not exist, so that it may stand
+(`prefetch_accesses`, `prefetch_next`, `prefetch_blocks`, `staging`).  Where these are the rows of a block, each of several
+places requests a part of them (`request_part`).  A prefetch means nothing and its address need not exist, so that it may stand
 anywhere; only what its subscripts read is kept inside of its array here.  (T. C. Mowry, M. S. Lam, A. Gupta, Design and
 evaluation of a compiler algorithm for prefetching, ASPLOS 1992.)
 """
@@ -15,10 +15,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Literal
+from dataclasses import field
+from typing import Literal, NamedTuple
 
 from polyc.codegen.nests.copies import digits
-from polyc.ir.access import with_values, written_in
+from polyc.ir.access import stride_of, with_values, written_in
 from polyc.ir.expr import (
     Call,
     Const,
@@ -43,7 +44,7 @@ from polyc.ir.expr import (
 from polyc.ir.linear import index_coefficients
 from polyc.ir.loops import Buffer, If, Loop, LoopNest, Prefetch, Store, Update, do_bounds_depend, known_length
 from polyc.ir.simplify import constant_of, product_of, simplify
-from polyc.ir.walk import Body, Scope, nodes_in
+from polyc.ir.walk import Body, Fact, Scope, nodes_in
 from polyc.machine import Machine
 from polyc.records import dataclass, replace
 
@@ -53,7 +54,9 @@ CacheLevel = Literal[1, 2]
 @dataclass(frozen=True, slots=True)
 class Ahead:
     """What is requested: `size` bytes, `beyond` elements behind what `read` reads `distance` iterations of the innermost of the
-    loops `along` later; into the cache `level`, if the sizes of the call pass the tests `when`."""
+    loops `along` later; into the cache `level`, if the sizes of the call pass the tests `when`.
+
+    There are `n_rows` rows like that; `rows`: by how many of them each variable moves of those that tell which one it is."""
 
     read: Read
     along: tuple[Loop, ...]
@@ -62,15 +65,8 @@ class Ahead:
     level: CacheLevel = 1
     when: tuple[Expr, ...] = ()
     beyond: int | Expr = 0
-
-
-@dataclass(frozen=True, slots=True)
-class AheadRows:
-    """`n_rows` rows like `first`; `rows`: by how many of them each variable moves of those that tell which one it is."""
-
-    first: Ahead
-    rows: Mapping[str, int]
-    n_rows: int
+    rows: Mapping[str, int] = field(default_factory=dict, hash=False)
+    n_rows: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,14 +81,13 @@ class Arrays:
 
 
 def arrays_of(nest: LoopNest, target: Machine) -> Arrays:
-    written = written_in(nest.body)
-    written |= {name for b in nest.buffers if b.name in written for name in b.may_alias}
+    written = nest.memory_of(written_in(nest.body))
     kept = {b.name: b for b in nest.buffers if b.space == "argument" and b.name not in written}
     return Arrays({b.name: b for b in nest.buffers}, kept, {n: b for n, b in kept.items() if is_large(b, target)}, target)
 
 
 def is_large(buffer: Buffer, target: Machine) -> bool:
-    size = constant_of(product_of(buffer.shape, buffer.dtype.itemsize))
+    size = constant_of(buffer.n_bytes)
     return size is None or size > target.l2
 
 
@@ -116,21 +111,21 @@ def request(ahead: Ahead, arrays: Arrays) -> Prefetch | If:
     return If(all_hold(tests), (node,)) if tests else node
 
 
-def request_part(ahead: AheadRows, part: tuple[Expr, int], name: str, arrays: Arrays) -> Body:
+def request_part(ahead: Ahead, part: tuple[Expr, int], name: str, arrays: Arrays) -> Body:
     """The requests that part number k of n makes, which `part` says: for whole rows in a loop called `name`, or where there are
     more parts than rows, for a piece of one."""
-    (number, n_parts), first = part, ahead.first
-    itemsize = arrays.buffers[first.read.tensor].dtype.itemsize
-    n_pieces = max(1, min(n_parts // ahead.n_rows, first.size // arrays.target.cache_line))
-    n, piece = ahead.n_rows * n_pieces, math.ceil(first.size / itemsize / n_pieces)
-    share, size = math.ceil(n / n_parts), first.size if n_pieces == 1 else piece * itemsize
+    number, n_parts = part
+    itemsize = arrays.buffers[ahead.read.tensor].dtype.itemsize
+    n_pieces = max(1, min(n_parts // ahead.n_rows, ahead.size // arrays.target.cache_line))
+    n, piece = ahead.n_rows * n_pieces, math.ceil(ahead.size / itemsize / n_pieces)
+    share, size = math.ceil(n / n_parts), ahead.size if n_pieces == 1 else piece * itemsize
     place = number * share + Index(name) if share > 1 else number * n // n_parts
-    there = with_values(first.read, digits(simplify(place // n_pieces), ahead.rows))
+    there = with_values(ahead.read, digits(simplify(place // n_pieces), ahead.rows))
     column = place % n_pieces if ahead.n_rows > 1 else place
-    one = request(replace(first, read=there, size=size, when=(), beyond=simplify(first.beyond + column * piece)), arrays)
-    if share == 1 and not first.when:
+    one = request(replace(ahead, read=there, size=size, when=(), beyond=simplify(ahead.beyond + column * piece)), arrays)
+    if share == 1 and not ahead.when:
         return (one,)
-    count = int_const(share) if not first.when else Select(all_hold(first.when), int_const(share), int_const(0))
+    count = int_const(share) if not ahead.when else Select(all_hold(ahead.when), int_const(share), int_const(0))
     return (Loop(name, int_const(0), count, 1, "serial", (one,)),)
 
 
@@ -227,11 +222,34 @@ def _have_elements(read: Read, arrays: Arrays) -> list[Expr]:
 # -- analysis
 
 
-def reads_of_stores(body: Body) -> Iterator[tuple[Read, Store | Update, Scope]]:
+class Site(NamedTuple):
+    """A read, what uses it, and the scope of that."""
+
+    read: Read
+    use: Store | Update
+    scope: Scope
+
+    @property
+    def vector(self) -> Loop:
+        return self.scope.loops[-1]
+
+    @property
+    def is_full(self) -> bool:
+        """Whether it is in the first of the versions of a tile."""
+        return all(step.outcome for step in self.scope.path if isinstance(step, Fact))
+
+    def is_along(self, arrays: Arrays) -> bool:
+        """Whether vectors read along memory."""
+        buffer = arrays.buffers[self.read.tensor]
+        is_vector = bool(self.scope.loops) and self.vector.kind == "vector"
+        return is_vector and stride_of(self.read, buffer, self.vector.var) == buffer.dtype.itemsize
+
+
+def read_sites(body: Body) -> Iterator[Site]:
     """What the stores and updates of a body read, each read of a node once."""
     for node, scope in nodes_in(body):
         if isinstance(node, (Store, Update)):
-            yield from ((read, node, scope) for read in dict.fromkeys(reads(node.value)))
+            yield from (Site(read, node, scope) for read in dict.fromkeys(reads(node.value)))
 
 
 def run_bytes(buffer: Buffer, read: Read, inner: tuple[Loop, ...]) -> int | None:

@@ -15,12 +15,12 @@ from collections.abc import Iterator
 from itertools import product
 
 from polyc.code_limits import MAX_ITEMS, MAX_STRIDE
-from polyc.codegen.nests.prefetch import Ahead, Arrays, arrays_of, far_tests, new_reads, reads_of_stores, request, run_bytes
+from polyc.codegen.nests.prefetch import Ahead, Arrays, arrays_of, far_tests, new_reads, read_sites, request, run_bytes
 from polyc.ir.access import stride_of, with_values
 from polyc.ir.expr import Const, Read, Select, ge, gt, index_names, int_const, mentions, reads, substitute, walk
 from polyc.ir.linear import index_coefficients
 from polyc.ir.loops import Buffer, If, Loop, LoopNest, Node, Store, Update, known_length
-from polyc.ir.simplify import constant_of, product_of, simplify
+from polyc.ir.simplify import constant_of, simplify
 from polyc.ir.walk import Scope, rewrite_nest, rewrite_nodes
 from polyc.machine import Level, Machine, Share
 from polyc.records import replace
@@ -60,7 +60,7 @@ def _indirect_rows(loop: Loop, scope: Scope, arrays: Arrays) -> Iterator[Ahead]:
     Single elements of segments are left out where a cache has them: their addresses take more instructions than their sums.
     Rows of segments are requested half as far ahead as others (docs/decisions/0657)."""
     pieces: dict[Read, int] = {}
-    for read, _, inside in reads_of_stores(loop.body):
+    for read, _, inside in read_sites(loop.body):
         buffer = arrays.large.get(read.tensor)
         inner, copies = ([n for n in inside.loops if (n.kind == "unroll") == is_copied] for is_copied in (False, True))
         if buffer is None or not _is_named_by(read, loop.var, {n.var for n in inner}, arrays):
@@ -68,7 +68,7 @@ def _indirect_rows(loop: Loop, scope: Scope, arrays: Arrays) -> Iterator[Ahead]:
         size = run_bytes(buffer, read, tuple(inner))
         if size is None or any(n.kind == "parallel" for n in inner):
             continue
-        if not inner and reads(loop.upper) and not _is_beyond_caches(buffer, arrays.target):
+        if not inner and reads(loop.upper) and (constant_of(buffer.n_bytes) or 0) <= arrays.target.room(Level.L3, Share.ALL):
             continue
         for numbers in product(*(range(n.max_trip or 1) for n in copies)):
             row = with_values(read, {n.var: int_const(k) for n, k in zip(copies, numbers, strict=True)})
@@ -78,11 +78,6 @@ def _indirect_rows(loop: Loop, scope: Scope, arrays: Arrays) -> Iterator[Ahead]:
     room = arrays.target.room(Level.L1, Share.EIGHTH if reads(loop.upper) else Share.QUARTER)
     distance = max(1, min(MAX_ITEMS, room // max(1, sum(pieces.values()))))
     yield from (Ahead(row, scope.loops_in_order, distance, size) for row, size in pieces.items())
-
-
-def _is_beyond_caches(buffer: Buffer, target: Machine) -> bool:
-    size = constant_of(product_of(buffer.shape, buffer.dtype.itemsize))
-    return size is not None and size > target.room(Level.L3, Share.ALL)
 
 
 def _is_named_by(read: Read, variable: str, inner: set[str], arrays: Arrays) -> bool:
@@ -105,7 +100,7 @@ def _windows(loop: Loop, scope: Scope, arrays: Arrays) -> Iterator[Ahead]:
 
     Addresses are counted on along memory, beyond the end of a row into the next one."""
     known, found = arrays.target.prefetchers, dict[tuple[str, int], list[tuple[int, Read]]]()
-    for read, node, inside in reads_of_stores(() if loop.registers else loop.body):
+    for read, node, inside in read_sites(() if loop.registers else loop.body):
         buffer, inner = arrays.large.get(read.tensor), inside.loops
         if buffer is None or not inner or not inner[0].registers or inner[-1].kind != "vector":
             continue
@@ -142,7 +137,7 @@ def _windows(loop: Loop, scope: Scope, arrays: Arrays) -> Iterator[Ahead]:
 
 def _with_stencil_rows(vector: Loop, scope: Scope, arrays: Arrays) -> Loop | If:
     """`vector` with requests where all arrays of the nest lie in memory, of which the call may say the sizes."""
-    size = simplify(sum((product_of(b.shape, b.dtype.itemsize) for b in arrays.buffers.values()), int_const(0)))
+    size = simplify(sum((b.n_bytes for b in arrays.buffers.values()), int_const(0)))
     is_far = simplify(gt(size, arrays.target.room(Level.L3, Share.ALL)))
     if isinstance(is_far, Const) and not is_far.value:
         return vector
@@ -158,7 +153,7 @@ def _stencil_rows(vector: Loop, scope: Scope, arrays: Arrays) -> Iterator[Ahead]
     They come to the second-level cache: the first one holds the rows that are near."""
     known = arrays.target.prefetchers
     found: dict[str, dict[Read, list[int]]] = {}
-    for read, node, inside in reads_of_stores(vector.body):
+    for read, node, inside in read_sites(vector.body):
         buffer = arrays.large.get(read.tensor)
         if buffer is None or inside.path or not isinstance(node, Store):
             continue
@@ -190,7 +185,7 @@ def _far_steps(loop: Loop, arrays: Arrays) -> Iterator[Ahead]:
     if not loop.registers or loop.kind != "serial" or (length is not None and length < steps):
         return
     tests = (ge(loop.upper - loop.lower, steps),) if length is None else ()
-    for read, node, scope in reads_of_stores(loop.body):
+    for read, node, scope in read_sites(loop.body):
         buffer, inner = arrays.large.get(read.tensor), scope.loops
         is_tile = len(inner) == len(scope.path) and all(n.is_expanded for n in inner) and inner and inner[-1].kind == "vector"
         size = run_bytes(buffer, read, inner) if buffer is not None and is_tile and isinstance(node, Update) else None

@@ -15,7 +15,7 @@ import math
 from collections.abc import Iterator
 
 from polyc.codegen.nests.copies import lies_across
-from polyc.codegen.nests.prefetch import Ahead, AheadRows, Arrays, CacheLevel, arrays_of, far_tests, request_part
+from polyc.codegen.nests.prefetch import Ahead, Arrays, CacheLevel, arrays_of, far_tests, request_part
 from polyc.ir.access import is_streaming, stride_of, with_values
 from polyc.ir.expr import Expr, Index, Read, int_const, reads
 from polyc.ir.loops import If, Loop, LoopNest, Node, Prefetch, Store, known_length
@@ -152,7 +152,7 @@ def _in_groups(loop: Loop, vector: Loop, width: int, read: Read, around: tuple[L
     if is_by_lines:  # what the group reads a few strips later, where strips are a line wide
         distance = max(1, round(arrays.target.prefetchers.far_distance / (rows * LINE)))
         first = with_values(from_rows, {vector.var: start + Index(vector.var)})
-        lines = AheadRows(Ahead(first, (*around, loop), distance, 1, 2), {vector.var: 1}, group)
+        lines = Ahead(first, (*around, loop), distance, 1, 2, rows={vector.var: 1}, n_rows=group)
         asking = request_part(lines, (int_const(0), 1), f"{loop.var}_ahead", arrays)
     else:
         strip: Expr = (Index(loop.var) - loop.lower) // loop.step
@@ -182,8 +182,9 @@ def _part_of_block(
     if not is_small or (goes_on and target.is_followed(rows)):
         return ()
     distance = max(1, round(target.prefetchers.block_distance / (rows * size)))
-    first = Ahead(with_values(read, {loop.var: loop.lower}), around, distance, size, level, far_tests(buffer, target))
-    return request_part(AheadRows(first, {across: 1}, rows), part, f"{loop.var}_ahead", arrays)
+    first, tests = with_values(read, {loop.var: loop.lower}), far_tests(buffer, target)
+    block = Ahead(first, around, distance, size, level, tests, rows={across: 1}, n_rows=rows)
+    return request_part(block, part, f"{loop.var}_ahead", arrays)
 
 
 # -- blocks of whole rows in the order of memory
@@ -220,16 +221,16 @@ def _in_order(body: Body, around: tuple[Loop, ...], arrays: Arrays) -> Loop | No
     begin = with_values(read, {vector.var: vector.lower + start, strips.var: strips.lower})
 
     def behind(distance: int, level: CacheLevel) -> Body:
-        first = Ahead(begin, (), 0, group * size, level, beyond=distance // itemsize)
-        return request_part(AheadRows(first, {}, 1), part, name, arrays)
+        return request_part(Ahead(begin, (), 0, group * size, level, beyond=distance // itemsize), part, name, arrays)
 
     asked = behind(near + step, 2)
     if target.fits(group * size, Level.L1, Share.QUARTER):
         asked += behind(near, 1)
     elif strips.step * itemsize == LINE and not target.conflicts(group, size):
         row = with_values(read, {vector.var: vector.lower + start + Index(vector.var)})
-        lines = Ahead(row, (), 0, itemsize, 1, beyond=(NEXT_STRIPS + 1) * strips.step - 1)
-        asked += request_part(AheadRows(lines, {vector.var: 1}, group), (int_const(0), 1), name, arrays)
+        end = (NEXT_STRIPS + 1) * strips.step - 1
+        lines = Ahead(row, (), 0, itemsize, beyond=end, rows={vector.var: 1}, n_rows=group)
+        asked += request_part(lines, (int_const(0), 1), name, arrays)
     taken = replace(strips, body=(*asked, shift_rows(strips.body[0], start, group)))
     body = (taken, *(shift_rows(node, start, group) for node in rest))
     return Loop(start.name, int_const(0), int_const(rows), group, "serial", body)

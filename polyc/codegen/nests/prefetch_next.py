@@ -14,7 +14,8 @@ from __future__ import annotations
 import math
 
 from polyc.codegen.nests.epilogues import FUNCTION_COSTS
-from polyc.codegen.nests.prefetch import Ahead, Arrays, arrays_of, far_tests, new_reads, reads_of_stores, request, step_ahead
+from polyc.codegen.nests.partition import choose
+from polyc.codegen.nests.prefetch import Ahead, Arrays, Site, arrays_of, far_tests, new_reads, read_sites, request, step_ahead
 from polyc.ir.access import is_streaming, moves, stride_of, with_values, writes_in
 from polyc.ir.expr import (
     Call,
@@ -36,9 +37,9 @@ from polyc.ir.expr import (
 from polyc.ir.loops import If, Loop, LoopNest, Node, Prefetch, Store, Update, known_length
 from polyc.ir.simplify import constant_of, product_of, simplify
 from polyc.ir.types import BOOL
-from polyc.ir.walk import Fact, Scope, node_expressions, replace_nodes, rewrite_inside, rewrite_nest, rewrite_nodes, walk_nodes
+from polyc.ir.walk import Scope, node_expressions, replace_nodes, rewrite_inside, rewrite_nest, rewrite_nodes, walk_nodes
 from polyc.machine import Level, Machine, Share
-from polyc.records import dataclass, replace
+from polyc.records import replace
 
 TRUE = Const(True, BOOL)
 
@@ -54,87 +55,53 @@ def prefetch_next(nest: LoopNest, target: Machine) -> LoopNest:
         if not isinstance(node, Loop) or node.kind not in ("serial", "parallel") or node.registers:
             return node if isinstance(node, Loop) else None
         inside = scope.inside(node)
-        parts = [p for child in node.body for p in _parts(child) if p.read.tensor in arrays.large]
-        new = {**_rows(node, inside, parts, arrays), **_copies(node, inside, parts, arrays)}
+        found = [[a for a in read_sites((child,)) if a.read.tensor in arrays.large] for child in node.body]
+        new = {**_rows(node, inside, found, arrays), **_copies(node, inside, found, arrays)}
         return rewrite_inside(replace(node, body=replace_nodes(node.body, new)) if new else node, rule, scope)
 
     return rewrite_nest(nest, rule) if arrays.large else nest
 
 
-@dataclass(frozen=True, slots=True)
-class _Part:
-    """A read of a large array in a `child` of the body of a loop, what uses it, and the scope inside of the child."""
-
-    child: Node
-    read: Read
-    use: Store | Update
-    scope: Scope
-
-    @property
-    def inner(self) -> tuple[Loop, ...]:
-        return self.scope.loops
-
-    @property
-    def vector(self) -> Loop:
-        return self.inner[-1]
-
-    @property
-    def is_full(self) -> bool:
-        """Whether it is in the first of the versions of a tile."""
-        return all(step.outcome for step in self.scope.path if isinstance(step, Fact))
-
-    def is_along(self, arrays: Arrays) -> bool:
-        """Whether vectors read along memory."""
-        buffer = arrays.buffers[self.read.tensor]
-        is_vector = bool(self.inner) and self.vector.kind == "vector"
-        return is_vector and stride_of(self.read, buffer, self.vector.var) == buffer.dtype.itemsize
-
-
-def _parts(child: Node) -> list[_Part]:
-    return [_Part(child, read, use, scope) for read, use, scope in reads_of_stores((child,))]
-
-
 # -- rows that several passes read
 
 
-def _rows(loop: Loop, scope: Scope, parts: list[_Part], arrays: Arrays) -> dict[int, Node]:
+def _rows(loop: Loop, scope: Scope, found: list[list[Site]], arrays: Arrays) -> dict[int, Node]:
     """The passes that request rows, by the `id` of what they replace."""
-    passes: dict[str, list[_Part]] = {}
-    for p in parts:
-        kinds = {n.kind for n in p.inner}
-        if len(p.inner) == len(p.scope.path) and kinds <= {"serial", "vector"} and p.is_along(arrays):
+    passes: dict[str, list[Site]] = {}
+    for p in (p for own in found for p in own):
+        kinds = {n.kind for n in p.scope.loops}
+        if len(p.scope.loops) == len(p.scope.path) and kinds <= {"serial", "vector"} and p.is_along(arrays):
             passes.setdefault(p.read.tensor, []).append(p)
     new: dict[int, Node] = {}
     for mine in passes.values():
         pair = _whole_and_last(loop, mine, arrays)
         if pair is None:
             continue
-        vector, made = pair[1].vector, pair[1].child
+        vector, last = pair[1].vector, pair[1].scope.loops[0]
+        made: Node = last
         for test, requests in reversed(_ways(*pair, loop, scope, arrays)):
-            (asking,) = replace_nodes((pair[1].child,), {id(vector): replace(vector, body=(*requests, *vector.body))})
+            (asking,) = replace_nodes((last,), {id(vector): replace(vector, body=(*requests, *vector.body))})
             known = simplify(test)
-            if not isinstance(known, Const):
-                made = If(test, (asking,), (made,))
-            elif known.value:
-                made = asking
-        if made is not pair[1].child:
-            new[id(pair[1].child)] = made
+            (made,) = choose(known if isinstance(known, Const) else test, (asking,), (made,))
+        if made is not last:
+            new[id(last)] = made
     return new
 
 
-def _whole_and_last(loop: Loop, passes: list[_Part], arrays: Arrays) -> tuple[_Part, _Part] | None:
+def _whole_and_last(loop: Loop, passes: list[Site], arrays: Arrays) -> tuple[Site, Site] | None:
     """Of several passes over one row, which goes on with `loop`, the first that writes no array, and the one to request rows:
     the last that writes none or, where no later one is such, the last that streams.  None where there is none.
 
     What a pass writes keeps memory busy.  A pass that streams is taken apart at cache lines; one that writes nothing tells how
     long the row is."""
-    rows = [with_values(p.read, {n.var: Index(f"·{k}") for k, n in enumerate(p.inner)}) for p in passes]
+    rows = [with_values(p.read, {n.var: Index(f"·{k}") for k, n in enumerate(p.scope.loops)}) for p in passes]
     if any(row != rows[0] for row in rows) or loop.var not in index_names(*rows[0].subscripts):
         return None
     arguments = {b.name for b in arrays.buffers.values() if b.space == "argument"}
     idle = [p for p in passes if not any(w.buffer in arguments and moves(w, p.vector.var) for w in writes_in(p.vector.body))]
-    later = [p for p in idle if p.child is not passes[0].child]
-    later = later or [p for p in passes if p.child is not passes[0].child and is_streaming(p.vector.body)]
+    first = passes[0].scope.loops[0]
+    later = [p for p in idle if p.scope.loops[0] is not first]
+    later = later or [p for p in passes if p.scope.loops[0] is not first and is_streaming(p.vector.body)]
     if not idle or not later:
         return None
     whole, last = idle[0], later[-1]
@@ -146,19 +113,19 @@ def _whole_and_last(loop: Loop, passes: list[_Part], arrays: Arrays) -> tuple[_P
     return (whole, last) if is_row and (step is None or abs(step * loop.step) >= size) else None
 
 
-def _row_bytes(p: _Part, arrays: Arrays) -> Expr:
+def _row_bytes(p: Site, arrays: Arrays) -> Expr:
     """Bytes of the row that a pass reads."""
-    return product_of((n.upper - n.lower for n in p.inner), arrays.buffers[p.read.tensor].dtype.itemsize)
+    return product_of((n.upper - n.lower for n in p.scope.loops), arrays.buffers[p.read.tensor].dtype.itemsize)
 
 
-def _ways(whole: _Part, last: _Part, loop: Loop, scope: Scope, arrays: Arrays) -> list[tuple[Expr, list[Prefetch | If]]]:
+def _ways(whole: Site, last: Site, loop: Loop, scope: Scope, arrays: Arrays) -> list[tuple[Expr, list[Prefetch | If]]]:
     """What the last pass requests where a test of sizes holds, and none before it does; nothing where none does.
 
     Rows come to the second-level cache, several ahead where they are short, since the first one waits for few lines at a time;
     short ones come to the first one as well, one row ahead, where the pass takes long or streams.  A pass of little arithmetic
     is soon over: it requests short rows of arrays that the last-level cache holds."""
     target, buffer, along = arrays.target, arrays.buffers[last.read.tensor], scope.loops_in_order
-    length, total = _row_bytes(whole, arrays), product_of(buffer.shape, buffer.dtype.itemsize)
+    length, total = _row_bytes(whole, arrays), buffer.n_bytes
     calls = {e.op for n in last.vector.body for own in node_expressions(n) for e in walk(own) if isinstance(e, Call)}
     is_long, row = not calls.isdisjoint(FUNCTION_COSTS), constant_of(length)
     near_row, ahead = target.room(Level.L1, Share.EIGHTH), target.prefetchers.row_distance
@@ -185,12 +152,12 @@ def _ways(whole: _Part, last: _Part, loop: Loop, scope: Scope, arrays: Arrays) -
 # -- copies that tiles read
 
 
-def _copies(loop: Loop, scope: Scope, parts: list[_Part], arrays: Arrays) -> dict[int, Node]:
+def _copies(loop: Loop, scope: Scope, found: list[list[Site]], arrays: Arrays) -> dict[int, Node]:
     """The loops over tiles that request what is copied next in front of them, by the `id` of what they replace."""
     new: dict[int, Node] = {}
-    for n, node in enumerate(loop.body):
+    for n, (node, own) in enumerate(zip(loop.body, found, strict=True)):
         requested = {p.buffer for p in walk_nodes((node,)) if isinstance(p, Prefetch)}
-        mine = (p for p in parts if p.child is node and isinstance(p.use, Store) and p.read.tensor not in requested)
+        mine = (p for p in own if isinstance(p.use, Store) and p.read.tensor not in requested)
         copied = [p for p in mine if arrays.buffers[p.use.buffer].space != "argument"]
         for user in loop.body[n + 1 :] if copied else ():
             tiles = new.get(id(user), user)
@@ -205,13 +172,13 @@ def _copies(loop: Loop, scope: Scope, parts: list[_Part], arrays: Arrays) -> dic
     return new
 
 
-def _sums(tiles: Node, buffer: str) -> list[_Part]:
+def _sums(tiles: Node, buffer: str) -> list[Site]:
     """Reads of `buffer` in sums in registers.  Of versions of a tile, the first."""
-    found = (p for p in _parts(tiles) if isinstance(p.use, Update) and p.read.tensor == buffer)
-    return [p for p in found if p.is_full and any(n.registers for n in p.inner)]
+    found = (p for p in read_sites((tiles,)) if isinstance(p.use, Update) and p.read.tensor == buffer)
+    return [p for p in found if p.is_full and any(n.registers for n in p.scope.loops)]
 
 
-def _panel(tiles: Loop, copied: list[_Part], loop: Loop, scope: Scope, arrays: Arrays) -> Node | None:
+def _panel(tiles: Loop, copied: list[Site], loop: Loop, scope: Scope, arrays: Arrays) -> Node | None:
     """`tiles` with the steps of their sums requesting rows of the next panel, in each of the last tiles as many.
 
     Tiles before those request the first rows, and the last panel requests itself, again and again: that costs less than a test.
@@ -236,7 +203,7 @@ def _panel(tiles: Loop, copied: list[_Part], loop: Loop, scope: Scope, arrays: A
     later = step_ahead(along, 1)
     if len(along) == 1:  # with others around, there is always a next one
         later = {v: minimum(e, along[0].upper - along[0].step) for v, e in later.items()}
-    first = with_values(read, {n.var: n.lower for n in panel.inner if n is not row} | later)
+    first = with_values(read, {n.var: n.lower for n in panel.scope.loops if n is not row} | later)
 
     def rule(node: Node, scope: Scope) -> Node | None:
         if isinstance(node, If):
@@ -257,11 +224,11 @@ def _panel(tiles: Loop, copied: list[_Part], loop: Loop, scope: Scope, arrays: A
     return rewrite_inside(tiles, rule)
 
 
-def _rows_of_panel(panel: _Part, arrays: Arrays) -> tuple[Loop, int] | None:
+def _rows_of_panel(panel: Site, arrays: Arrays) -> tuple[Loop, int] | None:
     """The loop over the rows of what a panel is copied from, and the bytes of a row; None where it is not one run of memory for
     each iteration of a loop, or a single one."""
     source = arrays.large[panel.read.tensor]
-    moved = [(stride_of(panel.read, source, n.var), _trip(n), n) for n in panel.inner]
+    moved = [(stride_of(panel.read, source, n.var), _trip(n), n) for n in panel.scope.loops]
     if not moved or any(motion is None or motion < 0 or trip is None for motion, trip, _ in moved):
         return None
     distances = (((motion or 0) * n.step, trip or 0, n) for motion, trip, n in moved)
@@ -274,13 +241,13 @@ def _rows_of_panel(panel: _Part, arrays: Arrays) -> tuple[Loop, int] | None:
     return (row, size) if motion > size or motion == size > source.dtype.itemsize else None
 
 
-def _bytes_of_tile(p: _Part, tiles: Loop, panel: str, arrays: Arrays) -> int:
+def _bytes_of_tile(p: Site, tiles: Loop, panel: str, arrays: Arrays) -> int:
     """Bytes that a sum in one of `tiles` reads beside the panel."""
     total = 0
     for read in dict.fromkeys(reads(p.use.value)):
         moved = index_names(*read.subscripts)
         if read.tensor != panel and tiles.var in moved:
-            trips = (_trip(n) or 1 for n in p.inner[1:] if n.var in moved)
+            trips = (_trip(n) or 1 for n in p.scope.loops[1:] if n.var in moved)
             total += arrays.buffers[read.tensor].dtype.itemsize * math.prod(trips)
     return total
 
@@ -291,15 +258,15 @@ def _trip(loop: Loop) -> int | None:
     return loop.max_trip if loop.max_trip is not None or length is None else -(-length // loop.step)
 
 
-def _window(tiles: Loop, copied: list[_Part], scope: Scope, arrays: Arrays) -> Node | None:
+def _window(tiles: Loop, copied: list[Site], scope: Scope, arrays: Arrays) -> Node | None:
     """`tiles` of sums, each requesting its share of the rows that the next iteration of a loop around is the first to read.
 
     They come to the second-level cache, where there is room for them and for the rows of this iteration."""
     found = [c for c in copied if c.is_along(arrays)]
     is_summed = any(isinstance(n, Loop) and n.registers for n in walk_nodes(tiles.body))
-    if not found or not is_summed or not isinstance(found[0].child, Loop) or found[0].child.kind != "serial":
+    if not found or not is_summed or not isinstance(rows := found[0].scope.path[0], Loop) or rows.kind != "serial":
         return None
-    rows, vector, target = found[0].child, found[0].vector, arrays.target
+    vector, target = found[0].vector, arrays.target
     source = arrays.large[found[0].read.tensor]
     begins = {rows.lower, tiles.lower, *(c.vector.lower for c in found)}
     is_even = begins == {int_const(0)} and {c.vector.upper for c in found} == {vector.upper}

@@ -21,11 +21,11 @@ from polyc.ir.dependence import iterations_apart
 from polyc.ir.expr import Call, Const, Expr, Index, Read, Select, int_const, lt, mentions, minimum, reads, rewrite, walk
 from polyc.ir.facts import assume, comparisons_in, cut, hold, is_empty, straight_nodes
 from polyc.ir.intervals import Interval, ranges_in
-from polyc.ir.loops import Buffer, Guard, If, Loop, Node, Store, known_length
+from polyc.ir.loops import Buffer, Guard, If, Loop, LoopNest, Node, Store, known_length
 from polyc.ir.scans import match_recurrence
 from polyc.ir.simplify import growth, simplify
 from polyc.ir.types import DType
-from polyc.ir.walk import Body, Scope, rewrite_nodes
+from polyc.ir.walk import Body, Scope, rewrite_nest
 from polyc.records import dataclass, replace
 
 MOST_CASES = 2
@@ -56,11 +56,11 @@ class _Carried:
         return (int_const(distance), *self.lane)
 
 
-def carry_elements(body: Body, buffers: tuple[Buffer, ...]) -> tuple[Body, tuple[Buffer, ...]]:
-    """The same nodes with the serial loops of recurrences cut at their borders, and registers for what they read again."""
-    rewriter = _Rewriter({b.name: b for b in buffers})
-    nodes = rewrite_nodes(body, rewriter.rewrite)
-    return nodes, (*buffers, *rewriter.registers)
+def carry_elements(nest: LoopNest) -> LoopNest:
+    """The nest with the serial loops of recurrences cut at their borders, and registers for what they read again."""
+    rewriter = _Rewriter({b.name: b for b in nest.buffers})
+    changed = rewrite_nest(nest, rewriter.rewrite)
+    return replace(changed, buffers=(*nest.buffers, *rewriter.registers))
 
 
 class _Rewriter:

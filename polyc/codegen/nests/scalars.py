@@ -52,9 +52,7 @@ def _initial_nest(before: list[Node], buffer: str) -> int | None:
     """Position of the nest that stores `buffer` last, if nothing behind it touches what it reads or writes."""
     for position in reversed(range(len(before))):
         if is_initial(before[position], {buffer}):
-            store = _only_store(before[position])
-            assert store is not None
-            used = {buffer, *(r.tensor for r in reads(store.value))}
+            used = touched_in((before[position],))
             clear = all(used.isdisjoint(written_in((n,))) and buffer not in touched_in((n,)) for n in before[position + 1 :])
             return position if clear else None
     return None
@@ -62,14 +60,11 @@ def _initial_nest(before: list[Node], buffer: str) -> int | None:
 
 def is_initial(node: Node, buffers: Collection[str]) -> bool:
     """Whether a nest stores initial values of one of the buffers, and nothing else."""
-    store = _only_store(node)
-    return store is not None and store.buffer in buffers and store.statement.startswith("init_")
-
-
-def _only_store(node: Node) -> Store | None:
-    while isinstance(node, Loop) and len(node.body) == 1 and node.kind != "parallel":
-        node = node.body[0]
-    return node if isinstance(node, Store) else None
+    loops, body = perfect_nest(node)
+    match body:
+        case (Store(buffer, statement=name),):
+            return buffer in buffers and name.startswith("init_") and all(n.kind != "parallel" for n in loops)
+    return False
 
 
 def _match_initial(nest: Node, loop: Loop, buffer: str) -> Expr | None:
@@ -80,7 +75,7 @@ def _match_initial(nest: Node, loop: Loop, buffer: str) -> Expr | None:
     assert sites is not None
     ((update, scope),) = sites
     expanded = [inner for inner in scope.loops if moves(update, inner.var)]
-    if len(expanded) != len(own) or buffer in _reads_of(store.value):
+    if len(expanded) != len(own):
         return None
     for order in permutations(expanded):
         pairs = list(zip(own, order, strict=True))
@@ -89,12 +84,9 @@ def _match_initial(nest: Node, loop: Loop, buffer: str) -> Expr | None:
         names: dict[str, Expr] = {a.var: Index(b.var) for a, b in pairs}
         if tuple(simplify(substitute(s, names)) for s in store.subscripts) == tuple(map(simplify, update.subscripts)):
             # What the loop writes must not be what the initial value reads.
-            return substitute(store.value, names) if written_in((loop,)).isdisjoint(_reads_of(store.value)) else None
+            is_apart = written_in((loop,)).isdisjoint(r.tensor for r in reads(store.value))
+            return substitute(store.value, names) if is_apart else None
     return None
-
-
-def _reads_of(expr: Expr) -> set[str]:
-    return {r.tensor for r in reads(expr)}
 
 
 def _hold(node: Node, aliased: frozenset[str], held: frozenset[str]) -> Node:

@@ -16,8 +16,8 @@ from polyc.ir.walk import Body, make_nest, map_bodies, perfect_nest
 from polyc.records import replace
 
 
-def start_segments(nest: LoopNest) -> Body:
-    """The body with initial values of temporaries inside of loops over segments, where only such loops touch these."""
+def start_segments(nest: LoopNest) -> LoopNest:
+    """The nest with initial values of temporaries inside of loops over segments, where only such loops touch these."""
     own = [b.name for b in nest.buffers if b.space in ("shared", "thread") and not b.may_alias and not b.memory]
 
     def change(body: Body) -> Body:
@@ -35,4 +35,4 @@ def start_segments(nest: LoopNest) -> Body:
         made = make_nest(loops[:depth], (replace(store, subscripts=update.subscripts), loops[depth]))
         return tuple(m for n in body if n is not first for m in (made if n is others[0] else (n,)))
 
-    return change(nest.body) if nest.preconditions else nest.body
+    return replace(nest, body=change(nest.body)) if nest.preconditions else nest

@@ -14,6 +14,7 @@ from collections.abc import Callable
 
 from polyc.codegen.nests.alignment import past_line
 from polyc.codegen.nests.copies import Block, sum_of, trip_count
+from polyc.codegen.nests.partition import choose
 from polyc.ir.access import with_values
 from polyc.ir.expr import Const, Expr, Index, Read, eq, int_const, le, lt
 from polyc.ir.loops import Buffer, If, Loop, Node, Store
@@ -148,12 +149,6 @@ def write_rows(block: Block, stage: str, ask: Ask, is_first: Expr | bool, is_las
     begun = If(eq(off, 0), rows.lines(int_const(0), n_lines, ask), (head, *rows.lines(missing, n_lines - 1, ask)))
     carried = rows.lines(simplify(-off), n_lines, ask) or ask(Index(ROW), block.n_rows, 1)[0]
     behind: Body = (*more, tail if is_last is True else rows.copy(0, Index(ROW), block.run))
-    body = _branch(is_first, (rows.each(begun, *behind),), (rows.each(*carried, *behind),))
-    ending = _branch(is_last, (rows.each(tail),)) if is_last is not True else ()
+    body = choose(is_first, (rows.each(begun, *behind),), (rows.each(*carried, *behind),))
+    ending = choose(is_last, (rows.each(tail),)) if is_last is not True else ()
     return make_nest(rows.groups, (*put, *body, *ending))
-
-
-def _branch(condition: Expr | bool, then: Body, other: Body = ()) -> Body:
-    if isinstance(condition, bool):
-        return then if condition else other
-    return (If(condition, then, other),)

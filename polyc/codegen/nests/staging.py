@@ -33,7 +33,7 @@ from polyc.codegen.nests.copies import (
     strides_of,
     trip_count,
 )
-from polyc.codegen.nests.prefetch import Ahead, AheadRows, Arrays, arrays_of, request_part
+from polyc.codegen.nests.prefetch import Ahead, Arrays, arrays_of, request_part
 from polyc.codegen.nests.staged_rows import ROW, Ask, make_buffer, write_rows
 from polyc.codegen.nests.streams import find_long
 from polyc.ir.access import stride_of, with_values
@@ -71,7 +71,7 @@ class _Staged:
 
 def stage_copies(nest: LoopNest, target: Machine) -> LoopNest:
     """The nest with blocks of long results put together first."""
-    for name, long in find_long(nest.body, nest.buffers, target).items():
+    for name, long in find_long(nest, target).items():
         if long.is_written_once and not long.tests:  # at any sizes
             nest = _stage_result(name, nest, target) or nest
     return nest
@@ -100,8 +100,8 @@ def _stage_result(name: str, nest: LoopNest, target: Machine) -> LoopNest | None
         return None
     n_rows, run = max(s.block.n_rows for s in found), max(s.block.run for s in found)
     buffer = make_buffer(stage, result, n_rows, run + 2 * (LINE // result.dtype.itemsize))
-    body, buffers = merge_dimensions(body, (*nest.buffers, buffer), name, first)
-    return replace(nest, body=body, buffers=buffers, offsets=tuple(dict.fromkeys((*nest.offsets, name))))
+    offsets = tuple(dict.fromkeys((*nest.offsets, name)))
+    return merge_dimensions(replace(nest, body=body, buffers=(*nest.buffers, buffer), offsets=offsets), name, first)
 
 
 # -- which blocks
@@ -218,7 +218,7 @@ def _ask_ahead(block: Block, around: tuple[Loop, ...], arrays: Arrays) -> Ask:
         share = 0 if ahead is None else math.ceil(ahead.n_rows / n_parts)
         if ahead is None or share > MOST_REQUESTS:
             return [()] * n_written
-        itemsize = arrays.buffers[ahead.first.read.tensor].dtype.itemsize
+        itemsize = arrays.buffers[ahead.read.tensor].dtype.itemsize
         pieces = [p for k in range(share) for p in request_part(ahead, (number * share + k, n_parts * share), ROW, arrays)]
         lines: list[Body] = []
         for piece in pieces:
@@ -235,7 +235,7 @@ def _ask_ahead(block: Block, around: tuple[Loop, ...], arrays: Arrays) -> Ask:
     return ask
 
 
-def _next_blocks(block: Block, around: tuple[Loop, ...], arrays: Arrays) -> Iterator[AheadRows]:
+def _next_blocks(block: Block, around: tuple[Loop, ...], arrays: Arrays) -> Iterator[Ahead]:
     """The rows of arrays that lie across the result, in a later iteration of `around`."""
     along = [v for v, stride in block.strides.items() if stride == block.result.dtype.itemsize]
     for read in dict.fromkeys(reads(block.store.value) if around else ()):
@@ -249,7 +249,7 @@ def _next_blocks(block: Block, around: tuple[Loop, ...], arrays: Arrays) -> Iter
             n_rows, rows = number_iterations(n for n in block.loops if n.var not in places and strides[n.var])
             begin = with_values(read, {n.var: int_const(0) for n in block.loops if n.var not in rows})
             distance = max(1, arrays.target.prefetchers.row_distance // (run * n_rows * size))
-            yield AheadRows(Ahead(begin, around, distance, run * size, 2), rows, n_rows)
+            yield Ahead(begin, around, distance, run * size, 2, rows=rows, n_rows=n_rows)
 
 
 def _may_stay(block: Block, arrays: Arrays) -> bool:

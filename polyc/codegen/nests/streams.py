@@ -21,7 +21,7 @@ from polyc.codegen.nests.alignment import has_line_rows, offset_of, to_line
 from polyc.ir.access import reads_in, stride_of, writes_in
 from polyc.ir.expr import Const, Expr, all_hold, any_holds, eq, ge, index_names, int_const, minimum, reads
 from polyc.ir.loops import Buffer, If, Loop, LoopNest, Node, Store, Update, known_length
-from polyc.ir.simplify import product_of, simplify
+from polyc.ir.simplify import simplify
 from polyc.ir.walk import Body, Scope, replace_nodes, rewrite_nodes
 from polyc.machine import Machine
 from polyc.machine.memory import LINE
@@ -33,7 +33,7 @@ MIN_LINES = 16
 
 def stream_results(nest: LoopNest, target: Machine) -> LoopNest:
     """Stream the results that no cache would hold (`Machine.streaming_size`), that are written in order and never read."""
-    wanted = {n: w for n, w in find_long(nest.body, nest.buffers, target).items() if w.is_written_once}
+    wanted = {n: w for n, w in find_long(nest, target).items() if w.is_written_once}
     if not wanted:
         return nest
 
@@ -71,25 +71,25 @@ class Long:
     """Whether it is never read, and each of its elements is written by one statement."""
 
 
-def find_streamed_rows(body: Body, buffers: tuple[Buffer, ...], target: Machine) -> frozenset[str]:
+def find_streamed_rows(nest: LoopNest, target: Machine) -> frozenset[str]:
     """Results that are streamed at any sizes, if they are written in order and once, whose rows lie whole lines apart."""
-    found = find_long(body, buffers, target).items()
+    found = find_long(nest, target).items()
     return frozenset(n for n, w in found if not w.tests and has_line_rows(w.buffer))
 
 
-def find_long(body: Body, buffers: tuple[Buffer, ...], target: Machine) -> dict[str, Long]:
+def find_long(nest: LoopNest, target: Machine) -> dict[str, Long]:
     """Arrays of the caller that are too long to stay in a cache (`Machine.is_streamed`), or that are at some sizes."""
-    sizes = _long_arrays(buffers, target.streaming_sizes)
+    sizes = _long_arrays(nest.buffers, target.streaming_sizes)
     if not sizes or target.streaming_sizes is None:
         return {}
     alone, least, together = (int_const(n) for n in target.streaming_sizes)
-    arguments = {b.name: b for b in buffers if b.space == "argument"}
-    accessed = list(reads_in(body))
+    arguments = {b.name: b for b in nest.buffers if b.space == "argument"}
+    accessed = list(reads_in(nest.body))
     # Of a table that data says where to read, nobody knows how much is read.
     read = dict.fromkeys(r.tensor for r in accessed if r.tensor in arguments and not any(map(reads, r.subscripts)))
-    rest = simplify(reduce(add, (product_of(arguments[n].shape, arguments[n].dtype.itemsize) for n in read), int_const(0)))
+    rest = simplify(reduce(add, (arguments[n].n_bytes for n in read), int_const(0)))
     writers: dict[str, set[str | None]] = {r.tensor: {None} for r in accessed}
-    for w in writes_in(body):
+    for w in writes_in(nest.body):
         writers.setdefault(w.buffer, set()).add(None if isinstance(w, Update) else w.statement)
     found: dict[str, Long] = {}
     for b, size in sizes:
@@ -106,7 +106,7 @@ def _long_arrays(buffers: tuple[Buffer, ...], limits: tuple[int, int, int] | Non
     """Arrays of the caller that are streamed at some sizes if enough is read beside them, and their bytes."""
     # Where others may lie in the same memory, or elements across lines, none is.
     wanted = [b for b in buffers if b.space == "argument" and not (b.may_alias or b.dtype.unit or limits is None)]
-    sizes = [(b, product_of(b.shape, b.dtype.itemsize)) for b in wanted]
+    sizes = [(b, b.n_bytes) for b in wanted]
     return [(b, e) for b, e in sizes if limits and (not isinstance(e, Const) or int(e.value) >= min(limits[:2]))]
 
 

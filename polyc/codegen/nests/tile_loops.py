@@ -25,20 +25,20 @@ from polyc.ir.facts import is_empty, pieces, span_of
 from polyc.ir.intervals import ranges_in, tighten
 from polyc.ir.loops import Buffer, If, Loop, LoopNest, Node, Prefetch, do_bounds_depend
 from polyc.ir.simplify import constant_of, simplify
-from polyc.ir.walk import TOP, Body, Scope, loops_in, map_bodies, rewrite_inside, rewrite_nest, rewrite_nodes, substitute_nodes
+from polyc.ir.walk import TOP, Body, Scope, loops_in, map_bodies, rewrite_inside, rewrite_nest, substitute_nodes
 from polyc.records import replace
 
 # -- versions
 
 
-def split_last_tiles(body: Body, buffers: tuple[Buffer, ...]) -> Body:
+def split_last_tiles(nest: LoopNest) -> LoopNest:
     """Give whole tiles and the last tile of copies versions of their own, both with constant extents."""
-    by_name = {b.name: b for b in buffers}
+    by_name = {b.name: b for b in nest.buffers}
 
     def split(node: Node, scope: Scope) -> Node | None:
         return _version_tiles(node, TOP) if isinstance(node, Loop) and _are_copies(node, by_name) else None
 
-    return rewrite_nodes(body, split)
+    return rewrite_nest(nest, split)
 
 
 def _are_copies(node: Node, buffers: Mapping[str, Buffer]) -> bool:

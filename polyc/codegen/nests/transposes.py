@@ -17,9 +17,9 @@ from polyc.code_limits import MAX_ITEMS, MAX_STRIDE
 from polyc.codegen.nests.copies import copy_nest, lies_across, strides_of, trip_count
 from polyc.ir.access import stride_of, with_values
 from polyc.ir.expr import Const, Expr, Index, all_hold, ge, int_const, lt, operands_of, reads
-from polyc.ir.loops import Buffer, If, Loop, LoopKind, Node, Store, do_bounds_depend, known_length
+from polyc.ir.loops import Buffer, If, Loop, LoopKind, LoopNest, Node, Store, do_bounds_depend, known_length
 from polyc.ir.simplify import simplify
-from polyc.ir.walk import Body, Scope, make_nest, rewrite_nodes
+from polyc.ir.walk import Body, Scope, make_nest, rewrite_nest
 from polyc.machine.memory import LINE
 from polyc.records import replace
 
@@ -29,18 +29,18 @@ MIN_LANES = 4
 """Fewer lanes are put together from scalar loads as fast."""
 
 
-def block_transposes(body: Body, buffers: tuple[Buffer, ...], streamed: frozenset[str] = frozenset()) -> Body:
+def block_transposes(nest: LoopNest, streamed: frozenset[str] = frozenset()) -> LoopNest:
     """Strip-mine loops of copies along which a vector loop reads contiguously, and move the strips inside it.
 
     Blocks that write `streamed` results are no longer than their vectors: a line that is written by several vectors is then
     complete before the processor's buffers for such lines are full (docs/decisions/0420)."""
-    by_name = {b.name: b for b in buffers}
+    by_name = {b.name: b for b in nest.buffers}
 
     def block(node: Node, scope: Scope) -> Body | None:
-        nest = copy_nest(node, by_name)
-        return None if nest is None else _block_copy(*nest, by_name, streamed)
+        copy = copy_nest(node, by_name)
+        return None if copy is None else _block_copy(*copy, by_name, streamed)
 
-    return rewrite_nodes(body, block)
+    return rewrite_nest(nest, block)
 
 
 def _block_copy(loops: list[Loop], store: Store, buffers: Mapping[str, Buffer], streamed: frozenset[str]) -> Body | None:

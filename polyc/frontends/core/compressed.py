@@ -162,7 +162,7 @@ def expand_reads(
     if op != "add" and not clauses and not (is_stored and op is None):
         raise _not_a_term(b, read)
     entries = {name for name, m in b.compressed.items() if m.pattern == matrix.pattern}
-    own = [*draft.subscripts, *(e for w in draft.where for e in _parts(w))]
+    own = [*draft.subscripts, *(e for w in draft.where if not isinstance(w, Exists) for e in w.expressions)]
     outside = next((r for e in own for r in reads(e) if r.tensor in entries), None)
     if outside is not None:
         raise _not_a_term(b, outside)
@@ -359,16 +359,6 @@ def _read_row(b: ProgramBuilder, matrix: Compressed, entry: Index, read: Read) -
         clause = _segment(matrix, entry, line, read.span)
         b.add(Statement("", name, (entry,), (entry.name, line.name), Cast(line, I32), None, (clause,), read.span))
     return Cast(Read(name, (entry,), read.span), I64, read.span)
-
-
-def _parts(clause: Where) -> tuple[Expr, ...]:
-    """The bounds of a range, or a condition; what stands in an `exists` clause is not read."""
-    match clause:
-        case RangeClause():
-            return clause.lower, clause.upper
-        case Condition():
-            return (clause.condition,)
-    return ()
 
 
 def _check_entry(b: ProgramBuilder, matrix: Compressed, found: Sequence[Read]) -> Index:

@@ -132,7 +132,8 @@ def expand_ragged(
         init = _continue(b, init, target, stored)
     # Which sequence an element is in
     told = {index_names(seq).pop() for _, seq in body.bound.values() if index_names(seq)}
-    needed = index_names(changed, *subscripts, *(e for w in kept for e in _expressions(w)), *([init] if init else []))
+    needed = index_names(changed, *subscripts, *(e for w in kept for e in w.expressions), *([init] if init else []))
+    needed |= {w.index for w in kept if isinstance(w, RangeClause)}
     single = [n for n, (_, seq) in body.bound.items() if isinstance(seq, Index) and seq.name not in needed]
     single = [n for n in single if sum(body.bound[m][1] == body.bound[n][1] for m in body.bound) == 1]
     dropped = {index_names(body.bound[n][1]).pop() for n in single}
@@ -203,14 +204,6 @@ def _continue(b: ProgramBuilder, init: Expr, target: Target, stored: Ragged | No
     return rewrite(init, rule)
 
 
-def _expressions(clause: Where) -> tuple[Expr, ...]:
-    match clause:
-        case RangeClause():
-            return Index(clause.index), clause.lower, clause.upper
-        case Condition(expr) | Exists(expr):
-            return (expr,)
-
-
 @dataclass(slots=True, eq=False)
 class _Body:
     """How one statement is written out."""
@@ -228,7 +221,7 @@ class _Body:
     # -- which indices run over positions
     def bind(self, draft: Statement, own: set[str], before: Iterable[Read]) -> None:
         """Find them: what is read along a varying length, then what a range up to such a length bounds."""
-        roots = [draft.value, *(e for w in draft.where for e in _expressions(w))]
+        roots = [draft.value, *(e for w in draft.where for e in w.expressions)]
         for read in (*(r for e in roots for r in unpadded_reads(e)), *before):
             m = self.b.compressed.get(read.tensor)
             if not isinstance(m, Ragged):

@@ -91,7 +91,9 @@ def add_combination(b: ProgramBuilder, a: Assignment, monoid: Monoid) -> None:
 
 
 def _plain_left(b: ProgramBuilder, a: Assignment, code: str, key: str, is_distinct: bool = False) -> tuple[Index, ...]:
-    """The left indices, which are the same for all targets."""
+    """The left indices, which are the same for all targets, each of which has a name of its own."""
+    if len({t.name for t in a.targets}) < len(a.targets):
+        raise Fault(code, f"two results of {a.op} have the same name", "give each result a name of its own")
     first = a.targets[0].subscripts
     plain = tuple(e for e in (dict.fromkeys(first) if is_distinct else first) if isinstance(e, Index))
     if len(plain) < len(first) or any(t.subscripts != first for t in a.targets):

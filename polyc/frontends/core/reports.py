@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import field
 
 from polyc.diagnostics import (
@@ -15,7 +16,7 @@ from polyc.diagnostics import (
     UnsupportedError,
     merge_contexts,
 )
-from polyc.frontends.core.values import Fault
+from polyc.frontends.core.values import Fault, Reported
 from polyc.records import dataclass
 
 
@@ -39,6 +40,17 @@ class Reporter:
     def report(self, fault: Fault, span: Span) -> None:
         """A fault at its place, or else at `span`."""
         self.error(fault.code, fault.message, fault.span or span, fault.help)
+
+    @contextmanager
+    def catching(self, span: Span, is_whole: bool = False) -> Iterator[None]:
+        """A block that ends where something in it is wrong, which is reported: at its place, or else at `span`; there in any
+        case where `is_whole`."""
+        try:
+            yield
+        except Fault as fault:
+            self.error(fault.code, fault.message, span if is_whole else fault.span or span, fault.help)
+        except Reported:
+            pass
 
     @property
     def diagnostics(self) -> list[Diagnostic]:

@@ -34,13 +34,9 @@ ReadBlock = Callable[[Sequence[ast.stmt], Clauses], None]
 
 def read_recurrence(node: ast.For, clauses: Clauses, scope: Scope, read_block: ReadBlock) -> None:
     """Add the statements of a loop with a break, and of its end."""
-    try:
+    with scope.reporter.catching(scope.text.start(node, "for")):
         _read_loop(node, clauses, scope, read_block)
         return
-    except Fault as fault:
-        scope.report(fault.code, fault.message, fault.span or scope.text.start(node, "for"), fault.help)
-    except Reported:
-        pass
     lefts = [left for n in find_assignments(node.body) for left in _left_sides(n)]
     for name in (target_name(left) for left in (*lefts, node.target)):
         if name is not None and name not in scope.current:

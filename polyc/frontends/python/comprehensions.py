@@ -62,10 +62,7 @@ def _is_open(g: ast.comprehension, scope: Scope) -> bool:
     match g.iter:
         case ast.Call(func, arguments, []) if call_name(func) == (None, "range") and len(arguments) in (1, 2):
             n_errors, found = scope.reporter.n_errors, dict(scope.reporter.found)
-            try:
-                bounds = [read_expression(a, scope) for a in arguments]
-            except Fault:
-                return False
+            bounds = [read_expression(a, scope) for a in arguments]
             has_errors = scope.reporter.n_errors > n_errors  # such as the variable of a loop further out, which is none yet
             scope.reporter.found = found
             return not has_errors and any(known_number(b, scope) is None for b in bounds)

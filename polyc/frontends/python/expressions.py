@@ -306,26 +306,29 @@ def _read_outside(node: ast.Subscript, scope: Scope, depth: int) -> Value | None
 def _read_subscripts(node: ast.expr, scope: Scope, depth: int) -> tuple[Value, ...] | None:
     """The i64 expressions between brackets (``[()]`` has none); None after a report."""
     parts = node.elts if isinstance(node, ast.Tuple) else [node]
-    result = []
+    result: list[Value] = []
     for part in parts:
         if isinstance(part, (ast.Slice, ast.Starred)) or (isinstance(part, ast.Constant) and part.value in (None, ...)):
             help = "write an index for every dimension: X[i, j] stands for all elements, and absent indices are summed"
             scope.report("semantic-subscript", "slices, ... and None are not subscripts here", part, help)
             continue
-        value = read_expression(part, scope, depth)
-        if value is POISON:
-            continue
-        try:
-            result.append(replace(value, expr=inline_numbers(require_integer(value, "a subscript"), scope)))
-        except Fault as fault:
-            scope.report(fault.code, fault.message, part, help_subscript(part, fault))
+        value = read_subscript(part, scope, depth)
+        result += [] if value is None else [value]
     return tuple(result) if len(result) == len(parts) else None
 
 
-def help_subscript(part: ast.expr, fault: Fault) -> str:
-    """What to write for a subscript that is no integer."""
-    is_quotient = any(isinstance(node, ast.Div) for node in ast.walk(part))
-    return "/ gives fractions, as in Python: write // for whole quotients" if is_quotient else fault.help
+def read_subscript(part: ast.expr, scope: Scope, depth: int = 0) -> Value | None:
+    """A subscript with its i64 expression; None after a report."""
+    value = read_expression(part, scope, depth)
+    if value is POISON:
+        return None
+    try:
+        return replace(value, expr=inline_numbers(require_integer(value, "a subscript"), scope))
+    except Fault as fault:
+        is_quotient = any(isinstance(node, ast.Div) for node in ast.walk(part))
+        help = "/ gives fractions, as in Python: write // for whole quotients" if is_quotient else fault.help
+        scope.report(fault.code, fault.message, part, help)
+        return None
 
 
 def inline_numbers(expr: Expr, scope: Scope) -> Expr:

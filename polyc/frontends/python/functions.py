@@ -15,6 +15,7 @@ from polyc.frontends.python.operators import binary, combine, keep, logical, neg
 from polyc.frontends.python.values import POISON, call, common_type, convert, convert_weakly, float_type, make_literal, unify
 from polyc.ir.expr import Const
 from polyc.ir.halves import narrow, widen
+from polyc.ir.operators import OPERATORS
 from polyc.ir.types import BOOL, C128, DTYPES, F16, F32, F64, I64, DType
 from polyc.records import replace
 
@@ -29,13 +30,7 @@ REDUCERS = {"sum": "add", "prod": "mul", "max": "max", "min": "min", "any": "or"
 """Functions that reduce when called with one argument, with their monoids."""
 
 _FLOAT_1: dict[str, str] = {
-    **{
-        name: name
-        for name in (
-            "exp exp2 exp10 expm1 log log2 log10 log1p logb sqrt rsqrt cbrt sin cos tan asin acos atan sinh cosh tanh "
-            "asinh acosh atanh sinpi cospi erf erfc lgamma tgamma sigmoid rint"
-        ).split()
-    },
+    **{name: name for name, op in OPERATORS.items() if (op.arity, op.result) == (1, "float") and name != "exp_below"},
     **{f"arc{name}": f"a{name}" for name in "sin cos tan sinh cosh tanh".split()},
     "gammaln": "lgamma",
     "gamma": "tgamma",

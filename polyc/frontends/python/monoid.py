@@ -25,15 +25,11 @@ _CODE = "semantic-monoid"
 
 def find_monoid(node: ast.expr, scope: Scope) -> UserMonoid | None:
     """The user's monoid that a whole right side is a call of."""
-    if not isinstance(node, ast.Call):
-        return None
-    found: object = None
-    match node.func:
-        case ast.Name(name):
-            found = scope.text.lookup(name)
-        case ast.Attribute(ast.Name(module), name):
-            found = scope.text.lookup(f"{module}.{name}")
-    return found if isinstance(found, UserMonoid) else None
+    match node:
+        case ast.Call(ast.Name() | ast.Attribute(ast.Name()) as function):
+            found = scope.text.lookup(ast.unparse(function))
+            return found if isinstance(found, UserMonoid) else None
+    return None
 
 
 def read_combination(node: ast.Assign, monoid: UserMonoid, clauses: Clauses, scope: Scope) -> None:
@@ -41,7 +37,7 @@ def read_combination(node: ast.Assign, monoid: UserMonoid, clauses: Clauses, sco
     assert isinstance(node.value, ast.Call)
     lefts = node.targets[0].elts if isinstance(node.targets[0], ast.Tuple) else [node.targets[0]]
     targets = [t for t in (read_target(left, scope) for left in lefts) if t is not None]
-    try:
+    with scope.reporter.catching(scope.text.span(node), is_whole=True):
         n = len(monoid.identity)
         if len(positional(node.value)) != n:
             message = f"{monoid.name} combines {n} value{'s' * (n > 1)}, and {len(node.value.args)} are given"
@@ -51,8 +47,6 @@ def read_combination(node: ast.Assign, monoid: UserMonoid, clauses: Clauses, sco
             raise Fault(_CODE, message, "give one target for each component")
         values = [read_expression(a, scope) for a in node.value.args]
         if len(targets) == n and not any(v is POISON for v in values):
-            if len({t.name for t in targets}) < n:
-                raise Fault(_CODE, f"two results of {monoid.name} have the same name", "give each result a name of its own")
             if any(v.dtype.is_complex for v in values):
                 message = f"{monoid.name} cannot combine complex numbers"
                 raise Fault("type-complex", message, "combine their parts, as two components")
@@ -60,19 +54,17 @@ def read_combination(node: ast.Assign, monoid: UserMonoid, clauses: Clauses, sco
             assignment = make_assignment(targets, values, monoid.name, clauses, scope.text.span(node))
             add_combination(scope, assignment, read_monoid(monoid, dtypes, scope))
             return
-    except Fault as fault:
-        scope.report(fault.code, fault.message, node, fault.help)
-    except Reported:
-        pass
-    except PolycError as error:  # in the text of the function that combines
-        scope.reporter.add(*error.diagnostics)
     for left in lefts:
         scope.define_unknown(target_name(left))
 
 
 def read_monoid(monoid: UserMonoid, dtypes: list[DType], scope: Scope) -> Monoid:
     """The function that combines, read for these element types.  Raises `Reported` after errors in it."""
-    text = load_function(monoid.combine)
+    try:
+        text = load_function(monoid.combine)
+    except PolycError as error:
+        scope.reporter.add(*error.diagnostics)
+        raise Reported from None
     spec = text.definition.args
     inner = scope.inside(text)
     n_errors = scope.reporter.n_errors

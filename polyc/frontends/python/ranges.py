@@ -39,10 +39,8 @@ def restrict(conditions: list[ast.expr], outer: Clauses, scope: Scope) -> Clause
     """What conditions say beside `outer`.  Errors are reported."""
     found = _Found({}, {}, [], ({}, {}), [])
     for condition in conditions:
-        try:
+        with scope.reporter.catching(scope.text.span(condition), is_whole=True):
             _read_condition(condition, found, scope)
-        except Fault as fault:
-            scope.report(fault.code, fault.message, condition, fault.help)
     loaded = _pair_loaded(found, scope)
     ranges = _merge_bounds(found, outer.ranges, scope)
     return Clauses(ranges, (*outer.conditions, *found.conditions), (*outer.loaded, *loaded), (*outer.entries, *found.entries))

@@ -16,7 +16,7 @@ from polyc.frontends.core.calls import drop_unused_calls
 from polyc.frontends.core.forward import find_forward_reads
 from polyc.frontends.core.reports import Reporter, raise_errors
 from polyc.frontends.core.typos import find_lonely_indices
-from polyc.frontends.core.values import Fault, Reported
+from polyc.frontends.core.values import Fault
 from polyc.frontends.python.callees import find_callee, find_results, find_targets
 from polyc.frontends.python.calls import ReadResult, read_call
 from polyc.frontends.python.control import choose_branch, find_breaks, unroll_loop
@@ -237,15 +237,11 @@ def _spell_extents(node: ast.Assign, scope: Scope) -> ast.Assign:
 
 
 def _read_call(node: ast.Assign, targets: list[ast.Name], callee: object, clauses: Clauses, scope: Scope) -> None:
-    try:
+    with scope.reporter.catching(scope.text.span(node)):
         if clauses != Clauses():
             raise Fault("semantic-call", "a call computes whole tensors, whatever the block around it says", "move it out")
         read_call(node, targets, callee, scope, _read_program)
         return
-    except Fault as fault:
-        scope.reporter.report(fault, scope.text.span(node))
-    except Reported:
-        pass
     for target in targets:
         scope.define_unknown(target.id)
 

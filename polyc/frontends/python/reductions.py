@@ -40,7 +40,7 @@ def read_selection(node: ast.Assign, op: str, clauses: Clauses, scope: Scope) ->
     assert isinstance(node.value, ast.Call)
     lefts = node.targets[0].elts if isinstance(node.targets[0], ast.Tuple) else [node.targets[0]]
     targets = [t for t in (read_target(left, scope) for left in lefts) if t is not None]
-    try:
+    with scope.reporter.catching(scope.text.span(node), is_whole=True):
         refuse_loop(node.value, op)
         if len(positional(node.value)) != 1:
             help = f"the indices that are not on the left side are chosen from: p[i] = {op}(X[i, j])"
@@ -48,8 +48,6 @@ def read_selection(node: ast.Assign, op: str, clauses: Clauses, scope: Scope) ->
         elif (value := read_expression(node.value.args[0], scope)) is not POISON and len(targets) == len(lefts):
             select_positions(scope.text.span(node), op, targets, value, clauses, scope)
             return
-    except Fault as fault:
-        scope.report(fault.code, fault.message, node, fault.help)
     for left in lefts:
         scope.define_unknown(target_name(left))
 
@@ -63,8 +61,6 @@ def refuse_loop(node: ast.Call, name: str) -> None:
 
 def select_positions(span: Span, op: str, targets: list[Target], value: Value, clauses: Clauses, scope: Scope) -> None:
     """Add the statements of ``p[i] = argmax(e)``, or of several targets, and their versions.  Raises `Fault`."""
-    if len({t.name for t in targets}) < len(targets):
-        raise Fault(_CODE, f"two results of {op} have the same name", "give each result a name of its own")
     add_selection(scope, make_assignment(targets, [value], op, clauses, span), op)
 
 

@@ -74,11 +74,6 @@ class PythonSignature:
     constants: tuple[Constant, ...]
     sizes: tuple[str, ...]
 
-    @property
-    def is_fully_annotated(self) -> bool:
-        """True where one Program serves every call: all parameters state their element type and rank."""
-        return all(p.annotation is not None for p in self.parameters)
-
 
 def read_parameters(
     text: FunctionText, constants: Mapping[str, object] | None, report: Report, needs_values: bool = True

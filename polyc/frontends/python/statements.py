@@ -8,13 +8,13 @@ from polyc.diagnostics import Span, suggest_name
 from polyc.frontends.core.builder import Assignment, Target, Version, count_dimensions, reduced_indices
 from polyc.frontends.core.values import Fault, Reported, Value, measure_expr
 from polyc.frontends.python.element_functions import read_elements
-from polyc.frontends.python.expressions import help_subscript, inline_numbers, read_expression
+from polyc.frontends.python.expressions import read_expression, read_subscript
 from polyc.frontends.python.functions import REDUCERS
 from polyc.frontends.python.operators import binary, negate, require_bool
 from polyc.frontends.python.scope import Clauses, Retyped, Scope
 from polyc.frontends.python.source import make_nesting_error
 from polyc.frontends.python.syntax import call_name, find_outer_names, is_reduction
-from polyc.frontends.python.values import POISON, common_type, convert, convert_weakly, make_literal, require_integer
+from polyc.frontends.python.values import POISON, common_type, convert, convert_weakly, make_literal
 from polyc.ir.expr import Expr, Index, Read, reads, walk
 from polyc.ir.program import RangeClause, Where
 from polyc.ir.types import BOOL, I64, can_cast, promote_types
@@ -61,17 +61,12 @@ def read_assignment(node: ast.Assign | ast.AugAssign, clauses: Clauses, scope: S
         scope.report("semantic-left-side", "a tensor is assigned twice in one statement", node, "write two statements")
     has_errors = scope.reporter.n_errors > n_errors or any(v is POISON for v in values)
     for e, target, value in zip(lefts, targets, values if not has_errors else [POISON] * len(lefts), strict=True):
-        try:
-            if target is None or value is POISON:
-                raise Reported
-            if isinstance(augmented, ast.Sub):
-                value = negate(value, value.expr.span)
-            make_statement(scope.text.span(node), target, op, value, clauses, scope, reducer, augmented)
-        except Fault as fault:
-            scope.report(fault.code, fault.message, node, fault.help)
-            scope.define_unknown(target_name(e))
-        except Reported:
-            scope.define_unknown(target_name(e))
+        with scope.reporter.catching(scope.text.span(node), is_whole=True):
+            if target is not None and value is not POISON:
+                value = negate(value, value.expr.span) if isinstance(augmented, ast.Sub) else value
+                make_statement(scope.text.span(node), target, op, value, clauses, scope, reducer, augmented)
+                continue
+        scope.define_unknown(target_name(e))
 
 
 def target_name(left: ast.expr) -> str | None:
@@ -127,14 +122,8 @@ def _read_left_subscript(part: ast.expr, scope: Scope) -> Expr | None:
             help = "left of the assignment stand indices: T[i, j]"
             scope.report("semantic-left-side", f"{part.id} is a tensor here, not an index", part, help)
             return None
-    value = read_expression(part, scope)
-    if value is POISON:
-        return None
-    try:
-        return inline_numbers(require_integer(value, "a subscript"), scope)
-    except Fault as fault:
-        scope.report(fault.code, fault.message, part, help_subscript(part, fault))
-        return None
+    value = read_subscript(part, scope)
+    return None if value is None else value.expr
 
 
 def bound_indices(clause: RangeClause) -> set[str]:

@@ -37,7 +37,7 @@ def find_calls(syntax: SyntaxDef, operators: frozenset[str]) -> SyntaxDef:
 def check_call(d: Definition, s: SyntaxStatement) -> None:
     """Read the body of the callee in place, and let the targets name what it returns."""
     results: tuple[Tensor | None, ...] = (None,) * len(s.targets)
-    try:
+    with d.reporter.catching(s.span):
         found = _find_results(d, s)
         if len(found) != len(s.targets):
             assert isinstance(s.value, Apply)
@@ -46,10 +46,6 @@ def check_call(d: Definition, s: SyntaxStatement) -> None:
             help = "give one name for each result, as in (Q, K) = project(X, W); _ for one that is not wanted"
             raise Fault("semantic-call", message, help)
         results = found
-    except Fault as fault:
-        d.reporter.report(fault, s.span)
-    except Reported:
-        pass
     for target, result, is_good in zip(s.targets, results, check_targets(d, s, results), strict=True):
         if is_good:
             _assign(d, target, result, s)
@@ -87,12 +83,8 @@ def _call(d: Definition, apply: Apply) -> tuple[Tensor, ...]:
             raise Fault("semantic-call", message, f"its parameters are: {', '.join(parameters) or 'none'}")
         arguments: dict[str, Argument] = {}
         for name, syntax in zip(parameters, apply.args, strict=True):
-            try:
+            with d.reporter.catching(syntax.span):
                 arguments[name] = _read_argument(d, callee, find_parameter(callee, name), syntax)
-            except Fault as fault:
-                d.reporter.report(fault, syntax.span)
-            except Reported:
-                pass
         if len(arguments) < len(parameters):
             raise Reported
         return call(d, callee, arguments, apply.span)

@@ -37,10 +37,8 @@ def read_monoids(reporter: Reporter, monoids: tuple[SyntaxMonoid, ...]) -> dict[
         if monoid.name in ("argmax", "argmin"):
             reporter.error(_CODE, f"{monoid.name}=! is a reduction of the language", monoid.name_span, "choose another name")
         made = None
-        try:
+        with reporter.catching(monoid.name_span):
             made = _read_monoid(reporter, monoid)
-        except Fault as fault:
-            reporter.report(fault, monoid.name_span)
         found[monoid.name] = made if reporter.n_errors == errors_before else None
     return found
 
@@ -160,9 +158,7 @@ def check_combination(d: Definition, s: SyntaxStatement, monoid: Monoid | None) 
             if is_narrower(c.dtype, value.dtype):
                 d.reporter.report(narrowing(value.dtype, c.dtype), syntax.span)
     if monoid is not None and assignment is not None and d.reporter.n_errors == errors_before:
-        try:
+        with d.reporter.catching(s.op_span):
             add_combination(d, assignment, monoid)
             return
-        except Fault as fault:
-            d.reporter.report(fault, s.op_span)
     define_unknown(d, s)

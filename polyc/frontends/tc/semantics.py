@@ -222,11 +222,9 @@ def _check_selection(d: Definition, s: SyntaxStatement) -> None:
     _, _, assignment = read_sides(d, s)
     check_targets(d, s)
     if assignment is not None and d.reporter.n_errors == errors_before:
-        try:
+        with d.reporter.catching(s.value.span):
             add_selection(d, assignment, s.reduction)
             return
-        except Fault as fault:
-            d.reporter.report(fault, s.value.span)
     define_unknown(d, s)
 
 
@@ -243,15 +241,13 @@ def _check_assignment(d: Definition, s: SyntaxStatement) -> None:
         return
     joins, dtype, init = False, None, None
     target = draft = None
-    try:
+    with reporter.catching(s.span):
         if assignment is not None and value is not None:
             target, draft = assignment.targets[0], assignment.draft(value.expr)
             joins = starts and d.joins_version(target, draft)
         dtype = _choose_type(d, s, op, joins or not starts, value)
         if not starts and target is not None:
             init = _continue_reduction(d, s, target, dtype)
-    except Fault as fault:
-        reporter.report(fault, s.span)
     if draft is None or target is None or value is None or dtype is None or reporter.n_errors > errors_before:
         if not joins:
             d.define(s.target, len(s.subscripts), s.targets[0].span, dtype)

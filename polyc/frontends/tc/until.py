@@ -23,7 +23,7 @@ def check_until(d: Definition, s: SyntaxStatement) -> None:
     index = ranges[0].index if ranges else "t"
     count = Target(target.name or f"{index}.until", (), target.span if target.name else s.op_span)
     is_good = not target.name or check_target(d, target.name, target.span, len(target.subscripts))
-    try:
+    with d.reporter.catching(s.span):
         if target.subscripts:
             message = f"the last step is one number, and {target.name} has subscripts"
             raise Fault("semantic-until", message, f"write {target.name} = until …", target.span)
@@ -38,7 +38,5 @@ def check_until(d: Definition, s: SyntaxStatement) -> None:
         if condition is not None and is_good and not d.reporter.n_errors:  # else statements may be missing
             end_recurrence(d, condition, find_steps(d, condition), count, position_type(d, count))
             return
-    except Fault as fault:
-        d.reporter.report(fault, s.span)
     if target.name and is_good:
         d.define(target.name, 0, target.span, None)

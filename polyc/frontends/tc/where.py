@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from polyc.frontends.core.bounds import check_bound
-from polyc.frontends.core.values import Fault, Value, measure_expr
+from polyc.frontends.core.values import Value, measure_expr
 from polyc.frontends.tc.builtins import COMPARISONS, LOGICAL
 from polyc.frontends.tc.scope import Let, Scope, check_not_builtin
 from polyc.frontends.tc.subscripts import find_access, is_index_expression
@@ -83,12 +83,10 @@ def _build_bound(scope: Scope, syntax: SyntaxExpr) -> Expr | None:
     if bound is None:
         return None
     bound = scope.as_size(bound)
-    try:
+    with scope.reporter.catching(syntax.span):
         check_bound(bound)
-    except Fault as fault:
-        scope.reporter.report(fault, syntax.span)
-        return None
-    return bound
+        return bound
+    return None
 
 
 def _without_reads(scope: Scope, built: Expr, syntax: SyntaxExpr, help: str) -> Expr | None:

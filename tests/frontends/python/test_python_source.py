@@ -128,7 +128,6 @@ def test_future_annotations(tmp_path):
     function = load_module(tmp_path / "ops.py", text).f
     signature = read_signature(function)
     assert [p.annotation and p.annotation.dtype for p in signature.parameters] == [F32, F32, F32, None]
-    assert not signature.is_fully_annotated
     program = read_function(function, {"u": (F32, 0)}).program
     assert program.sizes == ("M", "N")
 
@@ -218,7 +217,6 @@ def test_read_signature():
     assert signature.parameters[3].annotation.dtype == BOOL
     assert [(c.name, c.value) for c in signature.constants] == [("size", 3), ("eps", 1e-5), ("on", True), ("k", None)]
     assert signature.sizes == ("M", "K")
-    assert signature.is_fully_annotated
 
 
 def test_constants_in_extents():
