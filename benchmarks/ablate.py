@@ -147,7 +147,7 @@ def _numbers(_: click.Context, __: click.Parameter, value: str) -> list[int]:
     "--rounds", default=20, type=click.IntRange(min=LEAST_ROUNDS), show_default=True, help="Most rounds of a workload."
 )
 @click.option("--record", type=click.Path(path_type=Path), help="Keep what is found here, and take from it what it has.")
-@click.option("--summary", type=click.Path(path_type=Path), help="Bring this summary up to date with the record: docs/ablation.json.")
+@click.option("--summary", type=click.Path(path_type=Path), help="Bring this summary up to date: docs/ablation.json.")
 def main(
     names: tuple[str, ...],
     level: str | None,
