@@ -16,6 +16,7 @@ from typing import Literal
 from polyc.codegen.emission.context import Context, State
 from polyc.codegen.emission.expressions import eval_value
 from polyc.codegen.emission.linear import index_names
+from polyc.codegen.emission.strips import Run, emit_strips, find_strip
 from polyc.codegen.writer import vectors
 from polyc.codegen.writer.builder import Val, int_val
 from polyc.ir.access import writes_in, written_in
@@ -87,15 +88,23 @@ def emit_checked(
     checks: tuple[Guard, ...],
     lower: Val,
     upper: Val,
-    run: Callable[[Loop, Val, Val, int], None],
+    run: Run,
 ) -> None:
-    """The loop in blocks.  `run` writes a loop from a lower to an upper bound, in order, unrolled.  lower < upper."""
+    """The loop in blocks.  lower < upper."""
 
     def fails(start: Val, stop: Val) -> Val:
         return _any_fails(state, ctx, loop, checks, start, stop)
 
     plain = without_checks(loop, checks)
-    _emit_blocks(state, lower, upper, BLOCK, fails, ((loop, 1), (plain, UNROLLED)), run)
+    _emit_blocks(
+        state,
+        lower,
+        upper,
+        BLOCK,
+        fails,
+        lambda start, stop: run(ctx, loop, start, stop, 1),
+        lambda start, stop: run(ctx, plain, start, stop, UNROLLED),
+    )
 
 
 def _emit_blocks(
@@ -104,23 +113,22 @@ def _emit_blocks(
     upper: Val,
     size: int,
     fails: Callable[[Val, Val], Val],
-    versions: tuple[tuple[Loop, int], tuple[Loop, int]],
-    run: Callable[[Loop, Val, Val, int], None],
+    slow: Callable[[Val, Val], None],
+    fast: Callable[[Val, Val], None],
 ) -> None:
-    """Blocks of `size` iterations by the first of two versions (a loop, and how often it is unrolled) where something `fails`
-    in them, else by the second."""
+    """Blocks of `size` iterations, each of which `slow` writes where something `fails` in it, else `fast`."""
     fn = state.fn
     fn.module.declare("llvm.expect.i1", "i1", ["i1", "i1"])
 
     def emit_block(start: Val) -> None:
         stop = fn.intrinsic("smin", upper, fn.binary("add", start, int_val(size)))
         failed = fn.pure(f"call i1 @llvm.expect.i1({fails(start, stop)}, i1 false)", "i1")
-        slow, fast, after = fn.new_block("failed"), fn.new_block("checked"), fn.new_block("next")
-        fn.branch_if(failed, slow, fast)
-        for block, (chosen, unroll) in zip((slow, fast), versions, strict=True):
+        then, other, after = fn.new_block("failed"), fn.new_block("checked"), fn.new_block("next")
+        fn.branch_if(failed, then, other)
+        for block, write in ((then, slow), (other, fast)):
             fn.place(block)
             with fn.scope():
-                run(chosen, start, stop, unroll)
+                write(start, stop)
             fn.branch(after)
         fn.place(after)
 
@@ -177,11 +185,13 @@ def emit_segments(
     found: Mapping[Loop, tuple[Guard, ...]],
     lower: Val,
     upper: Val,
-    run: Callable[[Loop, Val, Val, int], None],
+    run: Run,
 ) -> None:
     """A loop over the numbers of segments in blocks; `found`: `segment_checks`.  lower < upper."""
     fn = state.fn
-    plain = tuple(without_checks(n, found[n]) if isinstance(n, Loop) and n in found else n for n in loop.body)
+    checked = {inner: without_checks(inner, checks) for inner, checks in found.items()}
+    plain = replace(loop, body=tuple(checked.get(n, n) if isinstance(n, Loop) else n for n in loop.body))
+    strips = [s for n, inner in enumerate(checked.values()) if (s := find_strip(state, ctx, plain, inner, n)) is not None]
 
     def fails(start: Val, stop: Val) -> Val:
         failed: Val | None = None
@@ -194,7 +204,13 @@ def emit_segments(
         assert failed is not None
         return failed
 
-    _emit_blocks(state, lower, upper, SEGMENTS, fails, ((loop, 1), (replace(loop, body=plain), 1)), run)
+    def fast(start: Val, stop: Val) -> None:
+        if strips:
+            emit_strips(state, ctx, plain, strips, start, stop, run)
+        else:
+            run(ctx, plain, start, stop, 1)
+
+    _emit_blocks(state, lower, upper, SEGMENTS, fails, lambda start, stop: run(ctx, loop, start, stop, 1), fast)
 
 
 def _any_fails(state: State, ctx: Context, loop: Loop, checks: tuple[Guard, ...], start: Val, stop: Val) -> Val:

@@ -6,6 +6,7 @@ Every loop becomes a guarded region; what is in it is written by `vector_loops`,
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from math import gcd
 from typing import assert_never
 
@@ -226,8 +227,7 @@ def emit_loop(state: State, ctx: Context, loop: Loop) -> None:
         in_order = lambda start, stop: _emit_serial(state, ctx, loop, start, stop)  # noqa: E731
         run = lambda: emit_scan(state, ctx, loop, found, lower, upper, in_order)  # noqa: E731
     elif checks := leading_checks(state, ctx, loop):
-        part = lambda some, start, stop, unroll: _emit_serial(state, ctx, some, start, stop, unroll)  # noqa: E731
-        run = lambda: emit_checked(state, ctx, loop, checks, lower, upper, part)  # noqa: E731
+        run = lambda: emit_checked(state, ctx, loop, checks, lower, upper, partial(_emit_serial, state))  # noqa: E731
     else:
         run = lambda: _emit_in_order(state, ctx, loop, lower, upper)  # noqa: E731
     is_run = state.fn.compare("icmp slt", lower, upper)
@@ -276,8 +276,7 @@ def _sharing(state: State, name: str) -> frozenset[str]:
 def _emit_in_order(state: State, ctx: Context, loop: Loop, lower: Val, upper: Val) -> None:
     found = segment_checks(state, ctx, loop)
     if found:
-        part = lambda some, start, stop, unroll: _emit_serial(state, ctx, some, start, stop, unroll)  # noqa: E731
-        emit_segments(state, ctx, loop, found, lower, upper, part)
+        emit_segments(state, ctx, loop, found, lower, upper, partial(_emit_serial, state))
     else:
         _emit_serial(state, ctx, loop, lower, upper)
 

@@ -1,0 +1,137 @@
+"""Sums over segments of elements that data names: these are copied side by side for many entries before they are summed.
+
+    before  ``for i in block { for p in ptr[i]:ptr[i + 1] { y[i] += v[p] * x[k[p]] } }``
+    after   ``for p in ptr[block] { t[p] = x[k[p]] } ; for i in block { vector p in ptr[i]:ptr[i + 1] { y[i] += v[p] * t[p] } }``
+
+Loop distribution (Allen and Kennedy, "Automatic translation of Fortran programs to vector form", 1987).  The loop that copies
+runs through the entries of many segments, so that no branch of it depends on how long each of them is, and sums take whole
+vectors, of what is left one under a mask.  Where the segments of a block have more entries than a strip has room for, each
+segment is copied by itself, strip by strip.  A lane adds up the same entries either way, so that a result does not depend on
+where blocks begin, which threads decide.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+from polyc.codegen.emission.context import Context, State
+from polyc.codegen.emission.expressions import certain_reads, eval_value
+from polyc.codegen.writer.builder import Val, int_val
+from polyc.ir.access import writes_in
+from polyc.ir.expr import Expr, Index, Read, children, index_names, int_const, minimum, reads, rewrite
+from polyc.ir.loops import Buffer, Loop, Store, Update
+from polyc.ir.walk import map_nodes
+from polyc.machine import Level, Share
+from polyc.records import dataclass, replace
+
+LANES = 16
+"""Entries of a segment at once, also of 64 bits: how many vectors a short segment takes should seldom be a question."""
+UNROLLED = 4
+"""Elements that are copied in one iteration."""
+
+Run = Callable[[Context, Loop, Val, Val, int], None]
+"""Writes a loop from a lower to an upper bound, in order, unrolled."""
+
+
+@dataclass(frozen=True, slots=True)
+class Strip:
+    """A loop over a segment, the buffers for what it reads where data says, and the variable for the first entry in these."""
+
+    loop: Loop
+    buffers: Mapping[Read, str]
+    origin: str
+
+    @property
+    def copy(self) -> Loop:
+        """The loop that fills the buffers."""
+        stores = (Store(name, self._place, read) for read, name in self.buffers.items())
+        return replace(self.loop, kind="serial", interleave=1, body=tuple(stores), registers=(), initial=())
+
+    @property
+    def sum(self) -> Loop:
+        """The loop that reads them."""
+        found = {read: Read(name, self._place) for read, name in self.buffers.items()}
+        body = map_nodes(self.loop.body, lambda e: rewrite(e, lambda node: found.get(node) if isinstance(node, Read) else None))
+        return replace(self.loop, lanes=LANES, interleave=1, body=body)
+
+    def apart(self, size: int) -> Loop:
+        """The same for one segment, in strips of `size` entries."""
+        begin, end = Index(self.origin), minimum(Index(self.origin) + size, self.loop.upper)
+        body = tuple(replace(n, lower=begin, upper=end, registers=(), initial=()) for n in (self.copy, self.sum))
+        return replace(self.loop, var=self.origin, step=size, kind="serial", interleave=1, body=body)
+
+    @property
+    def _place(self) -> tuple[Expr, ...]:
+        return (Index(self.loop.var) - Index(self.origin),)
+
+
+def find_strip(state: State, ctx: Context, around: Loop, loop: Loop, number: int) -> Strip | None:
+    """What `loop`, over the segment that `around` counts, reads where data says and should find side by side.
+
+    The loop adds up single elements, in any order; none of what it reads so is written meanwhile, or hangs on a condition."""
+    if not state.target.copies_gathered or loop.kind != "vector" or loop.lanes != 1:
+        return None
+    written = {name for n in writes_in(around.body) for name in (n.buffer, *state.by_name[n.buffer].may_alias)}
+    found: dict[Read, None] = {}
+    for node in loop.body:
+        if not isinstance(node, Update) or node.buffer not in loop.registers:
+            return None
+        copied = dict.fromkeys(_gathered_reads(node.value, loop.var))
+        if not certain_reads(node.value).issuperset(copied):
+            return None
+        found |= copied
+    inside = {r for e in found for s in e.subscripts for r in reads(s)}
+    is_fixed = index_names(*found) <= {loop.var, *ctx.env} and written.isdisjoint(r.tensor for r in (*found, *inside))
+    is_in_memory = all(state.by_name[r.tensor].space != "register" for r in found)
+    if not found or not is_fixed or not is_in_memory or not inside.isdisjoint(found):
+        return None
+    origin = f"{loop.var}·strip{number}"
+    return Strip(loop, {read: f"{origin}.{n}" for n, read in enumerate(found)}, origin)
+
+
+def _gathered_reads(expr: Expr, variable: str) -> Iterator[Read]:
+    """Reads at places that are read for each value of a variable, but for those inside of such reads."""
+    if isinstance(expr, Read) and any(variable in index_names(r) for e in expr.subscripts for r in reads(e)):
+        yield expr
+        return
+    for child in children(expr):
+        yield from _gathered_reads(child, variable)
+
+
+def emit_strips(state: State, ctx: Context, around: Loop, strips: Sequence[Strip], start: Val, stop: Val, run: Run) -> None:
+    """The segments from `start` to `stop`: all of them together if strips have room for them, else one by one."""
+    fn = state.fn
+    types = {name: state.by_name[read.tensor].dtype for s in strips for read, name in s.buffers.items()}
+    size = state.target.room(Level.L1, Share.HALF) // sum(t.itemsize for t in types.values()) // LANES * LANES
+    for name, t in types.items():
+        state.types[name] = t
+        state.by_name[name] = Buffer(name, t, (int_const(size),), (int_const(t.itemsize),), "thread")
+        state.buffers[name] = fn.alloca(f"[{size * t.itemsize} x i8]", 64)
+    last, inner, fits = fn.binary("sub", stop, int_val(1)), ctx, int_val(1, "i1")
+    ends: list[tuple[Val, Val]] = []
+    for s in strips:
+        begin = eval_value(state, ctx.bind(around.var, start), s.loop.lower)
+        end = eval_value(state, ctx.bind(around.var, last), s.loop.upper)
+        fits = fn.binary("and", fits, fn.compare("icmp sle", fn.binary("sub", end, begin), int_val(size)))
+        inner = inner.bind(s.origin, begin)
+        ends.append((begin, end))
+    together, apart, after = fn.new_block("together"), fn.new_block("apart"), fn.new_block("summed")
+    fn.branch_if(fits, together, apart)
+    fn.place(together)
+    with fn.scope():
+        for s, (begin, end) in zip(strips, ends, strict=True):
+            with fn.when(fn.compare("icmp slt", begin, end)):
+                run(inner, s.copy, begin, end, UNROLLED)
+        run(inner, _with_loops(around, {s.loop: s.sum for s in strips}), start, stop, 1)
+    fn.branch(after)
+    fn.place(apart)
+    with fn.scope():
+        run(ctx, _with_loops(around, {s.loop: s.apart(size) for s in strips}), start, stop, 1)
+    fn.branch(after)
+    fn.place(after)
+    for name in types:
+        del state.buffers[name]
+
+
+def _with_loops(around: Loop, made: Mapping[Loop, Loop]) -> Loop:
+    return replace(around, body=tuple(made.get(n, n) if isinstance(n, Loop) else n for n in around.body))
