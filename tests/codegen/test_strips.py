@@ -55,7 +55,9 @@ def expected(op: str, a: dict[str, np.ndarray]) -> np.ndarray:
     return np.array([reduce(terms[i:j]) if i < j else nothing for i, j in pairwise(a["ptr"])], v.dtype)
 
 
-@pytest.mark.parametrize("op, dtype, dynamic", [("+=", "float", False), ("+=", "double", True), ("max=", "float", True), ("min=", "double", False)])
+@pytest.mark.parametrize(
+    "op, dtype, dynamic", [("+=", "float", False), ("+=", "double", True), ("max=", "float", True), ("min=", "double", False)]
+)
 @pytest.mark.parametrize("level", LEVELS[-1:])
 def test_sums_over_segments_of_every_length_are_those_of_loops(op, dtype, dynamic, level):
     operator = polyc.compile(text(op, VALUES[op], dtype), target=level, dynamic=dynamic)

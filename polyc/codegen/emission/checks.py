@@ -9,14 +9,13 @@ the segments: from the begin of its first one to the end of its last one, as the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from itertools import takewhile
 from typing import Literal
 
 from polyc.codegen.emission.context import Context, State
 from polyc.codegen.emission.expressions import eval_value
 from polyc.codegen.emission.linear import index_names
-from polyc.codegen.emission.strips import Run, emit_strips, find_strip
 from polyc.codegen.writer import vectors
 from polyc.codegen.writer.builder import Val, int_val
 from polyc.ir.access import writes_in, written_in
@@ -32,6 +31,10 @@ BLOCK = 512
 SEGMENTS = 32
 """Segments of a block."""
 LANES = 16
+
+Run = Callable[[Context, Loop, Val, Val, int], None]
+"""Writes a loop from a lower to an upper bound, in order, unrolled."""
+
 UNROLLED = 4
 """Iterations in one, where they need no checks."""
 
@@ -93,7 +96,7 @@ def emit_checked(
     """The loop in blocks.  lower < upper."""
 
     def fails(start: Val, stop: Val) -> Val:
-        return _any_fails(state, ctx, loop, checks, start, stop)
+        return any_fails(state, ctx, loop, checks, start, stop)
 
     plain = without_checks(loop, checks)
     _emit_blocks(
@@ -186,12 +189,13 @@ def emit_segments(
     lower: Val,
     upper: Val,
     run: Run,
+    emit_block: Callable[[Run, Loop, Collection[Loop], Val, Val], None],
 ) -> None:
-    """A loop over the numbers of segments in blocks; `found`: `segment_checks`.  lower < upper."""
+    """A loop over the numbers of segments in blocks; `found`: `segment_checks`.  lower < upper.  `emit_block` writes one in which
+    all checks hold: the loop without them, those over segments in it, from a lower to an upper bound."""
     fn = state.fn
     checked = {inner: without_checks(inner, checks) for inner, checks in found.items()}
     plain = replace(loop, body=tuple(checked.get(n, n) if isinstance(n, Loop) else n for n in loop.body))
-    strips = [s for n, inner in enumerate(checked.values()) if (s := find_strip(state, ctx, plain, inner, n)) is not None]
 
     def fails(start: Val, stop: Val) -> Val:
         failed: Val | None = None
@@ -199,21 +203,23 @@ def emit_segments(
         for inner, checks in found.items():
             begin = eval_value(state, ctx.bind(loop.var, start), inner.lower)
             end = eval_value(state, ctx.bind(loop.var, last), inner.upper)
-            one = _any_fails(state, ctx, inner, checks, begin, end)
+            one = any_fails(state, ctx, inner, checks, begin, end)
             failed = one if failed is None else fn.binary("or", failed, one)
         assert failed is not None
         return failed
 
-    def fast(start: Val, stop: Val) -> None:
-        if strips:
-            emit_strips(state, ctx, plain, strips, start, stop, run)
-        else:
-            run(ctx, plain, start, stop, 1)
+    _emit_blocks(
+        state,
+        lower,
+        upper,
+        SEGMENTS,
+        fails,
+        lambda start, stop: run(ctx, loop, start, stop, 1),
+        lambda start, stop: emit_block(run, plain, checked.values(), start, stop),
+    )
 
-    _emit_blocks(state, lower, upper, SEGMENTS, fails, lambda start, stop: run(ctx, loop, start, stop, 1), fast)
 
-
-def _any_fails(state: State, ctx: Context, loop: Loop, checks: tuple[Guard, ...], start: Val, stop: Val) -> Val:
+def any_fails(state: State, ctx: Context, loop: Loop, checks: tuple[Guard, ...], start: Val, stop: Val) -> Val:
     """Whether a check fails in the iterations from `start` to `stop`: in vectors, the last of which ends at `stop`, or one by
     one where there are fewer."""
     fn = state.fn

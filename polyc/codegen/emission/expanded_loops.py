@@ -10,6 +10,7 @@ from __future__ import annotations
 from polyc.codegen.emission.accesses import store_row_ends
 from polyc.codegen.emission.blocks import load_blocks, store_interleaved
 from polyc.codegen.emission.context import Context, Predicate, State
+from polyc.codegen.emission.expressions import eval_value
 from polyc.codegen.emission.vector_loops import Body, constant_trip, is_repeatable, is_vectorizable, register_lanes
 from polyc.codegen.writer.builder import Val
 from polyc.codegen.writer.vectors import store_streamed
@@ -25,6 +26,10 @@ def emit_expanded(state: State, ctx: Context, loop: Loop, emit: Body) -> None:
     """All copies of an unrolled loop, or all vectors of a short vector loop; those not surely inside are predicated."""
     assert loop.max_trip is not None
     lanes = loop.lanes if is_vectorizable(state, ctx, loop) else 1
+    if reads(loop.lower) or reads(loop.upper):  # loaded once
+        begin, end = Index(f"{loop.var}·begin"), Index(f"{loop.var}·end")
+        ctx = ctx.bind(begin.name, eval_value(state, ctx, loop.lower)).bind(end.name, eval_value(state, ctx, loop.upper))
+        loop = replace(loop, lower=begin, upper=end)
     trip = constant_trip(loop)
     copies = loop.max_trip if trip is None else min(trip, loop.max_trip)
     first = None if _is_entered(ctx, loop) else loop.lower

@@ -25,6 +25,7 @@ from polyc.codegen.emission.pipelines import is_pipeline
 from polyc.codegen.emission.predicates import as_scalar, eval_predicates
 from polyc.codegen.emission.row_addresses import takes_many_addresses
 from polyc.codegen.emission.scans import emit_scan, find_scan
+from polyc.codegen.emission.strips import emit_block
 from polyc.codegen.emission.unrolling import count_accumulators, count_steps, count_unrolled, reads_between_lanes, tests_border
 from polyc.codegen.emission.vector_loops import constant_trip, emit_vector, is_vectorizable
 from polyc.codegen.writer import vectors
@@ -276,7 +277,7 @@ def _sharing(state: State, name: str) -> frozenset[str]:
 def _emit_in_order(state: State, ctx: Context, loop: Loop, lower: Val, upper: Val) -> None:
     found = segment_checks(state, ctx, loop)
     if found:
-        emit_segments(state, ctx, loop, found, lower, upper, partial(_emit_serial, state))
+        emit_segments(state, ctx, loop, found, lower, upper, partial(_emit_serial, state), partial(emit_block, state, ctx))
     else:
         _emit_serial(state, ctx, loop, lower, upper)
 

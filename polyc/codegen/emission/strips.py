@@ -12,14 +12,16 @@ where blocks begin, which threads decide.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping
+from functools import partial, reduce
 
+from polyc.codegen.emission.checks import Run, any_fails
 from polyc.codegen.emission.context import Context, State
 from polyc.codegen.emission.expressions import certain_reads, eval_value
 from polyc.codegen.writer.builder import Val, int_val
 from polyc.ir.access import writes_in
 from polyc.ir.expr import Expr, Index, Read, children, index_names, int_const, minimum, reads, rewrite
-from polyc.ir.loops import Buffer, Loop, Store, Update
+from polyc.ir.loops import Buffer, Guard, Loop, Store, Update
 from polyc.ir.walk import map_nodes
 from polyc.machine import Level, Share
 from polyc.records import dataclass, replace
@@ -28,9 +30,6 @@ LANES = 16
 """Entries of a segment at once, also of 64 bits: how many vectors a short segment takes should seldom be a question."""
 UNROLLED = 4
 """Elements that are copied in one iteration."""
-
-Run = Callable[[Context, Loop, Val, Val, int], None]
-"""Writes a loop from a lower to an upper bound, in order, unrolled."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,12 +59,16 @@ class Strip:
         body = tuple(replace(n, lower=begin, upper=end, registers=(), initial=()) for n in (self.copy, self.sum))
         return replace(self.loop, var=self.origin, step=size, kind="serial", interleave=1, body=body)
 
+    def is_at_most(self, length: int) -> Guard:
+        """That a segment has no more entries."""
+        return Guard(0, self.loop.upper - self.loop.lower, int_const(length + 1))
+
     @property
     def _place(self) -> tuple[Expr, ...]:
         return (Index(self.loop.var) - Index(self.origin),)
 
 
-def find_strip(state: State, ctx: Context, around: Loop, loop: Loop, number: int) -> Strip | None:
+def _find_strip(state: State, ctx: Context, around: Loop, loop: Loop, number: int) -> Strip | None:
     """What `loop`, over the segment that `around` counts, reads where data says and should find side by side.
 
     The loop adds up single elements, in any order; none of what it reads so is written meanwhile, or hangs on a condition."""
@@ -98,8 +101,12 @@ def _gathered_reads(expr: Expr, variable: str) -> Iterator[Read]:
         yield from _gathered_reads(child, variable)
 
 
-def emit_strips(state: State, ctx: Context, around: Loop, strips: Sequence[Strip], start: Val, stop: Val, run: Run) -> None:
-    """The segments from `start` to `stop`: all of them together if strips have room for them, else one by one."""
+def emit_block(state: State, ctx: Context, run: Run, around: Loop, loops: Collection[Loop], start: Val, stop: Val) -> None:
+    """The segments from `start` to `stop`, which `around` counts; `loops`: those over segments, which are in order."""
+    strips = [s for n, loop in enumerate(loops) if (s := _find_strip(state, ctx, around, loop, n)) is not None]
+    if not strips:
+        run(ctx, around, start, stop, 1)
+        return
     fn = state.fn
     types = {name: state.by_name[read.tensor].dtype for s in strips for read, name in s.buffers.items()}
     size = state.target.room(Level.L1, Share.HALF) // sum(t.itemsize for t in types.values()) // LANES * LANES
@@ -115,22 +122,45 @@ def emit_strips(state: State, ctx: Context, around: Loop, strips: Sequence[Strip
         fits = fn.binary("and", fits, fn.compare("icmp sle", fn.binary("sub", end, begin), int_val(size)))
         inner = inner.bind(s.origin, begin)
         ends.append((begin, end))
-    together, apart, after = fn.new_block("together"), fn.new_block("apart"), fn.new_block("summed")
-    fn.branch_if(fits, together, apart)
-    fn.place(together)
-    with fn.scope():
+
+    def emit_together() -> None:
         for s, (begin, end) in zip(strips, ends, strict=True):
             with fn.when(fn.compare("icmp slt", begin, end)):
                 run(inner, s.copy, begin, end, UNROLLED)
-        run(inner, _with_loops(around, {s.loop: s.sum for s in strips}), start, stop, 1)
-    fn.branch(after)
-    fn.place(apart)
-    with fn.scope():
-        run(ctx, _with_loops(around, {s.loop: s.apart(size) for s in strips}), start, stop, 1)
-    fn.branch(after)
-    fn.place(after)
+        _choose(state, is_any_longer(LANES), partial(emit_sums, LANES, None), emit_short)
+
+    def emit_short() -> None:
+        _choose(state, is_any_longer(LANES // 2), partial(emit_sums, LANES, LANES), partial(emit_sums, LANES // 2, LANES // 2))
+
+    def is_any_longer(length: int) -> Val:
+        return reduce(
+            partial(fn.binary, "or"), (any_fails(state, ctx, around, (s.is_at_most(length),), start, stop) for s in strips)
+        )
+
+    def emit_sums(lanes: int, most: int | None) -> None:
+        run(inner, _with_loops(around, {s.loop: replace(s.sum, lanes=lanes, max_trip=most) for s in strips}), start, stop, 1)
+
+    _choose(
+        state,
+        fits,
+        emit_together,
+        lambda: run(ctx, _with_loops(around, {s.loop: s.apart(size) for s in strips}), start, stop, 1),
+    )
     for name in types:
         del state.buffers[name]
+
+
+def _choose(state: State, condition: Val, *ways: Callable[[], None]) -> None:
+    """Two ways to do the same."""
+    fn = state.fn
+    then, other, after = fn.new_block("then"), fn.new_block("else"), fn.new_block("endif")
+    fn.branch_if(condition, then, other)
+    for block, emit in zip((then, other), ways, strict=True):
+        fn.place(block)
+        with fn.scope():
+            emit()
+        fn.branch(after)
+    fn.place(after)
 
 
 def _with_loops(around: Loop, made: Mapping[Loop, Loop]) -> Loop:
