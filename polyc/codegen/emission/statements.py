@@ -13,7 +13,7 @@ from typing import assert_never
 from polyc.codegen.emission.accesses import element_pointer, store_element
 from polyc.codegen.emission.accumulators import emit_update, finish_frame
 from polyc.codegen.emission.blocks import emit_rows, find_rows
-from polyc.codegen.emission.checks import clamped, emit_checked, emit_segments, leading_checks, segment_checks, use_checked
+from polyc.codegen.emission.checks import clamped, emit_checked, leading_checks, use_checked
 from polyc.codegen.emission.context import Context, Frame, Predicate, State, byte_offset
 from polyc.codegen.emission.divisors import drop_written, split_divisors
 from polyc.codegen.emission.expanded_loops import emit_expanded
@@ -25,7 +25,7 @@ from polyc.codegen.emission.pipelines import is_pipeline
 from polyc.codegen.emission.predicates import as_scalar, eval_predicates
 from polyc.codegen.emission.row_addresses import takes_many_addresses
 from polyc.codegen.emission.scans import emit_scan, find_scan
-from polyc.codegen.emission.strips import emit_block
+from polyc.codegen.emission.segments import emit_segments, segment_checks
 from polyc.codegen.emission.unrolling import count_accumulators, count_steps, count_unrolled, reads_between_lanes, tests_border
 from polyc.codegen.emission.vector_loops import constant_trip, emit_vector, is_vectorizable
 from polyc.codegen.writer import vectors
@@ -255,7 +255,9 @@ def _with_frame(state: State, ctx: Context, loop: Loop, run: Callable[[], None])
         return
     fn = state.fn
     initial = {i.buffer: i.value for i in loop.initial}
-    frame = Frame(ctx, fn.current, list(fn.scopes), held, initial, n_vectors=count_accumulators(loop))
+    is_segment = bool(reads(loop.lower) and reads(loop.upper))
+    n_vectors = count_accumulators(loop)
+    frame = Frame(ctx, fn.current, list(fn.scopes), held, initial, n_vectors=n_vectors, is_segment=is_segment)
     start = fn.new_block("start")
     fn.branch(start)
     fn.place(start)
@@ -277,7 +279,7 @@ def _sharing(state: State, name: str) -> frozenset[str]:
 def _emit_in_order(state: State, ctx: Context, loop: Loop, lower: Val, upper: Val) -> None:
     found = segment_checks(state, ctx, loop)
     if found:
-        emit_segments(state, ctx, loop, found, lower, upper, partial(_emit_serial, state), partial(emit_block, state, ctx))
+        emit_segments(state, ctx, loop, found, lower, upper, partial(_emit_serial, state))
     else:
         _emit_serial(state, ctx, loop, lower, upper)
 

@@ -1,7 +1,7 @@
 """Sums over segments of elements that data names: these are copied side by side for many entries before they are summed.
 
-    before  ``for i in block { for p in ptr[i]:ptr[i + 1] { y[i] += v[p] * x[k[p]] } }``
-    after   ``for p in ptr[block] { t[p] = x[k[p]] } ; for i in block { vector p in ptr[i]:ptr[i + 1] { y[i] += v[p] * t[p] } }``
+    before  ``for i { for p in ptr[i]:ptr[i + 1] { y[i] += v[p] * x[k[p]] } }``
+    after   ``for p { t[p] = x[k[p]] } ; for i { vector p in ptr[i]:ptr[i + 1] { y[i] += v[p] * t[p] } }``, for a block of segments
 
 Loop distribution (Allen and Kennedy, "Automatic translation of Fortran programs to vector form", 1987).  The loop that copies
 runs through the entries of many segments, so that no branch of it depends on how long each of them is, and sums take whole
@@ -12,7 +12,7 @@ where blocks begin, which threads decide.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial, reduce
 
 from polyc.codegen.emission.checks import Run, any_fails
@@ -27,9 +27,11 @@ from polyc.machine import Level, Share
 from polyc.records import dataclass, replace
 
 LANES = 16
-"""Entries of a segment at once, also of 64 bits: how many vectors a short segment takes should seldom be a question."""
-UNROLLED = 4
-"""Elements that are copied in one iteration."""
+"""Entries of a segment at once, also of 64 bits: how many vectors a short segment takes should seldom be a question.  Where no
+segment of a block has more there are no branches at all, and half as many lanes where half are enough: the others would add
+nothing, in the first step of the tree that combines lanes."""
+UNROLLED, UNROLLED_SUMS = 8, 4
+"""Elements that are copied in one iteration, and segments of one vector that are added up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +70,7 @@ class Strip:
         return (Index(self.loop.var) - Index(self.origin),)
 
 
-def _find_strip(state: State, ctx: Context, around: Loop, loop: Loop, number: int) -> Strip | None:
+def find_strip(state: State, ctx: Context, around: Loop, loop: Loop, number: int) -> Strip | None:
     """What `loop`, over the segment that `around` counts, reads where data says and should find side by side.
 
     The loop adds up single elements, in any order; none of what it reads so is written meanwhile, or hangs on a condition."""
@@ -101,12 +103,8 @@ def _gathered_reads(expr: Expr, variable: str) -> Iterator[Read]:
         yield from _gathered_reads(child, variable)
 
 
-def emit_block(state: State, ctx: Context, run: Run, around: Loop, loops: Collection[Loop], start: Val, stop: Val) -> None:
-    """The segments from `start` to `stop`, which `around` counts; `loops`: those over segments, which are in order."""
-    strips = [s for n, loop in enumerate(loops) if (s := _find_strip(state, ctx, around, loop, n)) is not None]
-    if not strips:
-        run(ctx, around, start, stop, 1)
-        return
+def emit_strips(state: State, ctx: Context, run: Run, around: Loop, strips: list[Strip], start: Val, stop: Val) -> None:
+    """The segments from `start` to `stop`, which `around` counts; those of each strip are in order."""
     fn = state.fn
     types = {name: state.by_name[read.tensor].dtype for s in strips for read, name in s.buffers.items()}
     size = state.target.room(Level.L1, Share.HALF) // sum(t.itemsize for t in types.values()) // LANES * LANES
@@ -138,7 +136,8 @@ def emit_block(state: State, ctx: Context, run: Run, around: Loop, loops: Collec
         )
 
     def emit_sums(lanes: int, most: int | None) -> None:
-        run(inner, _with_loops(around, {s.loop: replace(s.sum, lanes=lanes, max_trip=most) for s in strips}), start, stop, 1)
+        sums = {s.loop: replace(s.sum, lanes=lanes, max_trip=most) for s in strips}
+        run(inner, _with_loops(around, sums), start, stop, 1 if most is None else UNROLLED_SUMS)
 
     _choose(
         state,
