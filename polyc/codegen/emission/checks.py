@@ -94,7 +94,7 @@ def emit_checked(
         state,
         lower,
         upper,
-        BLOCK,
+        int_val(BLOCK),
         fails,
         lambda start, stop: run(ctx, loop, start, stop, 1),
         lambda start, stop: run(ctx, plain, start, stop, UNROLLED),
@@ -105,7 +105,7 @@ def emit_blocks(
     state: State,
     lower: Val,
     upper: Val,
-    size: int,
+    size: Val,
     fails: Callable[[Val, Val], Val],
     slow: Callable[[Val, Val], None],
     fast: Callable[[Val, Val], None],
@@ -115,7 +115,7 @@ def emit_blocks(
     fn.module.declare("llvm.expect.i1", "i1", ["i1", "i1"])
 
     def emit_block(start: Val) -> None:
-        stop = fn.intrinsic("smin", upper, fn.binary("add", start, int_val(size)))
+        stop = fn.intrinsic("smin", upper, fn.binary("add", start, size))
         failed = fn.pure(f"call i1 @llvm.expect.i1({fails(start, stop)}, i1 false)", "i1")
         then, other, after = fn.new_block("failed"), fn.new_block("checked"), fn.new_block("next")
         fn.branch_if(failed, then, other)

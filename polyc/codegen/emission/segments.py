@@ -15,7 +15,7 @@ from polyc.codegen.emission.checks import Run, any_fails, emit_blocks, without_c
 from polyc.codegen.emission.context import Context, State
 from polyc.codegen.emission.expressions import eval_value
 from polyc.codegen.emission.linear import index_names
-from polyc.codegen.emission.strips import emit_strips, find_strip
+from polyc.codegen.emission.strips import count_segments, emit_strips, find_strip
 from polyc.codegen.writer.builder import Val, int_val
 from polyc.ir.access import writes_in, written_in
 from polyc.ir.expr import Expr, Index, lt, operands_of, reads, substitute
@@ -24,8 +24,8 @@ from polyc.ir.loops import Guard, Loop
 from polyc.ir.simplify import simplify
 from polyc.records import replace
 
-SEGMENTS, COPIED_SEGMENTS = 32, 64
-"""Segments of a block, and of one whose elements are copied: what it takes to begin one is shared by more."""
+SEGMENTS = 32
+"""Segments of a block."""
 
 
 def segment_checks(state: State, ctx: Context, loop: Loop) -> dict[Loop, tuple[Guard, ...]]:
@@ -94,9 +94,9 @@ def emit_segments(
 
     def emit_block(start: Val, stop: Val) -> None:
         if strips:
-            emit_strips(state, ctx, run, plain, strips, start, stop)
+            emit_strips(state, ctx, run, plain, strips, start, stop, is_far)
         else:
             run(ctx, plain, start, stop, 1)
 
-    size = COPIED_SEGMENTS if strips else SEGMENTS
+    size, is_far = count_segments(state, ctx, plain, strips, lower, upper) if strips else (int_val(SEGMENTS), int_val(0, "i1"))
     emit_blocks(state, lower, upper, size, fails, lambda start, stop: run(ctx, loop, start, stop, 1), emit_block)

@@ -1,7 +1,7 @@
 """Sums over segments of elements that data names: these are copied side by side for many entries before they are summed.
 
     before  ``for i { for p in ptr[i]:ptr[i + 1] { y[i] += v[p] * x[k[p]] } }``
-    after   ``for p { t[p] = x[k[p]] } ; for i { vector p in ptr[i]:ptr[i + 1] { y[i] += v[p] * t[p] } }``, for a block of segments
+    after   ``for p { t[p] = x[k[p]] } ; for i { vector p in ptr[i]:ptr[i + 1] { y[i] += v[p] * t[p] } }``
 
 Loop distribution (Allen and Kennedy, "Automatic translation of Fortran programs to vector form", 1987).  The loop that copies
 runs through the entries of many segments, so that no branch of it depends on how long each of them is, and sums take whole
@@ -12,7 +12,7 @@ where blocks begin, which threads decide.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial, reduce
 
 from polyc.codegen.emission.checks import Run, any_fails
@@ -21,8 +21,9 @@ from polyc.codegen.emission.expressions import certain_reads, eval_value
 from polyc.codegen.writer.builder import Val, int_val
 from polyc.ir.access import writes_in
 from polyc.ir.expr import Expr, Index, Read, children, index_names, int_const, minimum, reads, rewrite
-from polyc.ir.loops import Buffer, Guard, Loop, Store, Update
-from polyc.ir.walk import map_nodes
+from polyc.ir.loops import Buffer, Guard, Loop, Prefetch, Store, Update
+from polyc.ir.types import DType
+from polyc.ir.walk import map_nodes, node_expressions
 from polyc.machine import Level, Share
 from polyc.records import dataclass, replace
 
@@ -30,6 +31,8 @@ LANES = 16
 """Entries of a segment at once, also of 64 bits: how many vectors a short segment takes should seldom be a question.  Where no
 segment of a block has more there are no branches at all, and half as many lanes where half are enough: the others would add
 nothing, in the first step of the tree that combines lanes."""
+MOST_SEGMENTS = 64
+"""Segments of a block, at most."""
 UNROLLED, UNROLLED_SUMS = 8, 4
 """Elements that are copied in one iteration, and segments of one vector that are added up."""
 
@@ -103,11 +106,12 @@ def _gathered_reads(expr: Expr, variable: str) -> Iterator[Read]:
         yield from _gathered_reads(child, variable)
 
 
-def emit_strips(state: State, ctx: Context, run: Run, around: Loop, strips: list[Strip], start: Val, stop: Val) -> None:
+def emit_strips(
+    state: State, ctx: Context, run: Run, around: Loop, strips: Sequence[Strip], start: Val, stop: Val, is_far: Val
+) -> None:
     """The segments from `start` to `stop`, which `around` counts; those of each strip are in order."""
-    fn = state.fn
-    types = {name: state.by_name[read.tensor].dtype for s in strips for read, name in s.buffers.items()}
-    size = state.target.room(Level.L1, Share.HALF) // sum(t.itemsize for t in types.values()) // LANES * LANES
+    fn, size = state.fn, strip_size(state, strips)
+    types = _types_of(state, strips)
     for name, t in types.items():
         state.types[name] = t
         state.by_name[name] = Buffer(name, t, (int_const(size),), (int_const(t.itemsize),), "thread")
@@ -122,6 +126,10 @@ def emit_strips(state: State, ctx: Context, run: Run, around: Loop, strips: list
         ends.append((begin, end))
 
     def emit_together() -> None:
+        with fn.when(is_far):
+            for s, (begin, end) in zip(strips, ends, strict=True):
+                with fn.when(fn.compare("icmp slt", begin, end)):
+                    _request_next(state, ctx, run, s, begin, end)
         for s, (begin, end) in zip(strips, ends, strict=True):
             with fn.when(fn.compare("icmp slt", begin, end)):
                 run(inner, s.copy, begin, end, UNROLLED)
@@ -147,6 +155,49 @@ def emit_strips(state: State, ctx: Context, run: Run, around: Loop, strips: list
     )
     for name in types:
         del state.buffers[name]
+
+
+def count_segments(
+    state: State, ctx: Context, around: Loop, strips: Sequence[Strip], lower: Val, upper: Val
+) -> tuple[Val, Val]:
+    """Segments of a block, so many that their entries take up half of a strip on average; and whether those of all segments
+    leave the second-level cache."""
+    fn, last = state.fn, state.fn.binary("sub", upper, int_val(1))
+    entries = int_val(1)
+    for s in strips:
+        begin = eval_value(state, ctx.bind(around.var, lower), s.loop.lower)
+        end = eval_value(state, ctx.bind(around.var, last), s.loop.upper)
+        entries = fn.intrinsic("smax", entries, fn.binary("sub", end, begin))
+    wanted = fn.binary("mul", fn.binary("sub", upper, lower), int_val(strip_size(state, strips) // 2))
+    size = fn.intrinsic("smin", fn.intrinsic("smax", fn.binary("sdiv", wanted, entries), int_val(1)), int_val(MOST_SEGMENTS))
+    bytes = sum(state.by_name[r.tensor].dtype.itemsize for s in strips for r in _along(s.loop))
+    return size, fn.compare("icmp sgt", entries, int_val(state.target.l2 // max(1, bytes)))
+
+
+def _along(loop: Loop) -> list[Read]:
+    """What a loop reads along memory, an element in each iteration."""
+    found = dict.fromkeys(r for n in loop.body for e in node_expressions(n) for r in reads(e))
+    return [r for r in found if r.subscripts == (Index(loop.var),)]
+
+
+def strip_size(state: State, strips: Sequence[Strip]) -> int:
+    """Entries that each of these strips has room for."""
+    bytes = sum(t.itemsize for t in _types_of(state, strips).values())
+    return state.target.room(Level.L1, Share.HALF) // bytes // LANES * LANES
+
+
+def _types_of(state: State, strips: Sequence[Strip]) -> dict[str, DType]:
+    return {name: state.by_name[read.tensor].dtype for s in strips for read, name in s.buffers.items()}
+
+
+def _request_next(state: State, ctx: Context, run: Run, strip: Strip, begin: Val, end: Val) -> None:
+    """Prefetch, while this block is summed, what the next one of as many entries reads along memory."""
+    fn, loop = state.fn, strip.loop
+    along = _along(loop)
+    step = state.target.cache_line // max((state.by_name[r.tensor].dtype.itemsize for r in along), default=1)
+    requests = tuple(Prefetch(r.tensor, r.subscripts, 1) for r in along)
+    asking = replace(strip.copy, step=step, body=requests)
+    run(ctx, asking, end, fn.binary("add", end, fn.binary("sub", end, begin)), 1)
 
 
 def _choose(state: State, condition: Val, *ways: Callable[[], None]) -> None:
