@@ -31,6 +31,8 @@ LANES = 16
 """Entries of a segment at once, also of 64 bits: how many vectors a short segment takes should seldom be a question.  Where no
 segment of a block has more there are no branches at all, and half as many lanes where half are enough: the others would add
 nothing, in the first step of the tree that combines lanes."""
+SHORT = (2 * LANES, LANES, LANES // 2)
+"""Lengths up to which all segments of a block are summed in as many lanes, without branches."""
 MOST_SEGMENTS = 64
 """Segments of a block, at most."""
 UNROLLED, UNROLLED_SUMS = 8, 4
@@ -126,17 +128,21 @@ def emit_strips(
         ends.append((begin, end))
 
     def emit_together() -> None:
+        for s, (begin, end) in zip(strips, ends, strict=True):
+            with fn.when(fn.compare("icmp slt", begin, end)):
+                run(inner, s.copy, begin, end, UNROLLED)
         with fn.when(is_far):
             for s, (begin, end) in zip(strips, ends, strict=True):
                 with fn.when(fn.compare("icmp slt", begin, end)):
                     _request_next(state, ctx, run, s, begin, end)
-        for s, (begin, end) in zip(strips, ends, strict=True):
-            with fn.when(fn.compare("icmp slt", begin, end)):
-                run(inner, s.copy, begin, end, UNROLLED)
-        _choose(state, is_any_longer(LANES), partial(emit_sums, LANES, None), emit_short)
+        emit_for(SHORT)
 
-    def emit_short() -> None:
-        _choose(state, is_any_longer(LANES // 2), partial(emit_sums, LANES, LANES), partial(emit_sums, LANES // 2, LANES // 2))
+    def emit_for(lengths: Sequence[int]) -> None:
+        """Sums of segments of which the longest has no more than the first of these lengths, or for any."""
+        *others, length = lengths
+        sums = partial(emit_sums, min(length, LANES), length)
+        longer = partial(emit_for, others) if others else partial(emit_sums, LANES, None)
+        _choose(state, is_any_longer(length), longer, sums)
 
     def is_any_longer(length: int) -> Val:
         return reduce(
@@ -195,7 +201,7 @@ def _request_next(state: State, ctx: Context, run: Run, strip: Strip, begin: Val
     fn, loop = state.fn, strip.loop
     along = _along(loop)
     step = state.target.cache_line // max((state.by_name[r.tensor].dtype.itemsize for r in along), default=1)
-    requests = tuple(Prefetch(r.tensor, r.subscripts, 1) for r in along)
+    requests = tuple(Prefetch(r.tensor, r.subscripts, 1, 2) for r in along)
     asking = replace(strip.copy, step=step, body=requests)
     run(ctx, asking, end, fn.binary("add", end, fn.binary("sub", end, begin)), 1)
 
