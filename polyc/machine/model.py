@@ -119,7 +119,7 @@ class Machine(Hashed):
 
     @property
     def copies_gathered(self) -> bool:
-        """Whether elements that data names are copied side by side for vectors of them: where a gather takes longer than loads do,
+        """Whether elements that data names are copied side by side for vectors of them: where a gather takes longer than loads,
         and a vector under a mask has any number of them."""
         return self.has_masks and not self.has_fast_gather
 

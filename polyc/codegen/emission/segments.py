@@ -94,9 +94,9 @@ def emit_segments(
 
     def emit_block(start: Val, stop: Val) -> None:
         if strips:
-            emit_strips(state, ctx, run, plain, strips, start, stop, is_far)
+            emit_strips(state, ctx, run, plain, strips, start, stop)
         else:
             run(ctx, plain, start, stop, 1)
 
-    size, is_far = count_segments(state, ctx, plain, strips, lower, upper) if strips else (int_val(SEGMENTS), int_val(0, "i1"))
+    size = count_segments(state, ctx, plain, strips, lower, upper) if strips else int_val(SEGMENTS)
     emit_blocks(state, lower, upper, size, fails, lambda start, stop: run(ctx, loop, start, stop, 1), emit_block)

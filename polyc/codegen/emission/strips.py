@@ -20,7 +20,7 @@ from polyc.codegen.emission.context import Context, State
 from polyc.codegen.emission.expressions import certain_reads, eval_value
 from polyc.codegen.writer.builder import Val, int_val
 from polyc.ir.access import writes_in
-from polyc.ir.expr import Expr, Index, Read, children, index_names, int_const, minimum, reads, rewrite
+from polyc.ir.expr import Expr, Index, Read, children, index_names, int_const, minimum, reads, rewrite, substitute
 from polyc.ir.loops import Buffer, Guard, Loop, Prefetch, Store, Update
 from polyc.ir.types import DType
 from polyc.ir.walk import map_nodes, node_expressions
@@ -35,8 +35,8 @@ SHORT = (2 * LANES, LANES, LANES // 2)
 """Lengths up to which all segments of a block are summed in as many lanes, without branches."""
 MOST_SEGMENTS = 64
 """Segments of a block, at most."""
-UNROLLED, UNROLLED_SUMS = 8, 4
-"""Elements that are copied in one iteration, and segments of one vector that are added up."""
+UNROLLED = 4
+"""Short segments that are summed in one iteration."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +52,16 @@ class Strip:
         """The loop that fills the buffers."""
         stores = (Store(name, self._place, read) for read, name in self.buffers.items())
         return replace(self.loop, kind="serial", interleave=1, body=tuple(stores), registers=(), initial=())
+
+    def copy_ahead(self, ahead: Expr) -> Loop:
+        """The same by `LANES` entries, and with requests for what the loop reads along memory so far `ahead`."""
+        var, copy = self.loop.var, self.copy
+        lane = Index(f"{var}·lane")
+        body = map_nodes(copy.body, lambda e: substitute(e, {var: Index(var) + lane}))
+        read = dict.fromkeys(r for n in self.loop.body for e in node_expressions(n) for r in reads(e))
+        requests = (Prefetch(r.tensor, (Index(var) + ahead,), 1) for r in read if r.subscripts == (Index(var),))
+        lanes = Loop(lane.name, int_const(0), int_const(LANES), 1, "unroll", body, LANES)
+        return replace(copy, step=LANES, body=(*requests, lanes))
 
     @property
     def sum(self) -> Loop:
@@ -108,9 +118,7 @@ def _gathered_reads(expr: Expr, variable: str) -> Iterator[Read]:
         yield from _gathered_reads(child, variable)
 
 
-def emit_strips(
-    state: State, ctx: Context, run: Run, around: Loop, strips: Sequence[Strip], start: Val, stop: Val, is_far: Val
-) -> None:
+def emit_strips(state: State, ctx: Context, run: Run, around: Loop, strips: Sequence[Strip], start: Val, stop: Val) -> None:
     """The segments from `start` to `stop`, which `around` counts; those of each strip are in order."""
     fn, size = state.fn, strip_size(state, strips)
     types = _types_of(state, strips)
@@ -129,12 +137,12 @@ def emit_strips(
 
     def emit_together() -> None:
         for s, (begin, end) in zip(strips, ends, strict=True):
-            with fn.when(fn.compare("icmp slt", begin, end)):
-                run(inner, s.copy, begin, end, UNROLLED)
-        with fn.when(is_far):
-            for s, (begin, end) in zip(strips, ends, strict=True):
-                with fn.when(fn.compare("icmp slt", begin, end)):
-                    _request_next(state, ctx, run, s, begin, end)
+            count, ahead = fn.binary("sub", end, begin), Index(f"{s.origin}·count")
+            middle = fn.binary("add", begin, fn.binary("and", count, int_val(-LANES)))
+            with fn.when(fn.compare("icmp slt", begin, middle)):
+                run(inner.bind(ahead.name, count), s.copy_ahead(ahead), begin, middle, 1)
+            with fn.when(fn.compare("icmp slt", middle, end)):
+                run(inner, s.copy, middle, end, 1)
         emit_for(SHORT)
 
     def emit_for(lengths: Sequence[int]) -> None:
@@ -151,7 +159,7 @@ def emit_strips(
 
     def emit_sums(lanes: int, most: int | None) -> None:
         sums = {s.loop: replace(s.sum, lanes=lanes, max_trip=most) for s in strips}
-        run(inner, _with_loops(around, sums), start, stop, 1 if most is None else UNROLLED_SUMS)
+        run(inner, _with_loops(around, sums), start, stop, 1 if most is None else UNROLLED)
 
     _choose(
         state,
@@ -163,11 +171,8 @@ def emit_strips(
         del state.buffers[name]
 
 
-def count_segments(
-    state: State, ctx: Context, around: Loop, strips: Sequence[Strip], lower: Val, upper: Val
-) -> tuple[Val, Val]:
-    """Segments of a block, so many that their entries take up half of a strip on average; and whether those of all segments
-    leave the second-level cache."""
+def count_segments(state: State, ctx: Context, around: Loop, strips: Sequence[Strip], lower: Val, upper: Val) -> Val:
+    """Segments of a block, so many that their entries take up half of a strip on average."""
     fn, last = state.fn, state.fn.binary("sub", upper, int_val(1))
     entries = int_val(1)
     for s in strips:
@@ -175,15 +180,7 @@ def count_segments(
         end = eval_value(state, ctx.bind(around.var, last), s.loop.upper)
         entries = fn.intrinsic("smax", entries, fn.binary("sub", end, begin))
     wanted = fn.binary("mul", fn.binary("sub", upper, lower), int_val(strip_size(state, strips) // 2))
-    size = fn.intrinsic("smin", fn.intrinsic("smax", fn.binary("sdiv", wanted, entries), int_val(1)), int_val(MOST_SEGMENTS))
-    bytes = sum(state.by_name[r.tensor].dtype.itemsize for s in strips for r in _along(s.loop))
-    return size, fn.compare("icmp sgt", entries, int_val(state.target.l2 // max(1, bytes)))
-
-
-def _along(loop: Loop) -> list[Read]:
-    """What a loop reads along memory, an element in each iteration."""
-    found = dict.fromkeys(r for n in loop.body for e in node_expressions(n) for r in reads(e))
-    return [r for r in found if r.subscripts == (Index(loop.var),)]
+    return fn.intrinsic("smin", fn.intrinsic("smax", fn.binary("sdiv", wanted, entries), int_val(1)), int_val(MOST_SEGMENTS))
 
 
 def strip_size(state: State, strips: Sequence[Strip]) -> int:
@@ -194,16 +191,6 @@ def strip_size(state: State, strips: Sequence[Strip]) -> int:
 
 def _types_of(state: State, strips: Sequence[Strip]) -> dict[str, DType]:
     return {name: state.by_name[read.tensor].dtype for s in strips for read, name in s.buffers.items()}
-
-
-def _request_next(state: State, ctx: Context, run: Run, strip: Strip, begin: Val, end: Val) -> None:
-    """Prefetch, while this block is summed, what the next one of as many entries reads along memory."""
-    fn, loop = state.fn, strip.loop
-    along = _along(loop)
-    step = state.target.cache_line // max((state.by_name[r.tensor].dtype.itemsize for r in along), default=1)
-    requests = tuple(Prefetch(r.tensor, r.subscripts, 1, 2) for r in along)
-    asking = replace(strip.copy, step=step, body=requests)
-    run(ctx, asking, end, fn.binary("add", end, fn.binary("sub", end, begin)), 1)
 
 
 def _choose(state: State, condition: Val, *ways: Callable[[], None]) -> None:
