@@ -24,10 +24,10 @@ from polyc.records import replace
 
 def emit_expanded(state: State, ctx: Context, loop: Loop, emit: Body) -> None:
     """All copies of an unrolled loop, or all vectors of a short vector loop; those not surely inside are predicated."""
-    assert loop.max_trip is not None
     lanes = loop.lanes if is_vectorizable(state, ctx, loop) else 1
     if reads(loop.lower) or reads(loop.upper):
         ctx, loop = _load_ends(state, ctx, loop)
+    assert loop.max_trip is not None
     trip = constant_trip(loop)
     copies = loop.max_trip if trip is None else min(trip, loop.max_trip)
     first = None if _is_entered(ctx, loop) else loop.lower
