@@ -25,7 +25,7 @@ from polyc.records import replace
 def emit_expanded(state: State, ctx: Context, loop: Loop, emit: Body) -> None:
     """All copies of an unrolled loop, or all vectors of a short vector loop; those not surely inside are predicated."""
     lanes = loop.lanes if is_vectorizable(state, ctx, loop) else 1
-    if reads(loop.lower) or reads(loop.upper):
+    if reads(loop.lower) and reads(loop.upper):
         ctx, loop = _load_ends(state, ctx, loop)
     assert loop.max_trip is not None
     trip = constant_trip(loop)
@@ -87,7 +87,8 @@ def emit_expanded(state: State, ctx: Context, loop: Loop, emit: Body) -> None:
 
 
 def _load_ends(state: State, ctx: Context, loop: Loop) -> tuple[Context, Loop]:
-    """A loop over a segment whose ends are loaded once.  The end is not before the begin, of which LLVM is told."""
+    """A loop over a segment (`strips`), with ends that are loaded once.  Checks have said that they are in order, and at most
+    `max_trip` apart, of which LLVM is told."""
     fn = state.fn
     names = Index(f"{loop.var}·begin"), Index(f"{loop.var}·end")
     begin, end = (eval_value(state, ctx, e) for e in (loop.lower, loop.upper))
