@@ -32,7 +32,7 @@ LANES = 16
 segment of a block has more there are no branches at all, and half as many lanes where half are enough: the others would add
 nothing, in the first step of the tree that combines lanes."""
 SHORT = (2 * LANES, LANES, LANES // 2)
-"""Lengths up to which all segments of a block are summed in as many lanes, without branches."""
+"""Lengths up to which all segments of a block are summed without branches."""
 MOST_SEGMENTS = 64
 """Segments of a block, at most."""
 UNROLLED = 4
@@ -146,7 +146,7 @@ def emit_strips(state: State, ctx: Context, run: Run, around: Loop, strips: Sequ
         emit_for(SHORT)
 
     def emit_for(lengths: Sequence[int]) -> None:
-        """Sums of segments of which the longest has no more than the first of these lengths, or for any."""
+        """Sums without branches where no segment has more entries than one of these lengths, the last one first; else for any."""
         *others, length = lengths
         sums = partial(emit_sums, min(length, LANES), length)
         longer = partial(emit_for, others) if others else partial(emit_sums, LANES, None)
@@ -186,7 +186,7 @@ def count_segments(state: State, ctx: Context, around: Loop, strips: Sequence[St
 def strip_size(state: State, strips: Sequence[Strip]) -> int:
     """Entries that each of these strips has room for."""
     bytes = sum(t.itemsize for t in _types_of(state, strips).values())
-    return state.target.room(Level.L1, Share.HALF) // bytes // LANES * LANES
+    return max(1, state.target.room(Level.L1, Share.HALF) // bytes // LANES) * LANES
 
 
 def _types_of(state: State, strips: Sequence[Strip]) -> dict[str, DType]:
