@@ -146,7 +146,7 @@ def emit_strips(state: State, ctx: Context, run: Run, around: Loop, strips: Sequ
         emit_for(SHORT)
 
     def emit_for(lengths: Sequence[int]) -> None:
-        """Sums without branches where no segment has more entries than one of these lengths, the last one first; else for any."""
+        """Sums without branches where no segment is longer than one of these lengths, the last one first; else for any."""
         *others, length = lengths
         sums = partial(emit_sums, min(length, LANES), length)
         longer = partial(emit_for, others) if others else partial(emit_sums, LANES, None)
