@@ -204,12 +204,16 @@ def span_of(test: Expr, var: str, loads: Mapping[str, Interval] | None = None) -
     if form is None or step == 0 or (is_equation and abs(step) != 1):
         return None
     rest = form_expr(form)
+    less = form_expr(
+        {term: -c for term, c in form.items()}
+    )  # a negative is no number of 64 bits to `simplify` if it is a read's
     if is_equation:
-        place = simplify(-rest) if step > 0 else rest
+        place = less if step > 0 else rest
         return Span(place, place + 1)
     if abs(step) != 1:
         rest = rest // abs(step)
-    return Span(-rest, None) if step > 0 else Span(None, rest + 1)
+        less = -rest
+    return Span(less, None) if step > 0 else Span(None, rest + 1)
 
 
 def hardest(test: Expr, ranges: dict[str, tuple[Expr, Expr]]) -> Expr | None:

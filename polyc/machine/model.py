@@ -125,6 +125,12 @@ class Machine(Hashed):
         return self.has_gather and not self._is_narrow_core
 
     @property
+    def copies_gathered(self) -> bool:
+        """Whether elements that data names are copied side by side for vectors of them: where a gather takes longer than loads,
+        and a vector under a mask has any number of them."""
+        return self.has_masks and not self.has_fast_gather
+
+    @property
     def _is_narrow_core(self) -> bool:
         """Whether the core is one of those whose first-level cache has room for 512 lines of AVX-512's vectors: Zen 4,
         Skylake; the later ones, which execute more at a time, have 48 KiB."""

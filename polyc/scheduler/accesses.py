@@ -160,16 +160,24 @@ def statement_work(s: ScopStatement) -> int:
 
 
 def vector_itemsize(scop: Scop, statements: list[ScopStatement]) -> int:
-    """Bytes of the widest element that these statements read or write, but for offsets of rows (``x[base[n] + k]``).
+    """Bytes of the widest element that these statements read or write, but for offsets of rows (``x[base[n] + k]``) and ends of
+    segments.
 
     Those are numbers of their own, or, where lanes are along other indices, as wide as any address."""
     sizes = (
         scop.tensors[m.tensor].dtype.itemsize
         for s in statements
         for m in access_motions(s)
-        if m.tensor in scop.tensors and (m.is_write or m.tensor not in _offset_tensors(s))
+        if m.tensor in scop.tensors and (m.is_write or m.tensor not in _offset_tensors(s) | _tensors_of_ends(s))
     )
     return max(sizes, default=4)
+
+
+def _tensors_of_ends(s: ScopStatement) -> set[str]:
+    """Tensors of which values say where segments end, and nothing else."""
+    used = reads(s.value.then) if s.loaded_ranges and isinstance(s.value, Select) else ()
+    ends = (r.tensor for found in s.loaded_ranges.values() if found.begin is not None for r in reads(found.begin))
+    return set(ends) - {r.tensor for r in used}
 
 
 def _offset_tensors(s: ScopStatement) -> set[str]:

@@ -96,7 +96,7 @@ def test_elements_of_short_segments_are_taken_one_by_one():
         " y(i) +=! v(p) * x(c(p)) where i in 0:P-1, p in ptr(i):ptr(i+1) }"
     )
     (loop,) = segment_loops(lower(text, {"Z": 1000, "P": 501, "N": 300}, target=X86_64_V4))
-    assert loop.kind == "serial" and count_unrolled(loop, X86_64_V4) == 1
+    assert (loop.kind, loop.lanes, loop.interleave) == ("vector", 1, 1) and count_unrolled(loop, X86_64_V4) == 1
 
 
 def test_threads_share_rows_whose_lengths_differ():
@@ -116,19 +116,20 @@ def test_loops_mean_what_the_program_says(text, sizes):
     check(text, sizes)
 
 
-def test_elements_of_segments_are_reached_by_their_segments():
-    lowered = lower(SOFTMAX, {"Z": 50000, "P": 5001})
+@pytest.mark.parametrize("ends", ["int32", "int64"])
+def test_elements_of_segments_are_reached_by_their_segments(ends):
+    lowered = lower(SOFTMAX.replace("int32", ends), {"Z": 50000, "P": 5001})
     (segments,) = lowered.nest.body
     assert isinstance(segments, Loop) and segments.kind == "parallel"
-    assert segment_loops(lowered) == list(segments.body) and all(loop.kind == "vector" for loop in segments.body)
+    assert segment_loops(lowered) == list(segments.body) and all(loop.lanes == 16 for loop in segments.body)
     (stored,) = segments.body[-1].body
     assert isinstance(stored, Store) and stored.buffer == "w"  # once, and nothing before it
     counts = np.array([0, 1, 3, 40, 0, 16, 7, 0])
-    ptr = np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)
+    ptr = np.concatenate([[0], np.cumsum(counts)]).astype(ends)
     x = np.random.default_rng(1).standard_normal(ptr[-1]).astype(np.float32)
     parts = [np.exp(part - part.max()) for part in np.split(x, ptr[1:-1]) if part.size]
     expected = np.concatenate([part / part.sum() for part in parts])
-    np.testing.assert_allclose(polyc.compile(SOFTMAX)(x, ptr), expected, rtol=1e-5)
+    np.testing.assert_allclose(polyc.compile(SOFTMAX.replace("int32", ends))(x, ptr), expected, rtol=1e-5)
 
 
 def test_elements_that_nothing_says_to_be_in_one_segment_may_be_in_several():

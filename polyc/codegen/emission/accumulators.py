@@ -281,6 +281,13 @@ def finish_frame(state: State, frame: Frame) -> None:
         for slot, lanes in element.parts.values():
             partial.setdefault(lanes, []).append(_load_slot(state, update, slot, lanes))
         trees = [_reduce_parts(state, element, group) for group in partial.values()]
+        if (
+            value is None
+            and trees
+            and frame.is_segment
+            and frame.initial.get(update.buffer) == identity_of(update.op, buffer.dtype)
+        ):
+            value = trees.pop(0)  # of a short sum each operation counts
         if value is None:
             value = _start_value(state, element, frame)
         for total in trees:

@@ -2,25 +2,18 @@
 
 Before: ``for i { check k[i]; H[clamp(k[i])] += w[i] }``.  After, for each block of `BLOCK` iterations: where no check of the
 block fails, which is what nearly always happens, the loop without checks and without clamps; otherwise the loop as it was.
-
-Where a loop over segments has such loops inside, ``for i { for p in ptr[i]:ptr[i + 1] { check k[p]; … } }``, a block is some of
-the segments: from the begin of its first one to the end of its last one, as the entry point has checked that they are in order.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from itertools import takewhile
-from typing import Literal
 
 from polyc.codegen.emission.context import Context, State
 from polyc.codegen.emission.expressions import eval_value
 from polyc.codegen.emission.linear import index_names
 from polyc.codegen.writer import vectors
 from polyc.codegen.writer.builder import Val, int_val
-from polyc.ir.access import written_in
-from polyc.ir.expr import Expr, Index, lt, maximum, minimum, operands_of, reads, rewrite, substitute
-from polyc.ir.facts import is_refused
+from polyc.ir.expr import Expr, maximum, minimum, reads, rewrite
 from polyc.ir.loops import Guard, Loop, Node, Store, Update
 from polyc.ir.simplify import simplify
 from polyc.ir.walk import map_nodes
@@ -28,9 +21,11 @@ from polyc.records import replace
 
 BLOCK = 512
 """Iterations whose checks go first: what they read is read again from the first-level cache."""
-SEGMENTS = 32
-"""Segments of a block."""
 LANES = 16
+
+Run = Callable[[Context, Loop, Val, Val, int], None]
+"""Writes a loop from a lower to an upper bound, in order, unrolled."""
+
 UNROLLED = 4
 """Iterations in one, where they need no checks."""
 
@@ -87,40 +82,47 @@ def emit_checked(
     checks: tuple[Guard, ...],
     lower: Val,
     upper: Val,
-    run: Callable[[Loop, Val, Val, int], None],
+    run: Run,
 ) -> None:
-    """The loop in blocks.  `run` writes a loop from a lower to an upper bound, in order, unrolled.  lower < upper."""
+    """The loop in blocks.  lower < upper."""
 
     def fails(start: Val, stop: Val) -> Val:
-        return _any_fails(state, ctx, loop, checks, start, stop)
+        return any_fails(state, ctx, loop, checks, start, stop)
 
     plain = without_checks(loop, checks)
-    _emit_blocks(state, lower, upper, BLOCK, fails, ((loop, 1), (plain, UNROLLED)), run)
+    emit_blocks(
+        state,
+        lower,
+        upper,
+        int_val(BLOCK),
+        fails,
+        lambda start, stop: run(ctx, loop, start, stop, 1),
+        lambda start, stop: run(ctx, plain, start, stop, UNROLLED),
+    )
 
 
-def _emit_blocks(
+def emit_blocks(
     state: State,
     lower: Val,
     upper: Val,
-    size: int,
+    size: Val,
     fails: Callable[[Val, Val], Val],
-    versions: tuple[tuple[Loop, int], tuple[Loop, int]],
-    run: Callable[[Loop, Val, Val, int], None],
+    slow: Callable[[Val, Val], None],
+    fast: Callable[[Val, Val], None],
 ) -> None:
-    """Blocks of `size` iterations by the first of two versions (a loop, and how often it is unrolled) where something `fails`
-    in them, else by the second."""
+    """Blocks of `size` iterations, each of which `slow` writes where something `fails` in it, else `fast`."""
     fn = state.fn
     fn.module.declare("llvm.expect.i1", "i1", ["i1", "i1"])
 
     def emit_block(start: Val) -> None:
-        stop = fn.intrinsic("smin", upper, fn.binary("add", start, int_val(size)))
+        stop = fn.intrinsic("smin", upper, fn.binary("add", start, size))
         failed = fn.pure(f"call i1 @llvm.expect.i1({fails(start, stop)}, i1 false)", "i1")
-        slow, fast, after = fn.new_block("failed"), fn.new_block("checked"), fn.new_block("next")
-        fn.branch_if(failed, slow, fast)
-        for block, (chosen, unroll) in zip((slow, fast), versions, strict=True):
+        then, other, after = fn.new_block("failed"), fn.new_block("checked"), fn.new_block("next")
+        fn.branch_if(failed, then, other)
+        for block, write in ((then, slow), (other, fast)):
             fn.place(block)
             with fn.scope():
-                run(chosen, start, stop, unroll)
+                write(start, stop)
             fn.branch(after)
         fn.place(after)
 
@@ -129,74 +131,7 @@ def _emit_blocks(
     state.invalidate_all()
 
 
-# -- segments
-
-
-def segment_checks(state: State, ctx: Context, loop: Loop) -> dict[Loop, tuple[Guard, ...]]:
-    """The loops over segments inside of one over their numbers, with the checks that they begin with, as far as these may be
-    made for many segments at once."""
-    if loop.step != 1 or ctx.lane is not None or ctx.is_remainder or state.held or any(not p.branched for p in ctx.predicates):
-        return {}
-    found: dict[Loop, tuple[Guard, ...]] = {}
-    for inner in (n for n in loop.body if isinstance(n, Loop) and reads(n.lower)):
-        checks = tuple(takewhile(lambda n: isinstance(n, Guard), inner.body))
-        if not checks or not _are_in_order(state, loop, inner):
-            continue
-        written = state.nest.memory_of(written_in(loop.body))
-        parts = [e for c in checks if isinstance(c, Guard) for e in (c.value, c.bound) if c.condition is None]
-        used = {r.tensor for e in (*parts, inner.lower, inner.upper) for r in reads(e)}
-        if used.isdisjoint(written) and len(parts) == 2 * len(checks) and set().union(*map(index_names, parts)) == {inner.var}:
-            found[inner] = tuple(c for c in checks if isinstance(c, Guard))
-    return found
-
-
-def _are_in_order(state: State, loop: Loop, inner: Loop) -> bool:
-    """Whether the iterations of `loop` have the segments of `inner` one behind the other: each ends where the next one begins,
-    and a check of the entry point says that it does not end before it begins."""
-    lower, upper = _loaded_end(inner.lower, "max"), _loaded_end(inner.upper, "min")
-    if lower is None or upper is None or index_names(lower) != {loop.var}:
-        return False
-    if simplify(substitute(lower, {loop.var: Index(loop.var) + 1})) != simplify(upper):
-        return False
-    if not state.nest.memory_of(written_in(state.nest.body)).isdisjoint(r.tensor for r in reads(lower)):
-        return False
-    return is_refused(state.nest.preconditions, lt(upper, lower), loop.var, loop.lower, loop.upper)
-
-
-def _loaded_end(bound: Expr, op: Literal["min", "max"]) -> Expr | None:
-    """What is loaded of a bound of a loop, where nothing else in it depends on loops."""
-    loaded = [e for e in operands_of(bound, op) if index_names(e)]
-    return loaded[0] if len(loaded) == 1 and reads(loaded[0]) else None
-
-
-def emit_segments(
-    state: State,
-    ctx: Context,
-    loop: Loop,
-    found: Mapping[Loop, tuple[Guard, ...]],
-    lower: Val,
-    upper: Val,
-    run: Callable[[Loop, Val, Val, int], None],
-) -> None:
-    """A loop over the numbers of segments in blocks; `found`: `segment_checks`.  lower < upper."""
-    fn = state.fn
-    plain = tuple(without_checks(n, found[n]) if isinstance(n, Loop) and n in found else n for n in loop.body)
-
-    def fails(start: Val, stop: Val) -> Val:
-        failed: Val | None = None
-        last = fn.binary("sub", stop, int_val(1))
-        for inner, checks in found.items():
-            begin = eval_value(state, ctx.bind(loop.var, start), inner.lower)
-            end = eval_value(state, ctx.bind(loop.var, last), inner.upper)
-            one = _any_fails(state, ctx, inner, checks, begin, end)
-            failed = one if failed is None else fn.binary("or", failed, one)
-        assert failed is not None
-        return failed
-
-    _emit_blocks(state, lower, upper, SEGMENTS, fails, ((loop, 1), (replace(loop, body=plain), 1)), run)
-
-
-def _any_fails(state: State, ctx: Context, loop: Loop, checks: tuple[Guard, ...], start: Val, stop: Val) -> Val:
+def any_fails(state: State, ctx: Context, loop: Loop, checks: tuple[Guard, ...], start: Val, stop: Val) -> Val:
     """Whether a check fails in the iterations from `start` to `stop`: in vectors, the last of which ends at `stop`, or one by
     one where there are fewer."""
     fn = state.fn

@@ -164,6 +164,8 @@ class Frame:
     elements: dict[Key, Element] = field(default_factory=dict)
     n_vectors: int | None = None
     """Vectors of accumulators; None where that is not known."""
+    is_segment: bool = False
+    """Whether the loop runs between loaded ends, often a few times only."""
 
 
 @dataclass(frozen=True, slots=True)

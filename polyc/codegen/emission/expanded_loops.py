@@ -10,8 +10,9 @@ from __future__ import annotations
 from polyc.codegen.emission.accesses import store_row_ends
 from polyc.codegen.emission.blocks import load_blocks, store_interleaved
 from polyc.codegen.emission.context import Context, Predicate, State
+from polyc.codegen.emission.expressions import eval_value
 from polyc.codegen.emission.vector_loops import Body, constant_trip, is_repeatable, is_vectorizable, register_lanes
-from polyc.codegen.writer.builder import Val
+from polyc.codegen.writer.builder import Val, int_val
 from polyc.codegen.writer.vectors import store_streamed
 from polyc.ir.expr import Const, Expr, Index, int_const, lt, minimum, operands_of, reads
 from polyc.ir.loops import Loop, Store
@@ -23,8 +24,10 @@ from polyc.records import replace
 
 def emit_expanded(state: State, ctx: Context, loop: Loop, emit: Body) -> None:
     """All copies of an unrolled loop, or all vectors of a short vector loop; those not surely inside are predicated."""
-    assert loop.max_trip is not None
     lanes = loop.lanes if is_vectorizable(state, ctx, loop) else 1
+    if reads(loop.lower) and reads(loop.upper):
+        ctx, loop = _load_ends(state, ctx, loop)
+    assert loop.max_trip is not None
     trip = constant_trip(loop)
     copies = loop.max_trip if trip is None else min(trip, loop.max_trip)
     first = None if _is_entered(ctx, loop) else loop.lower
@@ -81,6 +84,18 @@ def emit_expanded(state: State, ctx: Context, loop: Loop, emit: Body) -> None:
     if ends and outer_ends is None:
         store_row_ends(state, ends)
     state.blocks = outer
+
+
+def _load_ends(state: State, ctx: Context, loop: Loop) -> tuple[Context, Loop]:
+    """A loop over a segment (`strips`), with ends that are loaded once.  Checks have said that they are in order, and at most
+    `max_trip` apart, of which LLVM is told."""
+    fn = state.fn
+    names = Index(f"{loop.var}·begin"), Index(f"{loop.var}·end")
+    begin, end = (eval_value(state, ctx, e) for e in (loop.lower, loop.upper))
+    is_short = fn.compare("icmp ule", fn.binary("sub", end, begin), int_val(loop.max_trip or 0))
+    fn.effect(f"call void {fn.module.declare('llvm.assume', 'void', ['i1'])}({is_short})")
+    ctx = ctx.bind(names[0].name, begin).bind(names[1].name, end)
+    return ctx, replace(loop, lower=names[0], upper=names[1])
 
 
 def _writes_row_ends(state: State, loop: Loop) -> bool:

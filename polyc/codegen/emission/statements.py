@@ -6,13 +6,14 @@ Every loop becomes a guarded region; what is in it is written by `vector_loops`,
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from math import gcd
 from typing import assert_never
 
 from polyc.codegen.emission.accesses import element_pointer, store_element
 from polyc.codegen.emission.accumulators import emit_update, finish_frame
 from polyc.codegen.emission.blocks import emit_rows, find_rows
-from polyc.codegen.emission.checks import clamped, emit_checked, emit_segments, leading_checks, segment_checks, use_checked
+from polyc.codegen.emission.checks import clamped, emit_checked, leading_checks, use_checked
 from polyc.codegen.emission.context import Context, Frame, Predicate, State, byte_offset
 from polyc.codegen.emission.divisors import drop_written, split_divisors
 from polyc.codegen.emission.expanded_loops import emit_expanded
@@ -24,6 +25,7 @@ from polyc.codegen.emission.pipelines import is_pipeline
 from polyc.codegen.emission.predicates import as_scalar, eval_predicates
 from polyc.codegen.emission.row_addresses import takes_many_addresses
 from polyc.codegen.emission.scans import emit_scan, find_scan
+from polyc.codegen.emission.segments import emit_segments, segment_checks
 from polyc.codegen.emission.unrolling import count_accumulators, count_steps, count_unrolled, reads_between_lanes, tests_border
 from polyc.codegen.emission.vector_loops import constant_trip, emit_vector, is_vectorizable
 from polyc.codegen.writer import vectors
@@ -226,8 +228,7 @@ def emit_loop(state: State, ctx: Context, loop: Loop) -> None:
         in_order = lambda start, stop: _emit_serial(state, ctx, loop, start, stop)  # noqa: E731
         run = lambda: emit_scan(state, ctx, loop, found, lower, upper, in_order)  # noqa: E731
     elif checks := leading_checks(state, ctx, loop):
-        part = lambda some, start, stop, unroll: _emit_serial(state, ctx, some, start, stop, unroll)  # noqa: E731
-        run = lambda: emit_checked(state, ctx, loop, checks, lower, upper, part)  # noqa: E731
+        run = lambda: emit_checked(state, ctx, loop, checks, lower, upper, partial(_emit_serial, state))  # noqa: E731
     else:
         run = lambda: _emit_in_order(state, ctx, loop, lower, upper)  # noqa: E731
     is_run = state.fn.compare("icmp slt", lower, upper)
@@ -254,7 +255,9 @@ def _with_frame(state: State, ctx: Context, loop: Loop, run: Callable[[], None])
         return
     fn = state.fn
     initial = {i.buffer: i.value for i in loop.initial}
-    frame = Frame(ctx, fn.current, list(fn.scopes), held, initial, n_vectors=count_accumulators(loop))
+    is_segment = bool(reads(loop.lower) and reads(loop.upper))
+    n_vectors = count_accumulators(loop)
+    frame = Frame(ctx, fn.current, list(fn.scopes), held, initial, n_vectors=n_vectors, is_segment=is_segment)
     start = fn.new_block("start")
     fn.branch(start)
     fn.place(start)
@@ -275,8 +278,7 @@ def _sharing(state: State, name: str) -> frozenset[str]:
 def _emit_in_order(state: State, ctx: Context, loop: Loop, lower: Val, upper: Val) -> None:
     found = segment_checks(state, ctx, loop)
     if found:
-        part = lambda some, start, stop, unroll: _emit_serial(state, ctx, some, start, stop, unroll)  # noqa: E731
-        emit_segments(state, ctx, loop, found, lower, upper, part)
+        emit_segments(state, ctx, loop, found, lower, upper, partial(_emit_serial, state))
     else:
         _emit_serial(state, ctx, loop, lower, upper)
 

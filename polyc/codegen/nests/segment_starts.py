@@ -21,7 +21,7 @@ def start_segments(nest: LoopNest) -> LoopNest:
     own = [b.name for b in nest.buffers if b.space in ("shared", "thread") and not b.may_alias and not b.memory]
 
     def change(body: Body) -> Body:
-        return reduce(start, own, tuple(map_bodies(node, change) for node in body))
+        return reduce(start, own if body else (), tuple(map_bodies(node, change) for node in body))
 
     def start(body: Body, buffer: str) -> Body:
         first, *others = [n for n in body if count_accesses((n,), buffer)] or body

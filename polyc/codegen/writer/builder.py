@@ -428,7 +428,7 @@ class Function:
         finally:
             self.current, self.scopes = saved
 
-    def counted_loop(self, lower: Val, upper: Val, step: int, body: Callable[[Val], None], unroll: int = 1) -> None:
+    def counted_loop(self, lower: Val, upper: Val, step: int | Val, body: Callable[[Val], None], unroll: int = 1) -> None:
         """``for i in range(lower, upper, step): body(i)``; the bounds are not compared first: lower < upper is known.
 
         LLVM is asked to put `unroll` iterations into one; it does not unroll what nobody asked for."""
@@ -439,7 +439,8 @@ class Function:
         variable = Val(self.fresh("i"), "i64")
         with self.scope():
             body(variable)
-            following = self.effect_value(f"add nsw {variable}, {step}", "i64")
+            by = step.ref if isinstance(step, Val) else step
+            following = self.effect_value(f"add nsw {variable}, {by}", "i64")
             again = self.effect_value(f"icmp slt {following}, {upper.ref}", "i1")
             self.branch_if(again, header, after)
             self.loops.append((self.current, unroll))

@@ -116,7 +116,7 @@ class NestPlanner:
                 gathered = gathered_index(real[0])
                 if gathered is not None and gathered == self.view.index(member, names[0]):
                     mark = Mark("unroll")
-                if (chains := self._count_chains(real[0], member)) > 1:
+                if chains := self._count_chains(real[0], member):
                     mark = Mark("vector", 1, chains)
             elif (
                 size
@@ -247,12 +247,13 @@ class NestPlanner:
         return is_segment and any(index in names for names in places) and not self.view.target.has_fast_gather
 
     def _count_chains(self, s: ScopStatement, member: Member) -> int:
-        """Partial sums of single elements of a segment, so that additions of as many do not wait for each other; 1 where few
-        elements are expected, or where an order is asked for."""
+        """Partial sums of single elements of a segment, so that additions of as many do not wait for each other: 1 where few
+        elements are expected, which machines with strips for them sum in vectors; 0 where one loop is to have all, in order."""
         options, index = self.view.options, self.view.index(member, s.name)
         if index not in s.loaded_ranges or index not in s.reduction_indices or not (options.vectorize and options.reassociate):
-            return 1
-        return 4 if index_trips(s)[index] >= 4 else 1
+            return 0
+        has_strips = s.loaded_ranges[index].is_partition and self.view.target.copies_gathered
+        return 4 if index_trips(s)[index] >= 4 else int(has_strips)
 
     def _held_indices(self, real: list[ScopStatement], names: list[str]) -> set[str | None]:
         """Indices of the register tile of a reduction that stands alone: their points are unrolled."""

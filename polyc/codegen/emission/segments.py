@@ -1,0 +1,101 @@
+"""Loops over the numbers of segments with loops over these inside, which begin with checks of subscripts from data.
+
+Before: ``for i { for p in ptr[i]:ptr[i + 1] { check k[p]; y[i] += v[p] * x[clamp(k[p])] } }``.  After, for each block of
+segments, from the begin of its first one to the end of its last one (the entry point has checked that they are in order): where
+no check of the block fails, the loop without checks and clamps, of `strips` where it can be; otherwise the loop as it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import takewhile
+from typing import Literal
+
+from polyc.codegen.emission.checks import Run, any_fails, emit_blocks, without_checks
+from polyc.codegen.emission.context import Context, State
+from polyc.codegen.emission.expressions import eval_value
+from polyc.codegen.emission.linear import index_names
+from polyc.codegen.emission.strips import count_segments, emit_strips, find_strip
+from polyc.codegen.writer.builder import Val, int_val
+from polyc.ir.access import written_in
+from polyc.ir.expr import Expr, Index, lt, operands_of, reads, substitute
+from polyc.ir.facts import is_refused
+from polyc.ir.loops import Guard, Loop
+from polyc.ir.simplify import simplify
+from polyc.records import replace
+
+SEGMENTS = 32
+"""Segments of a block."""
+
+
+def segment_checks(state: State, ctx: Context, loop: Loop) -> dict[Loop, tuple[Guard, ...]]:
+    """The loops over segments inside of one over their numbers, with the checks that they begin with, as far as these may be
+    made for many segments at once."""
+    if loop.step != 1 or ctx.lane is not None or ctx.is_remainder or state.held or any(not p.branched for p in ctx.predicates):
+        return {}
+    found: dict[Loop, tuple[Guard, ...]] = {}
+    for inner in (n for n in loop.body if isinstance(n, Loop) and reads(n.lower)):
+        checks = tuple(takewhile(lambda n: isinstance(n, Guard), inner.body))
+        if not checks or not _are_in_order(state, loop, inner):
+            continue
+        written = state.nest.memory_of(written_in(loop.body))
+        parts = [e for c in checks if isinstance(c, Guard) for e in (c.value, c.bound) if c.condition is None]
+        used = {r.tensor for e in (*parts, inner.lower, inner.upper) for r in reads(e)}
+        if used.isdisjoint(written) and len(parts) == 2 * len(checks) and set().union(*map(index_names, parts)) == {inner.var}:
+            found[inner] = tuple(c for c in checks if isinstance(c, Guard))
+    return found
+
+
+def _are_in_order(state: State, loop: Loop, inner: Loop) -> bool:
+    """Whether the iterations of `loop` have the segments of `inner` one behind the other: each ends where the next one begins,
+    and a check of the entry point says that it does not end before it begins."""
+    lower, upper = _loaded_end(inner.lower, "max"), _loaded_end(inner.upper, "min")
+    if lower is None or upper is None or index_names(lower) != {loop.var}:
+        return False
+    if simplify(substitute(lower, {loop.var: Index(loop.var) + 1})) != simplify(upper):
+        return False
+    if not state.nest.memory_of(written_in(state.nest.body)).isdisjoint(r.tensor for r in reads(lower)):
+        return False
+    return is_refused(state.nest.preconditions, lt(upper, lower), loop.var, loop.lower, loop.upper)
+
+
+def _loaded_end(bound: Expr, op: Literal["min", "max"]) -> Expr | None:
+    """What is loaded of a bound of a loop, where nothing else in it depends on loops."""
+    loaded = [e for e in operands_of(bound, op) if index_names(e)]
+    return loaded[0] if len(loaded) == 1 and reads(loaded[0]) else None
+
+
+def emit_segments(
+    state: State,
+    ctx: Context,
+    loop: Loop,
+    found: Mapping[Loop, tuple[Guard, ...]],
+    lower: Val,
+    upper: Val,
+    run: Run,
+) -> None:
+    """A loop over the numbers of segments in blocks; `found`: `segment_checks`.  lower < upper."""
+    fn = state.fn
+    checked = {inner: without_checks(inner, checks) for inner, checks in found.items()}
+    plain = replace(loop, body=tuple(checked.get(n, n) if isinstance(n, Loop) else n for n in loop.body))
+    strips = [s for n, inner in enumerate(checked.values()) if (s := find_strip(state, ctx, plain, inner, n)) is not None]
+
+    def fails(start: Val, stop: Val) -> Val:
+        failed: Val | None = None
+        last = fn.binary("sub", stop, int_val(1))
+        for inner, checks in found.items():
+            begin = eval_value(state, ctx.bind(loop.var, start), inner.lower)
+            end = eval_value(state, ctx.bind(loop.var, last), inner.upper)
+            one = any_fails(state, ctx, inner, checks, begin, end)
+            failed = one if failed is None else fn.binary("or", failed, one)
+        assert failed is not None
+        return failed
+
+    def emit_block(start: Val, stop: Val) -> None:
+        if strips:
+            emit_strips(state, ctx, run, plain, strips, start, stop)
+        else:
+            run(ctx, plain, start, stop, 1)
+
+    size = count_segments(state, ctx, plain, strips, lower, upper) if strips else int_val(SEGMENTS)
+    emit_blocks(state, lower, upper, size, fails, lambda start, stop: run(ctx, loop, start, stop, 1), emit_block)

@@ -1,0 +1,112 @@
+"""Sums over segments of elements that data names: these are copied side by side before vectors of them are added up."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+
+import polyc
+from polyc.config import Options
+from polyc.machine import X86_64_V3, X86_64_V4, Machine
+from tests.codegen.support import LEVELS
+from tests.property.pipeline import small_thresholds
+from tests.scheduler.support import lower
+
+PARAMETERS = "{t}(Z) v, int32(Z) c, int64(Z) d, int32(P) ptr, {t}(K) x, int32(K) k"
+VALUES = {
+    "+=": "v(p) * x(c(p))",
+    "max=": "x(c(p)) * x(d(p))",
+    "min=": "x(k(c(p))) + v(p)",
+}
+CHOSEN = "v(p) > 0.0 ? x(c(p)) : v(p)"
+SEGMENTS = [0, 1, 2, 3, 15, 16, 17, 0, 0, 31, 32, 33, 47, 48, 49, 100, 5, 5, 5, 4999, 0, *range(20), 16, 16, 1, 0]
+"""How long segments are: in the first block of them is one that no strip has room for."""
+
+
+def text(op: str, value: str, dtype: str = "float") -> str:
+    return f"def f({PARAMETERS.format(t=dtype)}) -> (y) {{ y(i) {op}! {value} where i in 0:P-1, p in ptr(i):ptr(i+1) }}"
+
+
+def inputs(lengths: list[int], dtype: Any, elements: int = 50) -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(len(lengths))
+    ptr = np.cumsum([0, *lengths], dtype="i4")
+    number = lambda size: rng.integers(-8, 9, size)  # noqa: E731
+    place = lambda size: rng.integers(0, elements, size)  # noqa: E731
+    z = int(ptr[-1])
+    return {
+        "v": number(z).astype(dtype),
+        "c": place(z).astype("i4"),
+        "d": place(z),
+        "ptr": ptr,
+        "x": number(elements).astype(dtype),
+        "k": place(elements).astype("i4"),
+    }
+
+
+def expected(op: str, a: dict[str, np.ndarray]) -> np.ndarray:
+    v, c, x = a["v"], a["c"], a["x"]
+    terms = {"+=": v * x[c], "max=": x[c] * x[a["d"]], "min=": x[a["k"][c]] + v}[op]
+    reduce = {"+=": np.sum, "max=": np.max, "min=": np.min}[op]
+    nothing = {"+=": 0, "max=": -np.inf, "min=": np.inf}[op]
+    return np.array([reduce(terms[i:j]) if i < j else nothing for i, j in pairwise(a["ptr"])], v.dtype)
+
+
+@pytest.mark.parametrize(
+    "op, dtype, dynamic", [("+=", "float", False), ("+=", "double", True), ("max=", "float", True), ("min=", "double", False)]
+)
+@pytest.mark.parametrize("level", LEVELS[-1:])
+def test_sums_over_segments_of_every_length_are_those_of_loops(op, dtype, dynamic, level):
+    operator = polyc.compile(text(op, VALUES[op], dtype), target=level, dynamic=dynamic)
+    for lengths in (SEGMENTS, [3], [0], [0, 0, 7]) if dynamic else (SEGMENTS,):
+        a = inputs(lengths, np.float32 if dtype == "float" else np.float64)
+        np.testing.assert_array_equal(operator(**a), expected(op, a))
+    a["c"][-1] = 50
+    with pytest.raises(polyc.PolycError, match="50 of dimension 0 of"):
+        operator(**a)
+
+
+def test_a_not_a_number_stays_in_its_segment():
+    a = inputs(SEGMENTS, np.float32)
+    a["x"][7] = np.nan
+    np.testing.assert_array_equal(polyc.compile(text("max=", VALUES["max="]))(**a), expected("max=", a))
+
+
+def test_sums_are_the_same_for_any_number_of_threads():
+    rng = np.random.default_rng(3)
+    lengths = [int(n) for n in rng.integers(0, 40, 300)]
+    lengths[::70] = [5001] * 5
+    a = inputs(lengths, np.float32)
+    a["v"], before = rng.standard_normal(a["v"].size).astype("f4"), polyc.get_num_threads()
+    with small_thresholds():
+        operator = polyc.compile(text("+=", VALUES["+="]), target=LEVELS[-1])
+        try:
+            results = [(polyc.set_num_threads(n), operator(**a).tobytes())[1] for n in (1, 2, 3)]
+        finally:
+            polyc.set_num_threads(before)
+    assert len(set(results)) == 1
+
+
+def is_copied(value: str, target: Machine = X86_64_V4, z: int = 400, reassociate: bool = True) -> bool:
+    sizes, options = {"Z": z, "P": 41, "K": 50}, Options(reassociate=reassociate)
+    lowered = lower(text("+=", value), sizes, options=options, target=target)
+    return "alloca [16384 x i8]" in lowered.as_text("ll")
+
+
+@pytest.mark.parametrize("z", [100, 400])
+def test_elements_that_data_names_are_copied_where_gathers_are_slow(z):
+    assert is_copied(VALUES["+="], z=z)
+    assert not is_copied(VALUES["+="], X86_64_V3, z)
+    assert not is_copied(VALUES["+="], replace(X86_64_V4, gather=0.5), z)
+
+
+def test_what_a_condition_stands_around_is_not_copied_and_orders_are_kept():
+    assert not is_copied(CHOSEN)
+    assert not is_copied(VALUES["+="], reassociate=False)
+    a = inputs(SEGMENTS, np.float32)
+    terms = np.where(a["v"] > 0, a["x"][a["c"]], a["v"])
+    y = polyc.compile(text("+=", CHOSEN))(**a)
+    np.testing.assert_array_equal(y, [terms[i:j].sum() for i, j in pairwise(a["ptr"])])
