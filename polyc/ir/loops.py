@@ -13,6 +13,7 @@ from dataclasses import field
 from typing import Literal
 
 from polyc.ir.expr import Expr, mentions
+from polyc.ir.segments import SegmentRuns
 from polyc.ir.simplify import difference
 from polyc.ir.types import DType
 from polyc.records import dataclass
@@ -229,6 +230,9 @@ class LoopNest:
     """What runs first: loops of checks of arguments.  Where one fails the entry point returns, and has written nothing."""
     exact_quotients: bool = False
     """Whether every quotient is the number nearest to it, as with ``reassociate=False``; else its last bit may differ."""
+    segments: SegmentRuns | None = None
+    """What the body, which is for one segment, is run for; NUMBER, BEGIN and LENGTH are then parameters beside those of the entry
+    point (`ir.segment_runs`)."""
 
     def buffer(self, name: str) -> Buffer:
         for b in self.buffers:

@@ -23,6 +23,7 @@ from polyc.machine import Machine
 from polyc.passes import Level, Pass, always, summarize
 from polyc.poly.ranges import Ranges
 from polyc.records import dataclass, replace
+from polyc.scheduler.one_segment import schedule_one_segment
 from polyc.scheduler.rewriting.builder import StatementRule, change_statements
 from polyc.scheduler.rewriting.inline import inline_producers
 from polyc.scheduler.rewriting.merge_indices import ByteStrides, merge_indices
@@ -106,7 +107,6 @@ def _with(*names: str) -> Arguments:
     return lambda ctx: tuple(getattr(ctx, name) for name in names)
 
 
-_NOTHING = _with()
 _ALGEBRA, _VECTORS, _TILES, _INLINE = _on("reassociate"), _on("vectorize"), _on("tile", "vectorize"), _on("inline")
 _TILED_ALGEBRA, _PARALLEL_ALGEBRA = _on("tile", "vectorize", "reassociate"), _on("parallel", "reassociate")
 
@@ -126,7 +126,7 @@ def _step(name: str, run: Callable[[State, ProgramContext], State], when: When |
 
 
 def _rewriting(
-    name: str, rewrite: Callable[..., Found], when: When | None = always, arguments: Arguments = _NOTHING, about: object = None
+    name: str, rewrite: Callable[..., Found], when: When | None = always, arguments: Arguments = _with(), about: object = None
 ) -> Step:
     """A rewriting ``(program, ranges, *arguments) → (program, ranges, remarks)`` as a pass."""
 
@@ -136,7 +136,7 @@ def _rewriting(
     return _step(name, run, when, about or rewrite)
 
 
-def _rule(name: str, rule: StatementRule, when: When = always, arguments: Arguments = _NOTHING, about: object = None) -> Step:
+def _rule(name: str, rule: StatementRule, when: When = always, arguments: Arguments = _with(), about: object = None) -> Step:
     """A rule for one statement at a time as an optional pass."""
     return _rewriting(name, partial(change_statements, name, rule), when, arguments, about or rule)
 
@@ -210,6 +210,7 @@ _SUM_RULES = frozenset(p.name for p in _SUMS)
 
 _PASSES: tuple[Step, ...] = (
     _step("drop-exists", _drop_exists, None),
+    _rewriting("one-segment", schedule_one_segment, _TILES, _with("options", "target", "constants", "shared")),
     _step("loaded-bounds", _lower_loaded_bounds, None, lower_loaded_bounds),
     _rewriting("monoid", lower_monoids, None, lambda ctx: (ctx.options.reassociate,)),
     _rewriting("invariant", drop_invariant_dimensions),
