@@ -46,7 +46,7 @@ def _loop(var: Index, lower: Expr, upper: Expr) -> Loop:
     return Loop(var.name, lower, upper, 1, "serial", ())
 
 
-def _fill(buffer: Buffer, value: Const, names: Iterator[str]) -> Body:
+def _fill(buffer: Buffer, value: Expr, names: Iterator[str]) -> Body:
     places = [(Index(next(names)), extent) for extent in buffer.shape]
     loops = [_loop(place, int_const(0), extent) for place, extent in places]
     return make_nest(loops, (Store(buffer.name, tuple(place for place, _ in places), value),))

@@ -52,7 +52,7 @@ class SegmentRuns:
     lower: Expr
     upper: Expr
     positions: Expr
-    initial: tuple[tuple[str, Const], ...]
+    initial: tuple[tuple[str, Expr], ...]
     """Results, and what their elements at positions in no segment hold."""
     is_parallel: bool
     """Whether threads share segments out; else they share out the work on each of them."""

@@ -15,12 +15,27 @@ from math import prod
 
 from polyc.config import Options
 from polyc.diagnostics import Remark
-from polyc.ir.expr import Const, Expr, Index, Size, ge, index_names, int_const, lt, padded_reads, reads, substitute
+from polyc.ir.expr import (
+    Const,
+    Expr,
+    Index,
+    Read,
+    Size,
+    ge,
+    index_names,
+    int_const,
+    lt,
+    padded_reads,
+    reads,
+    rewrite,
+    substitute,
+)
 from polyc.ir.program import Program, Statement, map_statement, statement_expressions, statement_reads
-from polyc.ir.segments import BEGIN, LENGTH, NUMBER, SEGMENT_SIZES, SegmentRuns, loaded_clauses, segment_reads
+from polyc.ir.segments import BEGIN, LENGTH, NUMBER, SEGMENT_SIZES, SegmentRuns, is_segmented, loaded_clauses, segment_reads
 from polyc.ir.simplify import simplify
 from polyc.machine import Machine
 from polyc.poly import isl
+from polyc.poly.domains import is_box
 from polyc.poly.ranges import Interval, Ranges, StatementRanges, estimate_extent
 from polyc.poly.sizes import Sizes
 from polyc.records import dataclass, replace
@@ -38,7 +53,7 @@ Kind = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """The index of a statement that counts segments, and those that are positions in the same segment."""
+    """The index of a statement that counts segments, if one does, and those that are positions in the same segment."""
 
     part: str
     positions: frozenset[str] = frozenset()
@@ -59,6 +74,8 @@ class _Partition:
     ends: tuple[Expr, Expr]
     count: Expr
     positions: Expr
+    initial: tuple[tuple[str, Expr], ...] = ()
+    """As in `SegmentRuns`."""
 
 
 def schedule_one_segment(
@@ -68,9 +85,9 @@ def schedule_one_segment(
     product = next((s for s in program.statements if _multiplies_in_segments(s)), None)
     if product is None:
         return program, ranges, []
-    found = "what is bound may be copied once for all segments" if constants else _find_partition(program, ranges)
-    if shared:
-        found = "a result has the memory of an argument"
+    found: _Partition | str = "what is bound may be copied once for all segments"
+    if not constants:
+        found = "a result has the memory of an argument" if shared else _find_partition(program, ranges)
     if isinstance(found, _Partition):
         average = _average(found, ranges)
         if average is not None and average < SHORTEST:
@@ -79,17 +96,10 @@ def schedule_one_segment(
         return program, ranges, [Remark("missed", "one-segment", f"all segments at once: {found}", product.name, product.span)]
     program, ranges = _restrict(program, ranges, found)
     is_parallel = options.parallel and _are_enough(program, ranges, found, target)
-    results = {r.version for r in program.returns}
-    initial = [
-        (s.target, s.reduction.init)
-        for s in program.statements
-        if s.target in results and s.reduction is not None and "position" in found.kinds[s.target]
-    ]
-    known = tuple((name, init) for name, init in initial if isinstance(init, Const))
-    runs = SegmentRuns(found.count, *found.ends, found.positions, known, is_parallel)
-    text = f"{product.target} and {len(program.statements) - 1} others" if len(program.statements) > 1 else product.target
+    runs = SegmentRuns(found.count, *found.ends, found.positions, found.initial, is_parallel)
+    text = f"one segment at a time, {len(program.statements)} statements"
     who = "threads share segments" if is_parallel else "threads share the work on each segment"
-    remark = Remark("passed", "one-segment", f"one segment at a time: {text}; {who}", product.name, product.span)
+    remark = Remark("passed", "one-segment", f"{text}: {who}", product.name, product.span)
     return program, replace(ranges, segments=runs), [remark]
 
 
@@ -135,8 +145,8 @@ def _find_partition(program: Program, ranges: Ranges) -> _Partition | str:
         return "segments, or positions in them, do not begin with 0"
     kinds = {s.target: places[s.name].kind_of(s) for s in program.statements if s.name in places}
     rest = [s for s in program.statements if s.name not in places]
-    while rest:  # what follows segment by segment
-        ready = {s.name: _Place(part) for s in rest if (part := _counts_segments(s, kinds)) is not None}
+    while rest:
+        ready = {s.name: place for s in rest if (place := _follow(s, kinds)) is not None}
         if not ready:
             return f"{rest[0].target} is not computed in segments"
         places |= ready
@@ -145,22 +155,45 @@ def _find_partition(program: Program, ranges: Ranges) -> _Partition | str:
     found = _Partition(places, kinds, pair, count.extent, span.extent)
     intervals = {"part": count, "position": span}
     reason = next((r for s in program.statements if (r := _refuse(s, program, ranges, found, intervals)) is not None), None)
-    return reason or ("there are recurrences" if find_recurrences(program) else found)
+    if reason is not None or find_recurrences(program):
+        return reason or "there are recurrences"
+    return _fill_results(program, found)
 
 
 def _over_number(end: Expr, part: str) -> Expr:
     return simplify(substitute(end, {part: Size(NUMBER)}))
 
 
-def _counts_segments(s: Statement, kinds: Mapping[str, Kind]) -> str | None:
-    """The index at which a statement reads what each segment has one of."""
-    found = {
-        e.name
-        for r in statement_reads(s)
-        for kind, e in zip(kinds.get(r.tensor, ()), r.subscripts, strict=r.tensor in kinds)
-        if kind == "part" and isinstance(e, Index)
-    }
-    return found.pop() if len(found) == 1 else None
+def _follow(s: Statement, kinds: Mapping[str, Kind]) -> _Place | None:
+    """The place of a statement that says nothing of segments, by what it reads: of each segment, or at one position."""
+    found: dict[str, set[str]] = {"part": set(), "position": set()}
+    for r in statement_reads(s):
+        for kind, e in zip(kinds.get(r.tensor, ()), r.subscripts, strict=r.tensor in kinds):
+            if kind and isinstance(e, Index):
+                found[kind].add(e.name)
+    parts, positions = found["part"], found["position"]
+    if len(parts) + len(positions) != 1:
+        return None
+    return _Place(next(iter(parts))) if parts else _Place("", frozenset(positions))
+
+
+def _fill_results(program: Program, found: _Partition) -> _Partition | str:
+    """The partition with what results hold at positions in no segment; or which one that has to be computed for."""
+    statements, known = {s.name: s for s in program.statements}, dict[str, Expr]()
+    if any(is_segmented(s) for s in program.statements):  # the call checks that segments cover all positions
+        return found
+    for name, place in found.places.items():
+        s = statements[name]
+        if s.reduction is not None and place.part:
+            known[s.target] = s.reduction.init
+        elif s.reduction is None:
+            value = rewrite(s.value, lambda e: known.get(e.tensor) if isinstance(e, Read) else None)
+            known |= {} if reads(value) or index_names(value) else {s.target: value}
+    results = [r.version for r in program.returns if "position" in found.kinds[r.version]]
+    missing = next((r for r in results if r not in known), None)
+    if missing is not None:
+        return f"{program.tensor(missing).base} is computed at positions in no segment, too"
+    return replace(found, initial=tuple((r, known[r]) for r in results))
 
 
 def _refuse(
@@ -179,8 +212,11 @@ def _refuse(
         return f"{name} is accumulated over segments"
     if any(r.version == s.target for r in program.returns) and sum(map(bool, kind)) > 1:
         return f"the result {name} has elements for pairs in different segments"
-    if own.indices[place.part] != intervals["part"]:
-        return f"{name} is computed for other segments"
+    indices = {place.part: intervals["part"], **dict.fromkeys(place.positions, intervals["position"])}
+    if any(own.indices[i] != interval for i, interval in indices.items() if i):
+        return f"{name} is computed for other segments, or at other positions"
+    if not place.part and not is_box(own.domain, own.indices, s.indices):
+        return f"{name} is written in parts"
     if any(k and interval != intervals[k] for k, interval in zip(kind, ranges.tensors[s.target], strict=True)):
         return f"{name} has elements beside those of segments"
     if any(r.tensor in found.kinds for r in padded_reads(*statement_expressions(s))):
@@ -250,14 +286,15 @@ def _restrict_statement(
 ) -> tuple[Statement, StatementRanges]:
     domain = own.domain.align_params(context.get_space())
     affine = isl.Affine(domain.get_space(), {i: n for n, i in enumerate(s.indices)})
-    places = {place.part: intervals["part"], **dict.fromkeys(place.positions, intervals["position"])}
+    places = {place.part: intervals["part"]} if place.part else {}
+    places |= dict.fromkeys(place.positions, intervals["position"])
     for i, interval in places.items():
         domain = domain.intersect(affine.condition(ge(Index(i), interval.lower)))
         domain = domain.intersect(affine.condition(lt(Index(i), interval.lower + interval.extent)))
     own = replace(own, indices={**own.indices, **places}, domain=domain.gist_params(context).coalesce())
     kept = tuple(c for c in loaded_clauses(s.where) if segment_reads(c) is None)
     s = replace(s, where=kept)  # the domain has what the others say
-    if place.part in s.left_indices:
+    if not place.part or place.part in s.left_indices:
         return s, own
     s = map_statement(s, lambda e: substitute(e, {place.part: Size(NUMBER)}))
     return without_indices(s, own, [place.part])

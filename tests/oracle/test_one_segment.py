@@ -113,6 +113,19 @@ def test_pairs_that_are_all_kept_and_results_of_segments(ends: list[int]) -> Non
 NORMALISING, GRAMS = (polyc.compile(text, dynamic=True) for text in (NORMALISED, GRAM))
 
 
+LAST = "* V(j, h, d) {both}\n  Z(i, h, d) = float16(Y(i, h, d) / L(h, i))"
+DIVIDED = ATTENTION.replace("/ L(h, i) * V(j, h, d) {both}", LAST).replace("-> (Y)", "-> (Z)")
+
+
+def test_what_follows_at_each_position_is_computed_in_no_segment_too() -> None:
+    f = polyc.compile(DIVIDED.format(t="float", both=BOTH))
+    q, k, v = (draw(T, 1, n)[:, :, :4] for n in (4, 5, 6))
+    for ends in (ENDS[0], ENDS[1]):
+        result, expected = f(q, k, v, np.array(ends, np.int32)), attend(q, k, v, ends, False)
+        expected[: ends[0]] = expected[ends[-1] :] = np.nan
+        np.testing.assert_allclose(result, expected, rtol=1e-2, atol=1e-2)
+
+
 def test_results_that_segments_have_to_cover() -> None:
     f, X, ends = polyc.compile(SOFTMAX), draw(T, 4), [0, 40, 40, 67]
 
