@@ -42,8 +42,6 @@ from polyc.records import dataclass, replace
 from polyc.scheduler.rewriting.builder import find_recurrences
 from polyc.scheduler.rewriting.reindexing import without_indices
 
-SHORTEST = 8
-"""Elements of a segment on average from which tiles are worth it."""
 SEGMENTS_PER_CORE = 4
 """From which threads share out segments, which differ in length."""
 
@@ -88,18 +86,13 @@ def schedule_one_segment(
     found: _Partition | str = "what is bound may be copied once for all segments"
     if not constants:
         found = "a result has the memory of an argument" if shared else _find_partition(program, ranges)
-    if isinstance(found, _Partition):
-        average = _average(found, ranges)
-        if average is not None and average < SHORTEST:
-            found = f"segments have {average} elements on average"
     if isinstance(found, str):
         return program, ranges, [Remark("missed", "one-segment", f"all segments at once: {found}", product.name, product.span)]
     program, ranges = _restrict(program, ranges, found)
     is_parallel = options.parallel and _are_enough(program, ranges, found, target)
     runs = SegmentRuns(found.count, *found.ends, found.positions, found.initial, is_parallel)
-    text = f"one segment at a time, {len(program.statements)} statements"
     who = "threads share segments" if is_parallel else "threads share the work on each segment"
-    remark = Remark("passed", "one-segment", f"{text}: {who}", product.name, product.span)
+    remark = Remark("passed", "one-segment", f"one segment at a time: {who}", product.name, product.span)
     return program, replace(ranges, segments=runs), [remark]
 
 
@@ -110,9 +103,9 @@ def _segments_of(s: Statement) -> list[tuple[str, Expr, Expr, str]]:
 
 
 def _multiplies_in_segments(s: Statement) -> bool:
-    """Whether a statement sums products in segments that share what they read as matrix products do."""
-    segments = _segments_of(s)
-    if not segments or s.reduction is None or s.reduction.op != "add":
+    """Whether a statement sums products that share what they read, as those of matrices do, into elements of segments."""
+    segments, op = _segments_of(s), "" if s.reduction is None else s.reduction.op
+    if op != "add" or {index for index, *_ in segments}.isdisjoint(s.left_indices):
         return False
     parts = {part for *_, part in segments}
     left, summed = set(s.left_indices) - parts, set(s.reduction_indices) - parts
@@ -182,13 +175,17 @@ def _fill_results(program: Program, found: _Partition) -> _Partition | str:
     statements, known = {s.name: s for s in program.statements}, dict[str, Expr]()
     if any(is_segmented(s) for s in program.statements):  # the call checks that segments cover all positions
         return found
+
+    def start(e: Expr) -> Expr | None:
+        return known.get(e.tensor) if isinstance(e, Read) else None
+
     for name, place in found.places.items():
         s = statements[name]
         if s.reduction is not None and place.part:
             known[s.target] = s.reduction.init
         elif s.reduction is None:
-            value = rewrite(s.value, lambda e: known.get(e.tensor) if isinstance(e, Read) else None)
-            known |= {} if reads(value) or index_names(value) else {s.target: value}
+            value = rewrite(s.value, start)
+            known.update({} if reads(value) or index_names(value) else {s.target: value})
     results = [r.version for r in program.returns if "position" in found.kinds[r.version]]
     missing = next((r for r in results if r not in known), None)
     if missing is not None:
@@ -196,9 +193,7 @@ def _fill_results(program: Program, found: _Partition) -> _Partition | str:
     return replace(found, initial=tuple((r, known[r]) for r in results))
 
 
-def _refuse(
-    s: Statement, program: Program, ranges: Ranges, found: _Partition, intervals: Mapping[str, Interval]
-) -> str | None:
+def _refuse(s: Statement, program: Program, ranges: Ranges, found: _Partition, intervals: Mapping[str, Interval]) -> str | None:
     """Why a statement cannot be run for one segment alone; None where it can."""
     place, own, kind = found.places[s.name], ranges.statements[s.name], found.kinds[s.target]
     name = program.tensor(s.target).base
@@ -262,15 +257,15 @@ def _restrict(program: Program, ranges: Ranges, found: _Partition) -> tuple[Prog
         new, own[s.name] = _restrict_statement(s, own[s.name], found.places[s.name], intervals, context)
         statements.append(new)
     tensors = {
-        name: tuple(intervals.get(k, old) for k, old in zip(found.kinds[name], box, strict=True)) if name in found.kinds else box
+        name: tuple(intervals.get(k, old) for k, old in zip(found.kinds[name], box, strict=True))
+        if name in found.kinds
+        else box
         for name, box in ranges.tensors.items()
     }
     average = _average(found, ranges)
     typical = {} if average is None else {NUMBER: 0, BEGIN: 0, LENGTH: max(1, average)}
     inferred = tuple(replace(t, shape=None) if t.name in found.kinds else t for t in program.tensors)
-    program = replace(
-        program, sizes=(*program.sizes, *SEGMENT_SIZES), statements=tuple(statements), tensors=inferred
-    )
+    program = replace(program, sizes=(*program.sizes, *SEGMENT_SIZES), statements=tuple(statements), tensors=inferred)
     return program, replace(
         ranges,
         parameters=names,

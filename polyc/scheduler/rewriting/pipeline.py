@@ -126,7 +126,11 @@ def _step(name: str, run: Callable[[State, ProgramContext], State], when: When |
 
 
 def _rewriting(
-    name: str, rewrite: Callable[..., Found], when: When | None = always, arguments: Arguments = _with(), about: object = None
+    name: str,
+    rewrite: Callable[..., Found],
+    when: When | None = always,
+    arguments: Arguments = lambda ctx: (),
+    about: object = None,
 ) -> Step:
     """A rewriting ``(program, ranges, *arguments) → (program, ranges, remarks)`` as a pass."""
 
@@ -136,7 +140,9 @@ def _rewriting(
     return _step(name, run, when, about or rewrite)
 
 
-def _rule(name: str, rule: StatementRule, when: When = always, arguments: Arguments = _with(), about: object = None) -> Step:
+def _rule(
+    name: str, rule: StatementRule, when: When = always, arguments: Arguments = lambda ctx: (), about: object = None
+) -> Step:
     """A rule for one statement at a time as an optional pass."""
     return _rewriting(name, partial(change_statements, name, rule), when, arguments, about or rule)
 
