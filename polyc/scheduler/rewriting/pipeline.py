@@ -108,7 +108,7 @@ def _with(*names: str) -> Arguments:
 
 
 _ALGEBRA, _VECTORS, _TILES, _INLINE = _on("reassociate"), _on("vectorize"), _on("tile", "vectorize"), _on("inline")
-_TILED_ALGEBRA, _PARALLEL_ALGEBRA = _on("tile", "vectorize", "reassociate"), _on("parallel", "reassociate")
+_TILED_ALGEBRA, _PARALLEL_ALGEBRA, _NOTHING = _on("tile", "vectorize", "reassociate"), _on("parallel", "reassociate"), _with()
 
 
 def _change(state: State, ctx: ProgramContext, found: Found, **others: Any) -> State:
@@ -126,11 +126,7 @@ def _step(name: str, run: Callable[[State, ProgramContext], State], when: When |
 
 
 def _rewriting(
-    name: str,
-    rewrite: Callable[..., Found],
-    when: When | None = always,
-    arguments: Arguments = lambda ctx: (),
-    about: object = None,
+    name: str, rewrite: Callable[..., Found], when: When | None = always, arguments: Arguments = _NOTHING, about: object = None
 ) -> Step:
     """A rewriting ``(program, ranges, *arguments) → (program, ranges, remarks)`` as a pass."""
 
@@ -140,9 +136,7 @@ def _rewriting(
     return _step(name, run, when, about or rewrite)
 
 
-def _rule(
-    name: str, rule: StatementRule, when: When = always, arguments: Arguments = lambda ctx: (), about: object = None
-) -> Step:
+def _rule(name: str, rule: StatementRule, when: When = always, arguments: Arguments = _NOTHING, about: object = None) -> Step:
     """A rule for one statement at a time as an optional pass."""
     return _rewriting(name, partial(change_statements, name, rule), when, arguments, about or rule)
 
