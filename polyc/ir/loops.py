@@ -231,7 +231,7 @@ class LoopNest:
     exact_quotients: bool = False
     """Whether every quotient is the number nearest to it, as with ``reassociate=False``; else its last bit may differ."""
     segments: SegmentRuns | None = None
-    """What the body is run for, where it is one for a single segment, whose sizes `parameters` has as well (`ir.segment_runs`)."""
+    """What the body is run for, where it is one for a single segment, whose sizes are parameters, too (`ir.segment_runs`)."""
 
     def buffer(self, name: str) -> Buffer:
         for b in self.buffers:

@@ -44,8 +44,9 @@ SEGMENT_SIZES = (NUMBER, BEGIN, LENGTH)
 class SegmentRuns:
     """The segments that a program for one of them is run for.
 
-    ``for NUMBER in 0:count { BEGIN = lower; LENGTH = upper - lower; … }``: `count` is over sizes, `lower` and `upper` read where
-    segments begin and end, over NUMBER.  The call has checked that these follow each other in order in ``0:positions``."""
+    ``for NUMBER in 0:count { BEGIN = lower; LENGTH = upper - lower; … }``: `count` is over sizes, `lower` and `upper` read,
+    over NUMBER, where a segment begins and ends.  The call has checked that segments follow each other in order in
+    ``0:positions``."""
 
     count: Expr
     lower: Expr

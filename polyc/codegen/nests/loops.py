@@ -29,7 +29,7 @@ from polyc.ir.expr import (
 from polyc.ir.intervals import Interval, range_of
 from polyc.ir.linear import index_coefficients
 from polyc.ir.loops import Guard, If, Loop, LoopNest, Node, Store, Update, do_bounds_depend
-from polyc.ir.segments import SEGMENT_SIZES, place_in_segment
+from polyc.ir.segments import SEGMENT_SIZES
 from polyc.ir.signature import Signature
 from polyc.ir.simplify import constant_of, least_constant, simplify
 from polyc.ir.walk import Body, walk_nodes
@@ -214,8 +214,7 @@ class _Translator:
 
     def _fold(self, tensor: str, subscripts: tuple[Expr, ...], ranges: dict[str, Values]) -> tuple[str, tuple[Expr, ...]]:
         folding = self.storage[tensor]
-        if self.scop.ranges.segments and folding.space == "argument":
-            subscripts = place_in_segment(subscripts, self.scop.tensors[tensor].lower)
+        subscripts = self.scop.place_in_memory(tensor, subscripts)
         if folding.panel is not None:
             return folding.buffer, _fold_panel([simplify(e) for e in subscripts], folding.panel, ranges)
         return folding.buffer, tuple(
@@ -339,8 +338,7 @@ def _multiple_of(expr: Expr, step: int) -> int:
 def _exclusive_bound(condition: Expr) -> Expr:
     """``c <= e`` → ``e + 1``, ``c < e`` → ``e``."""
     assert isinstance(condition, Call) and condition.op in ("le", "lt")
-    bound = condition.args[1]
-    return simplify(bound) if condition.op == "lt" else _plus_one(bound)
+    return simplify(condition.args[1]) if condition.op == "lt" else _plus_one(condition.args[1])
 
 
 def _plus_one(expr: Expr) -> Expr:
