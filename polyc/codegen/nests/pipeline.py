@@ -90,16 +90,13 @@ def _separate_tiles(nest: LoopNest, ctx: LoopContext) -> LoopNest:
     return _rebuild(nest, split_partial_tiles(nest.body, tiling), nest.buffers)
 
 
-def _check(raise_faults: Callable[[LoopNest], None]) -> Run:
-    def run(nest: LoopNest, ctx: LoopContext) -> LoopNest:
-        raise_faults(nest)
-        return nest
-
-    return run
+def _verify(nest: LoopNest, ctx: LoopContext) -> LoopNest:
+    verify_loops(nest)
+    return nest
 
 
 _PASSES: tuple[LoopPass, ...] = (
-    Pass("verify", _check(verify_loops), "what the schedule was translated to is well formed", required=True),
+    Pass("verify", _verify, "what the schedule was translated to is well formed", required=True),
     Pass(
         "tighten-bounds",
         lambda nest, ctx: _rebuild(nest, tighten_bounds(nest.body, nest.buffers, nest.preconditions), nest.buffers),
@@ -174,7 +171,9 @@ _PASSES: tuple[LoopPass, ...] = (
     Pass("skip-finished-steps", lambda nest, _: skip_finished_steps(nest), "steps behind the end of a recurrence run no loops"),
     Pass("skip-finished-points", lambda nest, _: skip_finished_points(nest), "strips of points run until all have ended"),
     Pass("run-segments", lambda nest, _: run_segments(nest), "what is for one segment runs for all of them", required=True),
-    Pass("check-size", _check(check_code_size), "too much code is a reason for a simpler schedule", required=True),
+    Pass(
+        "check-size", lambda nest, _: check_code_size(nest), "too much code is a reason for a simpler schedule", required=True
+    ),
 )
 
 LOOPS: Level[LoopNest, LoopContext] = Level("loops", _PASSES, verify_loops, format_loops)
