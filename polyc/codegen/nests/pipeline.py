@@ -171,9 +171,7 @@ _PASSES: tuple[LoopPass, ...] = (
     Pass("skip-finished-steps", lambda nest, _: skip_finished_steps(nest), "steps behind the end of a recurrence run no loops"),
     Pass("skip-finished-points", lambda nest, _: skip_finished_points(nest), "strips of points run until all have ended"),
     Pass("run-segments", lambda nest, _: run_segments(nest), "what is for one segment runs for all of them", required=True),
-    Pass(
-        "check-size", lambda nest, _: check_code_size(nest), "too much code is a reason for a simpler schedule", required=True
-    ),
+    Pass("check-size", lambda nest, _: check_code_size(nest), "too much code is a reason to schedule simply", required=True),
 )
 
 LOOPS: Level[LoopNest, LoopContext] = Level("loops", _PASSES, verify_loops, format_loops)
