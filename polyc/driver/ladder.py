@@ -162,7 +162,8 @@ def _plan(draft: Draft, context: PlanContext, session: passes.Session) -> Draft:
     made = passes.run(PLAN, draft, alone, session)
     if not any(_keeps_pairs(made, name) for name in made.storage):
         return made
-    del context.remarks[n_remarks:]
+    text = "each thread would need memory for all pairs of positions: threads share the work on each segment"
+    context.remarks[n_remarks:] = [Remark("analysis", "one-segment", text)]
     ranges = replace(draft.scop.ranges, segments=replace(segments, is_parallel=False))
     return passes.run(PLAN, replace(draft, scop=replace(draft.scop, ranges=ranges)), context, session)
 

@@ -73,13 +73,22 @@ def is_by_segments(operator: Any, *arrays: Any) -> bool:
     return any(r.pass_name == "one-segment" and r.kind == "passed" for r in operator.lower(*arrays).remarks)
 
 
-@pytest.mark.parametrize(("causal", "dtype", "dynamic"), [(False, "float", True), (True, "double", False)], ids=str)
-def test_attention_over_packed_sequences(causal: bool, dtype: str, dynamic: bool) -> None:
+def draw_ends(seed: int) -> list[int]:
+    """Of 17 segments, some of them empty, of 300 elements, some of them in none."""
+    return np.sort(np.random.default_rng(seed).integers(0, 301, 18)).tolist()
+
+
+@pytest.mark.parametrize(
+    ("causal", "dtype", "n", "shared"), [(False, "float", 300, "segments"), (True, "double", T, "the work")]
+)
+def test_attention_over_packed_sequences(causal: bool, dtype: str, n: int, shared: str) -> None:
     text = ATTENTION.format(t=dtype, both=BOTH + (", j <= i" if causal else ""))
-    f = polyc.compile(text, dynamic=dynamic)
-    q, k, v = (draw(T, 2, n, dtype=np.dtype(dtype.replace("float", "float32"))) for n in (5, 5, 5))
-    assert is_by_segments(f, q, k, v, np.array(ENDS[0], np.int32))
-    for ends in ENDS:
+    f = polyc.compile(text, dynamic=not causal)
+    q, k, v = (draw(n, 2, d, dtype=np.dtype(dtype.replace("float", "float32")))[:, :, :5] for d in (5, 6, 7))
+    cases = ENDS if n == T else [draw_ends(1), [0, *draw_ends(2)[1:-1], 300], [7] * 18]
+    told = [r.message for r in f.lower(q, k, v, np.array(cases[0], np.int32)).remarks if r.pass_name == "one-segment"]
+    assert told == [f"one segment at a time: threads share {shared}" + (" on each segment" if n == T else "")]
+    for ends in cases:
         results = []
         for threads in (1, 2, 3):
             with limited_to(threads):
