@@ -126,7 +126,7 @@ def _find_partition(program: Program, ranges: Ranges) -> _Partition | str:
                 return "several indices say where a segment begins"
             known = places.setdefault(s.name, _Place(part))
             if known.part != part:
-                return f"{s.target} has two partitions"
+                return f"{program.tensor(s.target).base} has two partitions"
             places[s.name] = _Place(part, known.positions | {index})
             ends.add((_over_number(lower, part), _over_number(upper, part)))
             counts.add(own[part])
@@ -141,7 +141,7 @@ def _find_partition(program: Program, ranges: Ranges) -> _Partition | str:
     while rest:
         ready = {s.name: place for s in rest if (place := _follow(s, kinds)) is not None}
         if not ready:
-            return f"{rest[0].target} is not computed in segments"
+            return f"{program.tensor(rest[0].target).base} is not computed in segments"
         places |= ready
         kinds |= {s.target: places[s.name].kind_of(s) for s in rest if s.name in ready}
         rest = [s for s in rest if s.name not in places]
