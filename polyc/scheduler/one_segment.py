@@ -139,7 +139,7 @@ def _find_partition(program: Program, ranges: Ranges) -> _Partition | str:
     kinds = {s.target: places[s.name].kind_of(s) for s in program.statements if s.name in places}
     rest = [s for s in program.statements if s.name not in places]
     while rest:
-        ready = {s.name: place for s in rest if (place := _follow(s, kinds)) is not None}
+        ready = {s.name: place for s in rest if (place := _follow(s, kinds) or _lead(s, program, places)) is not None}
         if not ready:
             return f"{program.tensor(rest[0].target).base} is not computed in segments"
         places |= ready
@@ -168,6 +168,14 @@ def _follow(s: Statement, kinds: Mapping[str, Kind]) -> _Place | None:
     if len(parts) + len(positions) != 1:
         return None
     return _Place(next(iter(parts))) if parts else _Place("", frozenset(positions))
+
+
+def _lead(s: Statement, program: Program, places: Mapping[str, _Place]) -> _Place | None:
+    """The place of a statement that says nothing of segments, by the one dimension in which these read what it writes."""
+    found = [(places[r.name], e) for r in program.readers(s.target) if r.name in places for e in statement_reads(r)]
+    uses = [[e in [Index(i) for i in p.positions] for e in read.subscripts] for p, read in found if read.tensor == s.target]
+    along = [e.name for d, e in enumerate(s.subscripts) if isinstance(e, Index) and uses and all(use[d] for use in uses)]
+    return _Place("", frozenset(along)) if len(along) == 1 else None
 
 
 def _fill_results(program: Program, found: _Partition) -> _Partition | str:

@@ -32,10 +32,11 @@ POOLED = f"""def f(float(T, D) X, int32(P) ptr) -> (G, trace, top) {{
   trace(b) +=! G(b, d, d)
   top(b, d) max=! X(p, d) * trace(b) where p in ptr(b):ptr(b+1)
 }}"""
-NORMALISED = f"""def f(float(T, D) X, int32(P) ptr) -> (Z) {{
-  S(i, j) +=! X(i, d) * X(j, d) {BOTH}
+NORMALISED = f"""def f(float(T, D) X, float(D, D) U, int32(P) ptr) -> (Z) {{
+  Q(t, e) +=! X(t, d) * U(d, e)
+  S(i, j) +=! Q(i, d) * Q(j, d) {BOTH}
   N(j) +=! S(i, j) * S(i, j) {BOTH}
-  Z(i, d) +=! S(i, j) / (1.0 + N(j)) * X(j, d) {BOTH}
+  Z(i, d) +=! S(i, j) / (1.0 + N(j)) * Q(j, d) {BOTH}
 }}"""
 SOFTMAX = f"""def f(float(T, D) X, int32(P) ptr) -> (w) {{
   S(i, j) +=! X(i, d) * X(j, d) {BOTH}
@@ -111,8 +112,8 @@ def normalise(x: Array) -> Array:
 
 @pytest.mark.parametrize("ends", ENDS, ids=str)
 def test_pairs_that_are_all_kept_and_results_of_segments(ends: list[int]) -> None:
-    X, ptr = draw(T, 6), np.array(ends, np.int32)
-    np.testing.assert_allclose(NORMALISING(X, ptr), loop_over(X, ends, normalise, T, 6), rtol=1e-4, atol=1e-5)
+    X, U, ptr = draw(T, 6), draw(6, 6), np.array(ends, np.int32)
+    np.testing.assert_allclose(NORMALISING(X, U, ptr), loop_over(X @ U, ends, normalise, T, 6), rtol=1e-4, atol=1e-5)
     G, trace, top = POOLING(X, ptr)
     parts = [X[i:j] for i, j in pairwise(ends)]
     grams = [(x.T * (x @ x.T).sum(axis=1)) @ x for x in parts]
@@ -169,7 +170,7 @@ def test_ragged_sequences() -> None:
 def test_a_result_does_not_overwrite_an_argument_of_which_other_segments_are_read() -> None:
     f, X, ends = polyc.compile(NORMALISED), draw(T, 6), ENDS[1]
     with pytest.raises(PolycError) as error:
-        f(X, np.array(ends, np.int32), out=X)
+        f(X, draw(6, 6), np.array(ends, np.int32), out=X)
     assert error.value.diagnostics[0].code == "unsupported-alias"
 
 
