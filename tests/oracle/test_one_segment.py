@@ -192,6 +192,11 @@ def test_segments_run_in_parallel_and_nothing_is_as_long_as_pairs_of_all_tokens(
         (f"S(i, j) +=! X(i, d) * X(j, d) {BOTH}\nY(i) +=! pad(S(i, j - 1), 0) * X(j, 0) {BOTH}", "beyond a border"),
         (f"S(i, j) +=! X(i, d) * X(j, d) {BOTH}\nY(i) +=! S(i, j) {BOTH.replace('ptr', 'other')}", "several partitions"),
         (f"S(i, j) +=! X(i, d) * X(j, d) {BOTH}\nY(i) +=! S(i, j) * X(c(j), 0) {BOTH}", "positions that data gives"),
+        (f"S(i, j) +=! X(i, d) * X(j, d) {BOTH}\nY(i) +=! S(i, 0) * X(j, 0) {BOTH}", "reads S at other positions"),
+        (f"S(i, j) +=! X(i, d) * X(j, d) {BOTH}\nR(i) max=! S(i, j) {BOTH}\nY(i) = R(i) * X(i, 0)", "in no segment, too"),
+        (f"S(i, j) +=! X(i, d) * X(j, d) {BOTH}\nR(b) +=! S(i, j) {BOTH}\nY(b) = R(b) where b in 0:1", "for other segments"),
+        (f"S(i, j) +=! X(i, d) * X(j, d) {BOTH}\nY(i) +=! S(i, j) {BOTH}, b in 1:2", "several partitions"),
+        (f"S(i, j) +=! X(i, d) * X(j, d) {BOTH}\nY(i) +=! S(i, j) {BOTH}\nY(i) += S(i, j) * X(j, 0) {BOTH}", "starts from"),
     ],
 )
 def test_why_all_segments_are_computed_at_once(text: str, reason: str) -> None:
