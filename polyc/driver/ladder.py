@@ -12,10 +12,11 @@ from polyc.config import Options, debugging
 from polyc.diagnostics import CompileBudgetError, Diagnostic, InternalError, Remark, UnsupportedError
 from polyc.driver.lock import compiling
 from polyc.driver.lowered import Lowered
-from polyc.ir.expr import Read
+from polyc.ir.expr import Read, size_names
 from polyc.ir.loops import Loop, LoopNest
 from polyc.ir.program import Program
 from polyc.ir.read_sites import collect_reads, is_data_dependent
+from polyc.ir.segments import LENGTH
 from polyc.ir.signature import Signature
 from polyc.ir.walk import walk_nodes
 from polyc.machine import Machine
@@ -27,6 +28,7 @@ from polyc.poly.ranges import Ranges
 from polyc.poly.rows import Node, keep_statements
 from polyc.poly.scop import Scop
 from polyc.poly.tree import build_schedule
+from polyc.records import replace
 from polyc.scheduler.pipeline import PLAN, Draft, PlanContext
 from polyc.scheduler.preparation import add_constants
 from polyc.scheduler.rewriting.reindexing import Groups
@@ -89,10 +91,10 @@ def climb_down(
             if rows is None:
                 remarks.append(Remark("missed", "schedule", f"{name} found no schedule"))
                 continue
-            refined = passes.run(PLAN, Draft(scop, rows), PlanContext(target, rung, constants, remarks, aliases), session)
+            refined = _plan(Draft(scop, rows), PlanContext(target, rung, constants, remarks, aliases), session)
             final, storage = refined.scop, refined.storage
             full_signature = add_constants(signature, final, storage)
-            needed = dependences if final is scop else compute_dependences(final)
+            needed = dependences if final.statements is scop.statements else compute_dependences(final)
             schedule = build_schedule(final, refined.planned)
             known = Known()
             violation = prove_values(final, needed, schedule, known=known)
@@ -107,6 +109,8 @@ def climb_down(
                 proved = Remark("passed", "schedule", f"{label}: proved by value and by storage")
                 remarks.insert(n_remarks, proved)
                 returned = {r.name: r.version for r in scop.program.returns}
+                # Of another segment than the one that is computed nothing is proved.
+                is_special = scop.ranges.segments is not None or _may_repeat(nest, target)
                 return Lowered(
                     program,
                     full_signature,
@@ -120,7 +124,7 @@ def climb_down(
                     tuple(remarks),
                     refined.rows,
                     refined.plan,
-                    _alias_test(final, schedule, returned, aliases if _may_repeat(nest, target) else None),
+                    _alias_test(final, schedule, returned, aliases if is_special else None),
                     prepared=refined.prepared,
                     panels={name: f.panel for name, f in storage.items() if f.panel is not None},
                     choices=refined.choices,
@@ -145,6 +149,30 @@ def climb_down(
     message = f"no schedule of {program.name} could be proved ({details})"
     help = "this is a bug in polyc; please report it with the operator and the sizes"
     raise InternalError(Diagnostic("internal-schedule", message, None, help))
+
+
+def _plan(draft: Draft, context: PlanContext, session: passes.Session) -> Draft:
+    """Planned loops.  Where threads share segments they do not share what is in one; but they do where each would need memory
+    for all pairs of positions."""
+    segments = draft.scop.ranges.segments
+    if segments is None or not segments.is_parallel:
+        return passes.run(PLAN, draft, context, session)
+    n_remarks = len(context.remarks)
+    alone = replace(context, options=context.options.replace(parallel=False))
+    made = passes.run(PLAN, draft, alone, session)
+    if not any(_keeps_pairs(made, name) for name in made.storage):
+        return made
+    text = "each thread would need memory for all pairs of positions: threads share the work on each segment"
+    context.remarks[n_remarks:] = [Remark("analysis", "one-segment", text)]
+    ranges = replace(draft.scop.ranges, segments=replace(segments, is_parallel=False))
+    return passes.run(PLAN, replace(draft, scop=replace(draft.scop, ranges=ranges)), context, session)
+
+
+def _keeps_pairs(draft: Draft, tensor: str) -> bool:
+    """Whether a temporary has elements for all pairs of positions in a segment."""
+    folding, shape = draft.storage[tensor], draft.scop.tensors[tensor].shape
+    long = [e for e, m in zip(shape, folding.moduli, strict=True) if m is None and LENGTH in size_names(e)]
+    return folding.space != "argument" and len(long) > 1
 
 
 def _refuse_circles(scop: Scop, dependences: Dependences, longest: int) -> None:

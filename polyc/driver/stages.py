@@ -63,7 +63,8 @@ def run_stages(
     form = make_form(source, version)
     signature = make_signature(sized, given.types, ranges, form.scop, strides)
     classes = None
-    if version.typical and not is_chosen and options.tile and options.vectorize:
+    is_general = bool(version.typical) and form.scop.ranges.segments is None  # no call knows how long its segments are
+    if is_general and not is_chosen and options.tile and options.vectorize:
         forms = make_forms(source, version, form)
         classes = find_size_classes([f.candidate for f in forms], target, form.constants)
         if classes is not None and classes.versions[0].typical != version.typical:

@@ -13,6 +13,7 @@ from dataclasses import field
 from typing import Literal
 
 from polyc.ir.expr import Expr, mentions
+from polyc.ir.segments import SegmentRuns
 from polyc.ir.simplify import difference, product_of
 from polyc.ir.types import DType
 from polyc.records import dataclass
@@ -234,6 +235,8 @@ class LoopNest:
     """What runs first: loops of checks of arguments.  Where one fails the entry point returns, and has written nothing."""
     exact_quotients: bool = False
     """Whether every quotient is the number nearest to it, as with ``reassociate=False``; else its last bit may differ."""
+    segments: SegmentRuns | None = None
+    """What the body is run for, where it is one for a single segment, whose sizes are parameters, too (`ir.segment_runs`)."""
 
     @property
     def aliased(self) -> frozenset[str]:

@@ -10,13 +10,63 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from polyc.ir.expr import Call, Cast, Const, Expr, Index, Read, Select, any_holds, index_names, int_const, le, lt, walk
+from polyc.ir.expr import (
+    Call,
+    Cast,
+    Const,
+    Expr,
+    Index,
+    Read,
+    Select,
+    any_holds,
+    index_names,
+    int_const,
+    le,
+    lt,
+    size_names,
+    substitute,
+    walk,
+)
 from polyc.ir.program import RangeClause, Statement, Where
-from polyc.ir.simplify import difference
+from polyc.ir.simplify import difference, simplify
 from polyc.ir.types import BOOL, I64, DType
+from polyc.records import dataclass
 
 FARTHEST = 1 << 48
 """More than there are elements in an address space: index arithmetic counts on sums of numbers up to this one to be exact."""
+
+NUMBER, BEGIN, LENGTH = "segment.number", "segment.begin", "segment.length"
+SEGMENT_SIZES = (NUMBER, BEGIN, LENGTH)
+"""Sizes of a program for one segment: which one it is, its first position, and how many it has."""
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentRuns:
+    """The segments that a program for one of them is run for.
+
+    ``for NUMBER in 0:count { BEGIN = lower; LENGTH = upper - lower; … }``: `count` is over sizes, `lower` and `upper` read,
+    over NUMBER, where a segment begins and ends.  The call has checked that segments follow each other in order in
+    ``0:positions``."""
+
+    count: Expr
+    lower: Expr
+    upper: Expr
+    positions: Expr
+    initial: tuple[tuple[str, Expr], ...]
+    """Results, and what their elements at positions in no segment hold."""
+    is_parallel: bool
+    """Whether threads share segments out; else they share out the work on each of them."""
+
+    def longest(self, shape: tuple[Expr, ...]) -> tuple[Expr, ...]:
+        """Extents that serve segments of any length."""
+        return tuple(simplify(substitute(e, {}, {LENGTH: self.positions})) for e in shape)
+
+
+def place_in_segment(subscripts: tuple[Expr, ...], lower: tuple[Expr, ...]) -> tuple[Expr, ...]:
+    """Where an element of a segment's part of an argument lies: a dimension that is one of positions, or of segments, has its
+    `lower` end at the first position, or at the number, of the segment."""
+    own = [size_names(low).isdisjoint(SEGMENT_SIZES) for low in lower]
+    return tuple(e if whole else e + low for e, low, whole in zip(subscripts, lower, own, strict=True))
 
 
 def is_loaded(bound: Expr) -> bool:

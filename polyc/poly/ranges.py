@@ -9,6 +9,7 @@ import islpy
 
 from polyc.diagnostics import Diagnostic, Span
 from polyc.ir.expr import Const, Expr, Read, Size, evaluate, walk
+from polyc.ir.segments import SegmentRuns
 from polyc.ir.signature import HostCheck
 from polyc.records import dataclass, replace
 
@@ -91,6 +92,8 @@ class Ranges:
     typical: dict[str, int] = field(default_factory=dict)
     data_checks: tuple[DataCheck, ...] = ()
     """What the kernel tests of the elements of arguments before it does anything else."""
+    segments: SegmentRuns | None = None
+    """What the program is run for, where it is one for a single segment."""
 
     def trips(self, statement: str) -> dict[str, int | None]:
         """How many values the indices of a statement have, by estimate; None where it depends on sizes that are not known."""

@@ -15,6 +15,7 @@ from polyc.ir.expr import (
 from polyc.ir.linear import index_coefficients
 from polyc.ir.loaded_ranges import LoadedRange, find_loaded_ranges
 from polyc.ir.program import Program, Statement, element_names
+from polyc.ir.segments import place_in_segment
 from polyc.ir.types import DType
 from polyc.poly.ranges import Ranges
 from polyc.records import dataclass
@@ -137,3 +138,15 @@ class Scop:
         if not self._by_name:
             self._by_name.update((s.name, s) for s in reversed(self.statements))
         return self._by_name[name]
+
+    def memory_shape(self, tensor: ScopTensor) -> tuple[Expr, ...]:
+        """Extents of memory for a temporary: of one segment, which may be as long as any."""
+        segments = self.ranges.segments
+        return tensor.shape if segments is None else segments.longest(tensor.shape)
+
+    def place_in_memory(self, tensor: str, subscripts: tuple[Expr, ...]) -> tuple[Expr, ...]:
+        """Where an element lies: of a result a segment has the part at its positions, or at its number."""
+        t = self.tensors[tensor]
+        if self.ranges.segments is None or t.role != "output":
+            return subscripts
+        return place_in_segment(subscripts, t.lower)

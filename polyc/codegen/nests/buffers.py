@@ -55,7 +55,7 @@ def make_buffers(
             continue
         present.add(folding.buffer)
         t = scop.tensors[version]
-        shape = tuple(e if m is None else int_const(m) for e, m in zip(t.shape, folding.moduli, strict=True))
+        shape = tuple(e if m is None else int_const(m) for e, m in zip(scop.memory_shape(t), folding.moduli, strict=True))
         strides = row_major_strides(shape, t.dtype.itemsize)
         if folding.space in ("shared", "thread") and any(m is not None for m in folding.moduli):
             # Versions of a kernel for any sizes share what they have in common where rows of tiles lie alike.

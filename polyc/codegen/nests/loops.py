@@ -29,6 +29,7 @@ from polyc.ir.expr import (
 from polyc.ir.intervals import Interval, range_of
 from polyc.ir.linear import index_coefficients
 from polyc.ir.loops import Guard, If, Loop, LoopNest, Node, Store, Update, do_bounds_depend
+from polyc.ir.segments import SEGMENT_SIZES
 from polyc.ir.signature import Signature
 from polyc.ir.simplify import constant_of, least_constant, simplify
 from polyc.ir.walk import Body, walk_nodes
@@ -71,7 +72,8 @@ def translate_schedule(
     `reassociate`: whether quotients may differ in the last bit.  `lanes`: points that one step of
     the checks of arguments takes."""
     translator = _Translator(scop, storage)
-    sizes = [*signature.sizes, *(name for name, _ in signature.defined_sizes)]
+    segments = scop.ranges.segments
+    sizes = [*signature.sizes, *(name for name, _ in signature.defined_sizes), *(SEGMENT_SIZES if segments else ())]
     # isl names loops c0, c1, … where no parameter has that name, and sizes that are numbers here are no parameters.
     taken = isl.set_space([name for name in sizes if name.startswith("c")], None, ()).params()
     build = isl.AstBuild.from_context(scop.context.align_params(taken))
@@ -84,9 +86,7 @@ def translate_schedule(
     checks = scop.ranges.data_checks
     guards = (*translator.guards, *(c.message for c in checks))
     first = translate_checks(checks, len(translator.guards), lanes, parameters)
-    return LoopNest(
-        signature.name, tuple(parameters), buffers, body, guards, preconditions=first, exact_quotients=not reassociate
-    )
+    return LoopNest(signature.name, tuple(parameters), buffers, body, guards, (), (), first, not reassociate, segments)
 
 
 class _Translator:
@@ -203,6 +203,7 @@ class _Translator:
 
     def _fold(self, tensor: str, subscripts: tuple[Expr, ...], ranges: dict[str, Values]) -> tuple[str, tuple[Expr, ...]]:
         folding = self.storage[tensor]
+        subscripts = self.scop.place_in_memory(tensor, subscripts)
         if folding.panel is not None:
             return folding.buffer, _fold_panel([simplify(e) for e in subscripts], folding.panel, ranges)
         return folding.buffer, tuple(
@@ -326,8 +327,7 @@ def _multiple_of(expr: Expr, step: int) -> int:
 def _exclusive_bound(condition: Expr) -> Expr:
     """``c <= e`` → ``e + 1``, ``c < e`` → ``e``."""
     assert isinstance(condition, Call) and condition.op in ("le", "lt")
-    bound = condition.args[1]
-    return simplify(bound) if condition.op == "lt" else _plus_one(bound)
+    return simplify(condition.args[1]) if condition.op == "lt" else _plus_one(condition.args[1])
 
 
 def _plus_one(expr: Expr) -> Expr:

@@ -35,6 +35,7 @@ from polyc.codegen.nests.transposes import block_transposes
 from polyc.codegen.nests.triangles import split_triangles
 from polyc.ir.loops import LoopNest
 from polyc.ir.loops_text import format_loops
+from polyc.ir.segment_runs import run_segments
 from polyc.ir.verify_loops import verify_loops
 from polyc.ir.walk import Body
 from polyc.machine import Machine
@@ -71,11 +72,6 @@ def _separate_tiles(nest: LoopNest, ctx: LoopContext) -> LoopNest:
     registers = frozenset(b.name for b in nest.buffers if b.space == "register")
     tiling = Tiling(registers, nest.aliased, ctx.target.has_masks, ctx.target.in_flight)
     return replace(nest, body=split_partial_tiles(nest.body, tiling))
-
-
-def _check_size(nest: LoopNest, ctx: LoopContext) -> LoopNest:
-    check_code_size(nest)
-    return nest
 
 
 def _verify(nest: LoopNest, ctx: LoopContext) -> LoopNest:
@@ -146,7 +142,8 @@ _PASSES: tuple[Pass[LoopNest, LoopContext], ...] = (
     Pass("share-workspace", _on_nest(share_workspace), "buffers that are not alive together share memory"),
     Pass("skip-finished-steps", _on_nest(skip_finished_steps), "steps behind the end of a recurrence run no loops"),
     Pass("skip-finished-points", _on_nest(skip_finished_points), "strips of points run until all have ended"),
-    Pass("check-size", _check_size, "too much code is a reason for a simpler schedule", required=True),
+    Pass("run-segments", _on_nest(run_segments), "what is for one segment runs for all of them", required=True),
+    Pass("check-size", _on_nest(check_code_size), "too much code is a reason to schedule simply", required=True),
 )
 
 LOOPS: Level[LoopNest, LoopContext] = Level("loops", _PASSES, verify_loops, format_loops)

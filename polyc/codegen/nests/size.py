@@ -9,12 +9,13 @@ from polyc.ir.loops import If, Loop, LoopNest, Node
 from polyc.ir.walk import node_expressions
 
 
-def check_code_size(nest: LoopNest) -> None:
-    """Raise `CompileBudgetError` where unrolling would make too much code."""
+def check_code_size(nest: LoopNest) -> LoopNest:
+    """The nest itself; raises `CompileBudgetError` where unrolling would make too much code."""
     size = sum(_size(node) for node in nest.body)
     if size > MAX_OPERATIONS:
         message = f"{nest.name} would expand to {size} operations, more than {MAX_OPERATIONS}"
         raise CompileBudgetError(Diagnostic("budget-code", message, help="split the operator into smaller ones"))
+    return nest
 
 
 def _size(node: Node) -> int:

@@ -23,6 +23,7 @@ from polyc.machine import Machine
 from polyc.passes import Level, Pass, always, summarize
 from polyc.poly.ranges import Ranges
 from polyc.records import dataclass, replace
+from polyc.scheduler.one_segment import schedule_one_segment
 from polyc.scheduler.rewriting.builder import StatementRule, change_statements
 from polyc.scheduler.rewriting.inline import inline_producers
 from polyc.scheduler.rewriting.merge_indices import ByteStrides, merge_indices
@@ -106,9 +107,8 @@ def _with(*names: str) -> Arguments:
     return lambda ctx: tuple(getattr(ctx, name) for name in names)
 
 
-_NOTHING = _with()
 _ALGEBRA, _VECTORS, _TILES, _INLINE = _on("reassociate"), _on("vectorize"), _on("tile", "vectorize"), _on("inline")
-_TILED_ALGEBRA, _PARALLEL_ALGEBRA = _on("tile", "vectorize", "reassociate"), _on("parallel", "reassociate")
+_TILED_ALGEBRA, _PARALLEL_ALGEBRA, _NOTHING = _on("tile", "vectorize", "reassociate"), _on("parallel", "reassociate"), _with()
 
 
 def _change(state: State, ctx: ProgramContext, found: Found, **others: Any) -> State:
@@ -210,6 +210,7 @@ _SUM_RULES = frozenset(p.name for p in _SUMS)
 
 _PASSES: tuple[Step, ...] = (
     _step("drop-exists", _drop_exists, None),
+    _rewriting("one-segment", schedule_one_segment, _TILES, _with("options", "target", "constants", "shared")),
     _step("loaded-bounds", _lower_loaded_bounds, None, lower_loaded_bounds),
     _rewriting("monoid", lower_monoids, None, lambda ctx: (ctx.options.reassociate,)),
     _rewriting("invariant", drop_invariant_dimensions),
