@@ -32,7 +32,7 @@ from polyc.ir.expr import (
     walk,
 )
 from polyc.ir.intervals import range_of
-from polyc.ir.linear import index_coefficients
+from polyc.ir.linear import index_coefficients, index_steps
 from polyc.ir.program import Program, Statement
 from polyc.ir.simplify import constant_of, simplify
 from polyc.poly.ranges import Interval, Ranges, StatementRanges, known_shape
@@ -142,7 +142,7 @@ def _wrapped(subscript: Expr, whole: Interval, own: StatementRanges) -> Expr | N
 
 def _bounds(subscripts: Sequence[Expr], own: StatementRanges) -> list[Bounds] | None:
     """What each subscript runs over, if these are numbers."""
-    if any(index_coefficients(e) is None or reads(e) for e in subscripts):
+    if any(index_steps(e) is None or reads(e) for e in subscripts):
         return None
     found = [range_of(simplify(e), {i: _ends(x) for i, x in own.indices.items()}) for e in subscripts]
     known = [(first, last) for first, last in found if first is not None and last is not None]
@@ -163,7 +163,7 @@ def _windows(s: Statement, read: Read, own: StatementRanges) -> int:
     """How often a statement comes to an element by one read, where the indices of its sum move windows."""
     times = 1
     for subscript in read.subscripts:
-        steps = index_coefficients(subscript) or {}
+        steps = index_steps(subscript) or {}
         moved = [i for i in steps if i in s.reduction_indices]
         if len(steps) > len(moved):
             times *= prod(n for i in moved if (n := constant_of(own.indices[i].extent)) is not None)
