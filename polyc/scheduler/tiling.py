@@ -7,7 +7,7 @@ broadcast if it does not move with the vector index, reused if it does not move 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field
 from itertools import product
 from math import prod
@@ -54,7 +54,7 @@ class RegisterTile:
 
 
 def vector_cost(
-    motions: list[AccessMotion], index: str, trip: int, lanes: int, reduction_trip: int, rows: Rows | None = None
+    motions: Sequence[AccessMotion], index: str, trip: int, lanes: int, reduction_trip: int, rows: Rows | None = None
 ) -> float:
     """Memory operations per vector of `lanes` elements along `index`, scaled by the share of useful lanes.
 
@@ -73,6 +73,19 @@ def vector_cost(
             case "strided":
                 cost += weight * lanes
     return cost * (-(-trip // lanes) * lanes / trip) if trip else cost
+
+
+def lane_cost(
+    motions: Sequence[AccessMotion],
+    index: str,
+    trips: Mapping[str, int],
+    summed: Sequence[str],
+    lanes: int,
+    rows: Rows | None = None,
+) -> float:
+    """`vector_cost` of a statement that sums over `summed`; lanes of a sum are added up behind it."""
+    cost = vector_cost(motions, index, trips[index], lanes, _product(trips[r] for r in summed), rows)
+    return cost + (4.0 * lanes / max(trips[index], 1) if index in summed else 0.0)
 
 
 def find_rows(statements: list[ScopStatement], candidate: Mapping[str, str], tensors: Mapping[str, ScopTensor]) -> Rows:
@@ -110,7 +123,12 @@ def gathered_index(s: ScopStatement) -> str | None:
         return None
     (index,) = s.reduction_indices
     operands = [m for m in access_motions(s) if not m.is_write]
-    gathered = any(c is None and index in names for m in operands for c, names in zip(m.coefficients, m.named, strict=True))
+    gathered = any(
+        c is None and index in names
+        for m in operands
+        if m.is_placed_by_data
+        for c, names in zip(m.coefficients, m.named, strict=True)
+    )
     if not gathered or not 2 <= index_trips(s)[index] <= SHORT_SUM:
         return None
     is_along = any(m.motion(index) == "unit" for m in operands)
@@ -144,9 +162,7 @@ def choose_vector_index(
             legal = legal and (s.writes_exactly or index in s.separate_left)
             legal = legal and not any(r.is_partition and index in r.outer for r in s.loaded_ranges.values())
             legal = legal and (allow_reduction or not is_reduction)
-            depth = _product(trips[r] for r in s.reduction_indices) if s.is_reduction else 1
-            cost += vector_cost(motions, index, trips[index], lanes, depth, rows)
-            cost += 4.0 * lanes / max(trips[index], 1) if is_reduction else 0.0
+            cost += lane_cost(motions, index, trips, s.reduction_indices, lanes, rows)
             scalar += (len(motions) + 0.5) * lanes
         if legal and cost < 0.9 * scalar and (best is None or cost <= best[0]):
             best = (cost, n)
