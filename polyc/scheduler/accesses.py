@@ -18,6 +18,9 @@ from polyc.records import dataclass
 Motion = Literal["invariant", "unit", "strided"]
 """unit: to the neighbour; for a read also a few elements on, because all in between are loaded together and shuffled."""
 
+TILE = ".tile"
+"""What the names of temporaries of a tile end with, and those of the indices that count such tiles (`rewriting.overlap`)."""
+
 LONGEST_STEP = 2
 """Elements from lane to lane, on average, up to which two registers hold all in between."""
 
@@ -84,6 +87,14 @@ _motions: WeakKeyDictionary[ScopStatement, tuple[AccessMotion, ...]] = WeakKeyDi
 
 def _find_motions(s: ScopStatement) -> tuple[AccessMotion, ...]:
     return find_motions(s.target, s.subscripts, s.value, s.loaded_ranges)
+
+
+def held_left(s: ScopStatement) -> tuple[str, ...]:
+    """Left indices that a register tile may hold: those that are separate, but for numbers of the tiles that temporaries are made
+    for, of which as many would be alive."""
+    made = (m for m in access_motions(s) if m.tensor.endswith(TILE))
+    numbers = {i for m in made for names in m.named for i in names if i.endswith(TILE)}
+    return tuple(i for i in s.separate_left if i not in numbers)
 
 
 def find_motions(

@@ -17,7 +17,7 @@ from polyc.ir.expr import Const, Expr
 from polyc.machine import Level, Machine, Share
 from polyc.poly.scop import ScopStatement, ScopTensor
 from polyc.records import dataclass
-from polyc.scheduler.accesses import AccessMotion, access_motions, index_trips, is_constant, is_strided_window
+from polyc.scheduler.accesses import AccessMotion, access_motions, held_left, index_trips, is_constant, is_strided_window
 
 ROWS_WORTH = 6
 """Iterations that an index needs to be worth unrolling for reuse before one that is nearer in memory."""
@@ -181,7 +181,7 @@ def choose_register_tile(
         if chosen is None:
             return RegisterTile(None, 1, {})
         vector = s.indices[chosen]
-    reusing = [i for i in s.separate_left if i != vector and any(m.motion(i) == "invariant" for m in operands)]
+    reusing = [i for i in held_left(s) if i != vector and any(m.motion(i) == "invariant" for m in operands)]
     reusing.sort(key=lambda i: (trips[i] < ROWS_WORTH, _distance_from_unit(operands, i), s.left.index(i)))
     if vector in s.left:
         # Rows share the loads of operands that move with the vector index.

@@ -17,6 +17,7 @@ from polyc.ir.read_sites import ReadSite
 from polyc.ir.simplify import Term, add_forms, clean_form, linear_form
 from polyc.poly.ranges import Interval, Ranges
 from polyc.records import dataclass
+from polyc.scheduler.accesses import TILE
 
 Form = dict[Term, int]
 """A linear form over tile indices and sizes, the constant under the key 1."""
@@ -71,7 +72,7 @@ def collect_accesses(sites: Iterable[ReadSite]) -> Accesses:
 
 def tile_name(index: str) -> str:
     """The index that counts the tiles of `index`."""
-    return f"{index}.tile"
+    return index + TILE
 
 
 def root_boxes(roots: Sequence[Statement], sizes: Mapping[str, int], ranges: Ranges) -> Roots:

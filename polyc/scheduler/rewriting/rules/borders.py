@@ -25,6 +25,7 @@ from polyc.ir.expr import (
     PadMode,
     Read,
     identity_of,
+    index_names,
     int_const,
     map_children,
     reads,
@@ -41,6 +42,9 @@ from polyc.scheduler.rewriting.builder import ProgramBuilder
 
 MINIMUM_USES = 2
 """Elements of a window from which on a copy pays."""
+
+LONG = 256
+"""Elements of a row beside which a test for all of it costs nothing."""
 
 LARGEST = 2.0
 """Elements of the copy for each element of the tensor, above which it is not worth its memory."""
@@ -95,6 +99,8 @@ def _find_groups(program: Program, padded: Mapping[str, Expr], ranges: Ranges) -
             if bounds is None or pad.read.tensor == s.target or own.guards:
                 refused.add(key)
                 continue
+            if program.tensor(pad.read.tensor).role == "input" and _moves_whole_rows(s, pad.read, bounds, ranges):
+                continue
             group = groups.setdefault(key, _Group(*key, _zero(program, pad.read), s, bounds, 0))
             group.bounds = [(min(a, c), max(b, d)) for (a, b), (c, d) in zip(group.bounds, bounds, strict=True)]
             group.uses = max(group.uses, uses)
@@ -103,6 +109,16 @@ def _find_groups(program: Program, padded: Mapping[str, Expr], ranges: Ranges) -
     shapes = {k: known_shape(ranges.tensors[k[0]]) for k in groups if k not in refused}
     sizes = {k: prod(shape) for k, shape in shapes.items() if shape is not None}
     return {k: groups[k] for k, n in sizes.items() if prod(b - a + 1 for a, b in groups[k].bounds) <= LARGEST * n}
+
+
+def _moves_whole_rows(s: Statement, read: Read, bounds: Sequence[Bounds], ranges: Ranges) -> bool:
+    """Whether a sum goes over long rows one by one, beyond borders across them only: a test for each row tells them, and a copy
+    would pass all of an input through memory once more.  (What is made here is copied tile by tile.)"""
+    pairs = zip(bounds, map(_ends, ranges.tensors[read.tensor]), strict=True)
+    beyond = [d for d, ((a, b), (low, high)) in enumerate(pairs) if low is None or high is None or a < low or b > high]
+    (first, last), summed = bounds[-1], set(s.reduction_indices)
+    is_across = len(beyond) == 1 and beyond[0] < len(bounds) - 1 and summed <= index_names(read.subscripts[beyond[0]])
+    return is_across and summed.isdisjoint(index_names(read.subscripts[-1])) and last - first >= LONG
 
 
 def _pads(*exprs: Expr) -> Iterator[Pad]:
