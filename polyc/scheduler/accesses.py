@@ -90,8 +90,8 @@ def _find_motions(s: ScopStatement) -> tuple[AccessMotion, ...]:
 
 
 def held_left(s: ScopStatement) -> tuple[str, ...]:
-    """Left indices that a register tile may hold: those that are separate, but for numbers of the tiles that temporaries are made
-    for, of which as many would be alive."""
+    """Left indices that a register tile may hold: those that are separate, but for numbers of tiles that temporaries are
+    made for, of which as many would be alive."""
     made = (m for m in access_motions(s) if m.tensor.endswith(TILE))
     numbers = {i for m in made for names in m.named for i in names if i.endswith(TILE)}
     return tuple(i for i in s.separate_left if i not in numbers)

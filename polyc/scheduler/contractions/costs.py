@@ -310,8 +310,8 @@ def weigh_strips(c: Contraction, way: Way, cycles: float, tile: RegisterTile, ta
 
 
 def batched_cycles(c: Contraction, target: Machine) -> float:
-    """Cycles of the loads, and the shuffles beside them, for a vector of products along an index that the result and both operands
-    have along memory, one perhaps in steps of few elements, all of which are loaded; 0 where there is none."""
+    """Cycles of the loads, and the shuffles beside them, for a vector of products along an index that the result and both
+    operands have along memory, one perhaps in steps of few elements, all of which are loaded; 0 where there is none."""
     for i in c.left:
         steps = [abs(v.strides.get(i, 0)) for v in c.views]
         if c.trips[i] >= c.lanes and abs(c.result.get(i, 0)) == 1 == min(steps) and max(steps) <= MAX_STRIDE:

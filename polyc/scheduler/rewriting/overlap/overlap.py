@@ -34,9 +34,6 @@ SIZES = powers(4, 128)[::-1]
 PROBE = 16
 """A size to find out what boxes tiles have at all."""
 
-LARGEST_UNIT = 64
-"""Of sizes that are tried: multiples of larger ones would be tiles too large for what they hold."""
-
 MAX_PRODUCERS = 32
 """Most statements that a tile computes for its consumers: what is tried for each stays bounded, however long a program."""
 
@@ -172,7 +169,7 @@ def _clusters(
         return tile_boxes(roots, chain, root_boxes(roots, sizes, model.ranges), model.ranges, model.accesses)
 
     unit = _unit([*roots, *producers], model)
-    probe = _multiple(PROBE, unit)
+    probe = PROBE - PROBE % unit or unit
     probed = boxes_for(producers, dict.fromkeys(indices, probe))
     chain, halos = _bounded(producers, probed, indices, model), set[str]()
     tried: dict[tuple[int, ...], Trial] = {}
@@ -216,14 +213,10 @@ def _bounded(producers: Sequence[Statement], boxes: Boxes, indices: Sequence[str
 
 def _unit(statements: Sequence[Statement], model: Model) -> int:
     """What sizes are multiples of, so that quotients in subscripts begin alike in every tile."""
-    places = (e for s in statements for site in model.sites[s.name] for e in site.read.subscripts)
-    quotients = (n for e in places for n in walk(e) if isinstance(n, Call) and n.op == "floordiv")
-    unit = lcm(*(int(n.args[1].value) for n in quotients if isinstance(n.args[1], Const) and n.args[1].value > 0))
-    return unit if unit <= LARGEST_UNIT else 1
-
-
-def _multiple(size: int, unit: int) -> int:
-    return max(1, size // unit) * unit
+    nodes = (n for s in statements for site in model.sites[s.name] for e in site.read.subscripts for n in walk(e))
+    divisors = (n.args[1] for n in nodes if isinstance(n, Call) and n.op == "floordiv")
+    unit = lcm(*(int(e.value) for e in divisors if isinstance(e, Const) and e.value > 0))
+    return unit if unit <= 4 * PROBE else 1
 
 
 def _sizes(root: Statement, indices: Sequence[str], halos: set[str], unit: int, model: Model) -> Iterator[dict[str, int]]:
@@ -232,10 +225,10 @@ def _sizes(root: Statement, indices: Sequence[str], halos: set[str], unit: int, 
     choices: list[Sequence[int]] = []
     for i in indices:
         if i in last:
-            tried = [n for size in (*ROW_SIZES, model.short_row(root)) if (n := _multiple(size, unit)) < trips[i]]
+            tried = [n for size in (*ROW_SIZES, model.short_row(root)) if (n := size - size % unit or unit) < trips[i]]
             choices.append(tried or [trips[i]])
         elif i in halos:
-            fitting = [n for size in SIZES if (n := _multiple(size, unit)) < trips[i]] or [trips[i]]
+            fitting = [n for size in SIZES if (n := size - size % unit or unit) < trips[i]] or [trips[i]]
             shared = [n for n in fitting if trips[i] >= n * MINIMUM_ITERATIONS] or fitting[-1:]
             choices.append(shared if i == indices[0] else fitting)
         else:

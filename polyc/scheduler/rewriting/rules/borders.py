@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from math import prod
 
+from polyc.code_limits import LONG_ROW
 from polyc.diagnostics import Remark
 from polyc.ir.expr import (
     Call,
@@ -42,9 +43,6 @@ from polyc.scheduler.rewriting.builder import ProgramBuilder
 
 MINIMUM_USES = 2
 """Elements of a window from which on a copy pays."""
-
-LONG = 256
-"""Elements of a row beside which a test for all of it costs nothing."""
 
 LARGEST = 2.0
 """Elements of the copy for each element of the tensor, above which it is not worth its memory."""
@@ -89,7 +87,7 @@ def write_borders(program: Program, ranges: Ranges) -> tuple[Program, Ranges, li
 
 def _find_groups(program: Program, padded: Mapping[str, Expr], ranges: Ranges) -> dict[tuple[str, PadMode], _Group]:
     groups: dict[tuple[str, PadMode], _Group] = {}
-    refused: set[tuple[str, PadMode]] = set()
+    refused, wanted = set[tuple[str, PadMode]](), set[tuple[str, PadMode]]()
     for s in program.statements:
         own = ranges.statements[s.name]
         for pad in dict.fromkeys(_pads(padded[s.name])):
@@ -99,14 +97,14 @@ def _find_groups(program: Program, padded: Mapping[str, Expr], ranges: Ranges) -
             if bounds is None or pad.read.tensor == s.target or own.guards:
                 refused.add(key)
                 continue
-            if program.tensor(pad.read.tensor).role == "input" and _moves_whole_rows(s, pad.read, bounds, ranges):
-                continue
+            if program.tensor(pad.read.tensor).role != "input" or not _moves_whole_rows(s, pad.read, bounds, ranges):
+                wanted.add(key)
             group = groups.setdefault(key, _Group(*key, _zero(program, pad.read), s, bounds, 0))
             group.bounds = [(min(a, c), max(b, d)) for (a, b), (c, d) in zip(group.bounds, bounds, strict=True)]
             group.uses = max(group.uses, uses)
         others = [*s.subscripts, *([] if s.reduction is None else [s.reduction.init])]
         refused |= {(pad.read.tensor, pad.mode) for pad in _pads(*others)}
-    shapes = {k: known_shape(ranges.tensors[k[0]]) for k in groups if k not in refused}
+    shapes = {k: known_shape(ranges.tensors[k[0]]) for k in groups if k in wanted - refused}
     sizes = {k: prod(shape) for k, shape in shapes.items() if shape is not None}
     return {k: groups[k] for k, n in sizes.items() if prod(b - a + 1 for a, b in groups[k].bounds) <= LARGEST * n}
 
@@ -118,7 +116,7 @@ def _moves_whole_rows(s: Statement, read: Read, bounds: Sequence[Bounds], ranges
     beyond = [d for d, ((a, b), (low, high)) in enumerate(pairs) if low is None or high is None or a < low or b > high]
     (first, last), summed = bounds[-1], set(s.reduction_indices)
     is_across = len(beyond) == 1 and beyond[0] < len(bounds) - 1 and summed <= index_names(read.subscripts[beyond[0]])
-    return is_across and summed.isdisjoint(index_names(read.subscripts[-1])) and last - first >= LONG
+    return is_across and summed.isdisjoint(index_names(read.subscripts[-1])) and last - first >= 8 * LONG_ROW
 
 
 def _pads(*exprs: Expr) -> Iterator[Pad]:

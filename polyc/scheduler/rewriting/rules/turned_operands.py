@@ -3,10 +3,8 @@
     before  ``w[j,k] = f(j, k)  ;  y[i,j] += w[j,k] * x[i,2j+k]``                      few k
     after   ``w[k,j] = f(j, k)  ;  y[i,j] += w[k,j] * x[i,2j+k]``
 
-Weights of resampling, one row of a few for each result, are written in the order in which they are thought of.  A vector along
-such a row has few terms, and its lanes are added up for every result; one along j would take its elements from as many rows.
-A temporary changes its layout; an input is copied where it is read often enough.  Products of matrices are left alone: they
-copy their operands into panels.
+A vector along a row of few weights is added up for every result; one along j would take its elements from as many rows.  A
+temporary changes its layout, an input that is read often is copied.  Products of matrices copy operands into panels anyway.
 """
 
 from __future__ import annotations
@@ -26,55 +24,47 @@ from polyc.scheduler.rewriting.reindexing import map_reads, relayout
 from polyc.scheduler.rewriting.rules.analysis import is_matrix_product
 from polyc.scheduler.tiling import lane_cost
 
-CLEARLY = 0.8
-"""Part of the loads and stores as written that those of the other layout must not exceed."""
-
-COPY = 2.0
-"""Loads and stores for each element of an input that is copied across its rows."""
-
-Layout = tuple[Program, Ranges, str]
-"""A program, its ranges, and the index that lies along memory in what was turned."""
+CLEARLY, COPY = 0.8, 2.0
+"""Part of the loads and stores as written that those of the other layout must not exceed; of an input, with so many for each
+element that is copied across its rows."""
 
 
 def turn_operands(program: Program, ranges: Ranges, target: Machine) -> tuple[Program, Ranges, list[Remark]]:
     """Temporaries of short sums lie along the index of vectors."""
     remarks: list[Remark] = []
-    for name in [s.name for s in program.statements if s.reduction is not None and s.reduction.monoid is None]:
-        (s,) = (s for s in program.statements if s.name == name)
-        for read in dict.fromkeys(reads(s.value)):
-            (now,) = (s for s in program.statements if s.name == name)
-            if (found := _turn(now, read, program, ranges, target)) is not None:
-                program, ranges, index = found
-                message = (
-                    f"{program.tensor(read.tensor).base} lies along {index}, beside a short sum over {read.subscripts[-1]}"
-                )
-                remarks.append(Remark("passed", "turn-operands", message, name, s.span))
+    for first in [s for s in program.statements if s.reduction is not None and s.reduction.monoid is None]:
+        for read in dict.fromkeys(reads(first.value)):
+            (s,) = (s for s in program.statements if s.name == first.name)
+            if (found := _turn(s, read, program, ranges, target)) is not None:
+                program, ranges, message = found
+                remarks.append(Remark("passed", "turn-operands", message, s.name, s.span))
     return program, ranges, remarks
 
 
-def _turn(s: Statement, read: Read, program: Program, ranges: Ranges, target: Machine) -> Layout | None:
-    """The layout of an operand that its sum reads best; None where that is as it is, or other statements would lose by it."""
+def _turn(s: Statement, read: Read, program: Program, ranges: Ranges, target: Machine) -> tuple[Program, Ranges, str] | None:
+    """The layout of an operand that its sum reads best, and a remark; None where that is no gain for all of them."""
     names = [e.name for e in read.subscripts if isinstance(e, Index)]
     if len(names) < max(2, len(read.subscripts)) or len(set(names)) < len(names) or ranges.statements[s.name].guards:
         return None
     trips, lanes = _trips(s, ranges), target.lanes(program.tensor(s.target).dtype.itemsize)
-    is_short = names[-1] in s.reduction_indices and trips[names[-1]] <= 2 * lanes
-    if not is_short or read not in reads(s.value) or read in padded_reads(s.value) or read.tensor == s.target:
+    role, is_short = program.tensor(read.tensor).role, names[-1] in s.reduction_indices and trips[names[-1]] <= 2 * lanes
+    if role not in ("temporary", "input") or not is_short or read not in reads(s.value) or read.tensor == s.target:
         return None
-    if is_matrix_product(s, operands_of(s.value, "mul"), ranges):
+    if read in padded_reads(s.value) or is_matrix_product(s, operands_of(s.value, "mul"), ranges):
         return None
-    is_made = program.tensor(read.tensor).role == "temporary"
     touching = {x.name for x in program.statements if read.tensor in (x.target, *(r.tensor for r in all_reads(x)))}
-    counted = touching if is_made else {s.name}
-    best, least = None, CLEARLY * _operations(counted, program, ranges, target)
+    counted = touching if role == "temporary" else {s.name}
+    best: tuple[Program, Ranges, str] | None = None
+    least = CLEARLY * _operations(counted, program, ranges, target)
     for n, index in enumerate(names[:-1]):
         order = (*(d for d in range(len(names)) if d != n), n)
         found = None if index in s.reduction_indices else _relayout(s, read, order, program, ranges)
         if found is not None:
-            copied = 0 if is_made else prod(trips[i] for i in names)
+            copied = 0 if role == "temporary" else prod(trips[i] for i in names)
             operations = _operations(counted, *found, target) + COPY * copied
             if operations < least:
-                best, least = (*found, index), operations
+                message = f"{program.tensor(read.tensor).base} lies along {index}, beside a short sum over {names[-1]}"
+                best, least = (*found, message), operations
     return best
 
 
@@ -87,8 +77,6 @@ def _relayout(
         is_plain = all(w.has_plain_left and ranges.statements[w.name].region is None for w in writers)
         is_plain = is_plain and not any(r.tensor == tensor.name for w in writers for r in all_reads(w))  # no recurrence
         return relayout(program, ranges, {tensor.name: [(d,) for d in order]}) if is_plain else None
-    if tensor.role != "input":
-        return None
     builder = ProgramBuilder(program, ranges)
     points = builder.points(s).project([e.name for d in order if isinstance(e := read.subscripts[d], Index)])
     names = builder.free_name(f"{tensor.name}.turned"), builder.free_name(f"{s.name}_{tensor.name}_turned")
