@@ -60,6 +60,10 @@ class AccessMotion:
         last_form = self.coefficients[-1]
         return "unit" if last_form is None or last_form.get(index, 0) else "invariant"
 
+    def is_permuted(self, index: str) -> bool:
+        """Whether elements along an index are put into lanes by a permutation, or one by one."""
+        return bool(self.coefficients) and self.coefficients[-1] is None and index in self.named[-1]
+
     @property
     def is_placed_by_data(self) -> bool:
         """Whether some subscript is known at run time only, or jumps who knows how far."""

@@ -315,7 +315,8 @@ class NestPlanner:
         elif any(map(_reads_neighbours, statements)) and self._stays_in_l2(statements):
             return False
         indices = [(s, self.view.index(member, n)) for s, n in zip(statements, names, strict=True)]
-        return all(i is not None and m.motion(i) != "strided" for s, i in indices for m in access_motions(s))
+        accesses = [(m, i) for s, i in indices for m in access_motions(s)]
+        return all(i is not None and m.motion(i) != "strided" and not m.is_permuted(i) for m, i in accesses)
 
     def _streaming_lanes(self, statements: list[ScopStatement], lanes: int) -> int:
         """Half of the widest registers; windows that step on have no more lanes anyway (`MemberView.lanes`)."""

@@ -169,6 +169,8 @@ def _clusters(
         return tile_boxes(roots, chain, root_boxes(roots, sizes, model.ranges), model.ranges, model.accesses)
 
     unit = _unit([*roots, *producers], model)
+    if unit > 1 and any(model.is_temporary(root.target) for root in roots):
+        return  # what reads its rows at once would read them from memory
     probe = PROBE - PROBE % unit or unit
     probed = boxes_for(producers, dict.fromkeys(indices, probe))
     chain, halos = _bounded(producers, probed, indices, model), set[str]()

@@ -110,8 +110,7 @@ def _find_groups(program: Program, padded: Mapping[str, Expr], ranges: Ranges) -
 
 
 def _moves_whole_rows(s: Statement, read: Read, bounds: Sequence[Bounds], ranges: Ranges) -> bool:
-    """Whether a sum goes over long rows one by one, beyond borders across them only: a test for each row tells them, and a copy
-    would pass all of an input through memory once more.  (What is made here is copied tile by tile.)"""
+    """Whether a sum goes over long rows one by one, beyond borders across them only: a test for each row tells them."""
     pairs = zip(bounds, map(_ends, ranges.tensors[read.tensor]), strict=True)
     beyond = [d for d, ((a, b), (low, high)) in enumerate(pairs) if low is None or high is None or a < low or b > high]
     (first, last), summed = bounds[-1], set(s.reduction_indices)

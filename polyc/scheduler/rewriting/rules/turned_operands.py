@@ -9,7 +9,6 @@ temporary changes its layout, an input that is read often is copied.  Products o
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from math import prod
 
 from polyc.diagnostics import Remark
@@ -90,7 +89,7 @@ def _trips(s: Statement, ranges: Ranges) -> dict[str, int]:
     return {i: trip_count(extents[i].extent) if n is None else max(1, n) for i, n in ranges.trips(s.name).items()}
 
 
-def _operations(names: Collection[str], program: Program, ranges: Ranges, target: Machine) -> float:
+def _operations(names: set[str], program: Program, ranges: Ranges, target: Machine) -> float:
     """Loads and stores of statements with vectors along their best indices."""
     total = 0.0
     for s in (s for s in program.statements if s.name in names):
