@@ -4,7 +4,8 @@
     after   ``w[k,j] = f(j, k)  ;  y[i,j] += w[k,j] * x[i,2j+k]``
 
 A vector along a row of few weights is added up for every result; one along j would take its elements from as many rows.  A
-temporary changes its layout, an input that is read often is copied.  Products of matrices copy operands into panels anyway.
+temporary changes its layout, an input that is read often is copied.  What does not move
+all other operands of a sum is a row or a column of a product, which is copied into panels.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from __future__ import annotations
 from math import prod
 
 from polyc.diagnostics import Remark
-from polyc.ir.expr import Index, Read, operands_of, padded_reads, reads
+from polyc.ir.expr import Index, Read, index_names, padded_reads, reads
 from polyc.ir.program import Program, Statement, all_reads
 from polyc.machine import Machine
 from polyc.poly.ranges import Ranges
@@ -20,7 +21,6 @@ from polyc.records import replace
 from polyc.scheduler.accesses import find_motions, trip_count
 from polyc.scheduler.rewriting.builder import ProgramBuilder
 from polyc.scheduler.rewriting.reindexing import map_reads, relayout
-from polyc.scheduler.rewriting.rules.analysis import is_matrix_product
 from polyc.scheduler.tiling import lane_cost
 
 CLEARLY, COPY = 0.8, 2.0
@@ -47,17 +47,18 @@ def _turn(s: Statement, read: Read, program: Program, ranges: Ranges, target: Ma
         return None
     trips, lanes = _trips(s, ranges), target.lanes(program.tensor(s.target).dtype.itemsize)
     role, is_short = program.tensor(read.tensor).role, names[-1] in s.reduction_indices and trips[names[-1]] <= 2 * lanes
-    if role not in ("temporary", "input") or not is_short or read not in reads(s.value) or read.tensor == s.target:
+    is_plain = read in {*reads(s.value)} - {*padded_reads(s.value)} and read.tensor != s.target
+    if role not in ("temporary", "input") or not is_short or not is_plain:
         return None
-    if read in padded_reads(s.value) or is_matrix_product(s, operands_of(s.value, "mul"), ranges):
-        return None
+    others = [i for r in reads(s.value) if r != read and names[-1] in (i := index_names(*r.subscripts))]
     touching = {x.name for x in program.statements if read.tensor in (x.target, *(r.tensor for r in all_reads(x)))}
     counted = touching if role == "temporary" else {s.name}
     best: tuple[Program, Ranges, str] | None = None
     least = CLEARLY * _operations(counted, program, ranges, target)
     for n, index in enumerate(names[:-1]):
         order = (*(d for d in range(len(names)) if d != n), n)
-        found = None if index in s.reduction_indices else _relayout(s, read, order, program, ranges)
+        is_shared = index in s.left_indices and all(index in moving for moving in others)
+        found = None if not is_shared else _relayout(s, read, order, program, ranges)
         if found is not None:
             copied = 0 if role == "temporary" else prod(trips[i] for i in names)
             operations = _operations(counted, *found, target) + COPY * copied
