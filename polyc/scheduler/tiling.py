@@ -268,6 +268,8 @@ def _stream_rows(
     tried = product((n for n in range(1, all_rows + 1) if all_rows % n == 0), (TILE_ROWS, TILE_ROWS // 2, TILE_ROWS // 4))
     fitting = (t for t in tried if t[0] * (t[1] + 1) < free or t == (1, TILE_ROWS))
     rows, steps = min(fitting, key=lambda t: 1 / t[0] + 2 / t[1])
+    if is_constant(s.extents[streamed]) and (trip := index_trips(s)[streamed]) <= 4 * TILE_ROWS:
+        steps = max((n for n in range(TILE_ROWS // 2, steps + 1) if trip % n == 0), default=steps)  # no rest with its own tests
     most = target.room(Level.L2, Share.QUARTER) * 8 // target.vector_bits // (all_rows + steps) if sharing else STREAM_VECTORS
     others = _product(index_trips(s)[i] for i in s.separate_left if i != vector and i not in sharing)
     chunk = _streamed_columns(index_trips(s)[vector], lanes, max(1, target.cores // others), most)
