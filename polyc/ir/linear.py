@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
+
 from polyc.ir.expr import Call, Cast, Const, Expr, Index, Pad, Read, Size, walk
 
 
@@ -36,6 +38,27 @@ def index_coefficients(expr: Expr) -> dict[str, int] | None:
             pass
     inner_all = _indices_of(expr)
     return {} if inner_all is not None and not inner_all else None
+
+
+def index_steps(expr: Expr) -> dict[str, Fraction] | None:
+    """How far a subscript moves with every index, on average: a linear form, or a sum with quotients of such by numbers.
+
+    ``(10 * x - 78) / 33 + t`` moves by 10/33 with x, and by 1 with t.  None for anything else."""
+    linear = index_coefficients(expr)
+    if linear is not None:
+        return {name: Fraction(c) for name, c in linear.items()}
+    match expr:
+        case Call(op=("add" | "sub") as op, args=(a, b)):
+            left, right = index_steps(a), index_steps(b)
+            if left is None or right is None:
+                return None
+            sign = 1 if op == "add" else -1
+            found = {name: left.get(name, Fraction(0)) + sign * right.get(name, Fraction(0)) for name in left | right}
+            return {name: c for name, c in found.items() if c}
+        case Call(op="floordiv", args=(a, Const(number))) if number > 0:
+            inside = index_steps(a)
+            return None if inside is None else {name: c / int(number) for name, c in inside.items()}
+    return None
 
 
 def _indices_of(expr: Expr) -> set[str] | None:

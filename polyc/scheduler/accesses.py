@@ -4,18 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from math import prod
+from types import MappingProxyType
 from typing import Literal
 from weakref import WeakKeyDictionary
 
 from polyc.code_limits import FUNCTION_WORK, MAX_STRIDE, SHORT_SUM, UNKNOWN_EXTENT
 from polyc.ir.expr import Call, Const, Expr, Index, Read, Select, Size, children, index_names, reads, walk
-from polyc.ir.linear import index_coefficients
+from polyc.ir.linear import index_coefficients, index_steps
 from polyc.ir.loaded_ranges import LoadedRange, expected_trips
 from polyc.poly.scop import Scop, ScopStatement
 from polyc.records import dataclass
 
 Motion = Literal["invariant", "unit", "strided"]
 """unit: to the neighbour; for a read also a few elements on, because all in between are loaded together and shuffled."""
+
+TILE = ".tile"
+"""What the names of temporaries of a tile end with, and those of the indices that count such tiles (`rewriting.overlap`)."""
+
+LONGEST_STEP = 2
+"""Elements from lane to lane, on average, up to which two registers hold all in between."""
 
 _CHEAP_CALLS = frozenset(
     "add sub mul neg abs max min fmax fmin lt le gt ge eq ne and or not floordiv mod "
@@ -43,14 +50,32 @@ class AccessMotion:
         for d, c in enumerate(self.coefficients):
             last = d == len(self.coefficients) - 1
             if c is None:
-                if index in self.named[d]:
+                if index in self.named[d] and not (last and not self.is_write and _steps_on(self.subscripts[d], index)):
                     return "strided"
                 continue
             if c.get(index, 0) and not (last and abs(c[index]) <= (1 if self.is_write else MAX_STRIDE)):
                 return "strided"
-        if self.coefficients and self.coefficients[-1] and self.coefficients[-1].get(index, 0):
-            return "unit"
-        return "invariant"
+        if not self.coefficients or index not in self.named[-1]:
+            return "invariant"
+        last_form = self.coefficients[-1]
+        return "unit" if last_form is None or last_form.get(index, 0) else "invariant"
+
+    def is_permuted(self, index: str) -> bool:
+        """Whether elements along an index are put into lanes by a permutation, or one by one."""
+        return bool(self.coefficients) and self.coefficients[-1] is None and index in self.named[-1]
+
+    @property
+    def is_placed_by_data(self) -> bool:
+        """Whether some subscript is known at run time only, or jumps who knows how far."""
+        return any(c is None and index_steps(e) is None for c, e in zip(self.coefficients, self.subscripts, strict=True))
+
+
+def _steps_on(subscript: Expr, index: str) -> bool:
+    """Whether a quotient of indices by a number goes on by two elements at most, so that few loads and a permutation have the
+    elements of all lanes."""
+    steps = index_steps(subscript)
+    is_once = sum(isinstance(e, Index) and e.name == index for e in walk(subscript)) == 1
+    return steps is not None and is_once and 0 < steps.get(index, 0) <= LONGEST_STEP
 
 
 def access_motions(s: ScopStatement) -> list[AccessMotion]:
@@ -65,11 +90,25 @@ _motions: WeakKeyDictionary[ScopStatement, tuple[AccessMotion, ...]] = WeakKeyDi
 
 
 def _find_motions(s: ScopStatement) -> tuple[AccessMotion, ...]:
-    loaded = s.loaded_ranges
-    result = [_access_motion(s.target, s.subscripts, True, loaded)]
-    border = _border_reads(s.value)
-    inside = (read for read in dict.fromkeys(reads(s.value)) if read not in border)
-    return (*result, *(_access_motion(read.tensor, read.subscripts, False, loaded) for read in inside))
+    return find_motions(s.target, s.subscripts, s.value, s.loaded_ranges)
+
+
+def held_left(s: ScopStatement) -> tuple[str, ...]:
+    """Left indices that a register tile may hold: those that are separate, but for numbers of tiles that temporaries are
+    made for, of which as many would be alive."""
+    made = (m for m in access_motions(s) if m.tensor.endswith(TILE))
+    numbers = {i for m in made for names in m.named for i in names if i.endswith(TILE)}
+    return tuple(i for i in s.separate_left if i not in numbers)
+
+
+def find_motions(
+    target: str, subscripts: tuple[Expr, ...], value: Expr, loaded: Mapping[str, LoadedRange] = MappingProxyType({})
+) -> tuple[AccessMotion, ...]:
+    """The write of ``target[subscripts]`` and the reads of a `value`."""
+    border = _border_reads(value)
+    inside = (read for read in dict.fromkeys(reads(value)) if read not in border)
+    own = _access_motion(target, subscripts, True, loaded)
+    return (own, *(_access_motion(read.tensor, read.subscripts, False, loaded) for read in inside))
 
 
 def _border_reads(value: Expr) -> set[Read]:
@@ -84,7 +123,7 @@ def _border_reads(value: Expr) -> set[Read]:
 
 
 def _is_linear(read: Read) -> bool:
-    return all(index_coefficients(e) is not None for e in read.subscripts)
+    return all(index_steps(e) is not None for e in read.subscripts)
 
 
 def _access_motion(

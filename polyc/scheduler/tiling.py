@@ -7,7 +7,7 @@ broadcast if it does not move with the vector index, reused if it does not move 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field
 from itertools import product
 from math import prod
@@ -17,7 +17,7 @@ from polyc.ir.expr import Const, Expr
 from polyc.machine import Level, Machine, Share
 from polyc.poly.scop import ScopStatement, ScopTensor
 from polyc.records import dataclass
-from polyc.scheduler.accesses import AccessMotion, access_motions, index_trips, is_constant, is_strided_window
+from polyc.scheduler.accesses import AccessMotion, access_motions, held_left, index_trips, is_constant, is_strided_window
 
 ROWS_WORTH = 6
 """Iterations that an index needs to be worth unrolling for reuse before one that is nearer in memory."""
@@ -54,7 +54,7 @@ class RegisterTile:
 
 
 def vector_cost(
-    motions: list[AccessMotion], index: str, trip: int, lanes: int, reduction_trip: int, rows: Rows | None = None
+    motions: Sequence[AccessMotion], index: str, trip: int, lanes: int, reduction_trip: int, rows: Rows | None = None
 ) -> float:
     """Memory operations per vector of `lanes` elements along `index`, scaled by the share of useful lanes.
 
@@ -73,6 +73,19 @@ def vector_cost(
             case "strided":
                 cost += weight * lanes
     return cost * (-(-trip // lanes) * lanes / trip) if trip else cost
+
+
+def lane_cost(
+    motions: Sequence[AccessMotion],
+    index: str,
+    trips: Mapping[str, int],
+    summed: Sequence[str],
+    lanes: int,
+    rows: Rows | None = None,
+) -> float:
+    """`vector_cost` of a statement that sums over `summed`; lanes of a sum are added up behind it."""
+    cost = vector_cost(motions, index, trips[index], lanes, _product(trips[r] for r in summed), rows)
+    return cost + (4.0 * lanes / max(trips[index], 1) if index in summed else 0.0)
 
 
 def find_rows(statements: list[ScopStatement], candidate: Mapping[str, str], tensors: Mapping[str, ScopTensor]) -> Rows:
@@ -110,7 +123,12 @@ def gathered_index(s: ScopStatement) -> str | None:
         return None
     (index,) = s.reduction_indices
     operands = [m for m in access_motions(s) if not m.is_write]
-    gathered = any(c is None and index in names for m in operands for c, names in zip(m.coefficients, m.named, strict=True))
+    gathered = any(
+        c is None and index in names
+        for m in operands
+        if m.is_placed_by_data
+        for c, names in zip(m.coefficients, m.named, strict=True)
+    )
     if not gathered or not 2 <= index_trips(s)[index] <= SHORT_SUM:
         return None
     is_along = any(m.motion(index) == "unit" for m in operands)
@@ -144,9 +162,7 @@ def choose_vector_index(
             legal = legal and (s.writes_exactly or index in s.separate_left)
             legal = legal and not any(r.is_partition and index in r.outer for r in s.loaded_ranges.values())
             legal = legal and (allow_reduction or not is_reduction)
-            depth = _product(trips[r] for r in s.reduction_indices) if s.is_reduction else 1
-            cost += vector_cost(motions, index, trips[index], lanes, depth, rows)
-            cost += 4.0 * lanes / max(trips[index], 1) if is_reduction else 0.0
+            cost += lane_cost(motions, index, trips, s.reduction_indices, lanes, rows)
             scalar += (len(motions) + 0.5) * lanes
         if legal and cost < 0.9 * scalar and (best is None or cost <= best[0]):
             best = (cost, n)
@@ -165,7 +181,7 @@ def choose_register_tile(
         if chosen is None:
             return RegisterTile(None, 1, {})
         vector = s.indices[chosen]
-    reusing = [i for i in s.separate_left if i != vector and any(m.motion(i) == "invariant" for m in operands)]
+    reusing = [i for i in held_left(s) if i != vector and any(m.motion(i) == "invariant" for m in operands)]
     reusing.sort(key=lambda i: (trips[i] < ROWS_WORTH, _distance_from_unit(operands, i), s.left.index(i)))
     if vector in s.left:
         # Rows share the loads of operands that move with the vector index.
@@ -252,6 +268,8 @@ def _stream_rows(
     tried = product((n for n in range(1, all_rows + 1) if all_rows % n == 0), (TILE_ROWS, TILE_ROWS // 2, TILE_ROWS // 4))
     fitting = (t for t in tried if t[0] * (t[1] + 1) < free or t == (1, TILE_ROWS))
     rows, steps = min(fitting, key=lambda t: 1 / t[0] + 2 / t[1])
+    if is_constant(s.extents[streamed]) and (trip := index_trips(s)[streamed]) <= 4 * TILE_ROWS:
+        steps = max((n for n in range(TILE_ROWS // 2, steps + 1) if trip % n == 0), default=steps)  # no rest with its own tests
     most = target.room(Level.L2, Share.QUARTER) * 8 // target.vector_bits // (all_rows + steps) if sharing else STREAM_VECTORS
     others = _product(index_trips(s)[i] for i in s.separate_left if i != vector and i not in sharing)
     chunk = _streamed_columns(index_trips(s)[vector], lanes, max(1, target.cores // others), most)

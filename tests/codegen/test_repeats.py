@@ -91,3 +91,37 @@ def test_a_condition_may_leave_the_first_lane_of_a_run_out(level, rng, run, chos
 
 def test_a_run_of_two_gathers_nothing(level):
     assert "gather" not in assembly(compiled(repeated(F32, 2, c(0), 0), level).text, target(level))
+
+
+def stepped(dtype: DType, step: int, length: int, begin: Expr, shift: int) -> LoopNest:
+    """``vector j in begin:N { Y[j] = X[(step * j + shift) // length] }``."""
+    x, y = argument("X", dtype, (n("M"),), 0), argument("Y", dtype, (n("N"),), 1)
+    read = rd("X", op("floordiv", op("add", op("mul", c(step), i("j")), c(shift)), c(length)))
+    loop = Loop("j", begin, n("N"), 1, "vector", (Store("Y", (i("j"),), read),), lanes=8, interleave=2)
+    return LoopNest("f", ("N", "M", "B", *strides_of(x, y)), (x, y), (loop,))
+
+
+@pytest.mark.pairs
+@pytest.mark.parametrize(("begin", "shift"), [("known", 0), ("known", 7), ("unknown", 0), ("unknown", 5)])
+@pytest.mark.parametrize(
+    ("name", "step", "length"),
+    [("f32", 10, 33), ("f32", 2, 3), ("f32", 1, 9), ("f32", 3, 2), ("f32", 17, 9), ("f32", 5, 2), ("f64", 2, 7), ("i32", 3, 4)],
+)
+def test_steps_of_any_length_stay_between_the_fences(level, rng, name, step, length, begin, shift):
+    dtype, fence = DTYPES[name], Fenced()
+    code = compiled(stepped(dtype, step, length, c(0) if begin == "known" else n("B"), shift), level)
+    for size in SIZES:
+        for first in (0,) if begin == "known" else range(min(size, 4)):
+            places = (step * np.arange(first, size) + shift) // length
+            values = random_array(rng, dtype, (places[-1] + 1,))
+            for at_end in (False, True):
+                y = np.zeros(size + 1, dtype.numpy)
+                code.run({"X": fence.place(values, at_end), "Y": y[:size]}, {"N": size, "M": len(values), "B": first})
+                np.testing.assert_array_equal(y[first:size], values[places])
+                assert not y[size]
+
+
+def test_a_picture_that_grows_by_a_part_gathers_nothing(level):
+    text = assembly(compiled(stepped(F32, 10, 33, n("B"), 0), level).text, target(level))
+    assert "gather" not in text
+    assert ("vperm" in text) == (level != "x86-64-v2")

@@ -107,3 +107,26 @@ def test_life_of_bytes():
     lowered = op.lower(*arrays)
     agree(op, arrays, sizes, call=lowered.compile())
     assert has_borders(lowered)
+
+
+LONG_ROWS = "def f(float(H,W) X, float(K) w) -> (Y) { Y(y,x) +=! w(k) * pad(X(2*y+k-1,x), clamp) where y in 0:H/2, k in 0:3 }"
+
+
+def test_rows_beyond_borders_are_told_by_tests():
+    """A copy of all of an input went through memory once more."""
+    assert write_borders(*infer(read(LONG_ROWS), H=20, W=300, K=3))[2] == []
+    assert len(write_borders(*infer(read(LONG_ROWS), H=20, W=30, K=3))[2]) == 1
+
+
+def test_a_copy_that_another_sum_needs_holds_all_rows():
+    text = LONG_ROWS.replace("(Y)", "(Y, Z)").replace(
+        "}", " Z(y,x) +=! w(k) * pad(X(y,x+k-1), clamp) where x in 0:W, k in 0:3 }"
+    )
+    lowered = check(text, {"H": 20, "W": 300, "K": 3})
+    assert sum(r.pass_name == "borders" for r in lowered.remarks) == 1
+
+
+def test_quotients_reach_beyond_borders():
+    text = "def f(float(W) X, float(K) w) -> (Y) { Y(x) +=! w(k) * pad(X(2*x/3+k-2), clamp) where x in 0:W*3/2, k in 0:4 }"
+    lowered = check(text, {"W": 37, "K": 4})
+    assert any(r.pass_name == "borders" for r in lowered.remarks)

@@ -86,3 +86,26 @@ def test_a_row_that_passes_columns_on_is_not_shared() -> None:
     lowered = lower(BLUR, sizes)
     assert format_rows(lowered.rows, lowered.scop) == "[P:y, P:x] S0 ; [P:y, P:x] S1"
     check_nest(lowered, sizes)
+
+
+@pytest.mark.parametrize(("p", "q", "sizes"), [(2, 1, (19, 23)), (3, 2, (20, 31)), (1, 2, (21, 40))])
+def test_resizing_in_both_directions_goes_by_tiles(p: int, q: int, sizes: tuple[int, int]) -> None:
+    """Rows by quotients of their number: a tile needs as many of them as any other one does."""
+    text = f"""def f(float(H,W) X) -> (O) {{
+      R(y,x) +=! X(y, x*{q}/{p}+t) where t in 0:3, x in 0:(W-3)*{p}/{q}
+      O(y,x) +=! R(y*{q}/{p}+t, x) where t in 0:3, y in 0:(H-3)*{p}/{q} }}"""
+    with small_thresholds():
+        lowered = lower(text, dict(zip("HW", sizes, strict=True)))
+    assert any(r.pass_name == "overlap" and r.kind == "passed" for r in lowered.remarks)
+    check_nest(lowered, dict(zip("HW", sizes, strict=True)))
+
+
+def test_numbers_of_tiles_are_no_rows_of_register_tiles() -> None:
+    """Sums of a tile shared what they broadcast with those of the next tiles: as many buffers were alive."""
+    text = """def f(float(H,W) X, float(K) w) -> (O) {
+      R(y,x) +=! w(k) * X(y+k,x) where k in 0:5
+      O(y,x) +=! w(k) * R(y,x+k) where k in 0:5 }"""
+    with small_thresholds():
+        lowered = lower(text, {"H": 20, "W": 60, "K": 5})
+    tiles = {n: s.moduli for n, s in lowered.storage.items() if n.endswith(".tile")}
+    assert tiles and all(m is not None and m[0] == m[1] == 1 for m in tiles.values())

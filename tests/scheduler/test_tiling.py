@@ -294,3 +294,11 @@ def test_neighbours_fill_wide_vectors_where_everything_stays_in_caches(n: int, l
     assert "vector(lanes 8 " in lower("def f(float(N) X) -> (Y) { Y(i) = X(i) * 2.0 }", {"N": n}, target=X86_64_V4).as_text(
         "loops"
     )
+
+
+def test_short_sums_are_streamed_in_equal_parts() -> None:
+    """Of twelve taps four were left, which ran with the tests of borders that the first eight had got rid of."""
+    text = "def f(float(K,W) X, float(K) u) -> (Y) { Y(x) +=! u(k) * X(k,x) }"
+    for taps, rows in ((12, 6), (16, 8), (20, 5), (11, 8), (100, 8)):
+        (s,) = lower(text, {"K": taps, "W": 2000}).scop.statements
+        assert list(choose_register_tile(s, X86_64_V4, 16, True).streamed.values()) == [rows]

@@ -48,14 +48,14 @@ def find_table(
     if not isinstance(extent, Const) or buffer.strides[d] != int_const(buffer.dtype.itemsize):
         return None
     size = int(extent.value)
-    if not 1 <= size <= _largest_table(target, buffer.dtype, lanes):
+    if not 1 <= size <= largest_table(target, buffer.dtype, lanes):
         return None
     if buffer.dtype.itemsize == 1 and not target.has_masks and size & (size - 1):  # no instruction loads a part of a register
         return None
     return d, subscripts[d], size
 
 
-def _largest_table(target: Machine, dtype: DType, lanes: int) -> int:
+def largest_table(target: Machine, dtype: DType, lanes: int) -> int:
     """Elements of a table that as many lanes can choose from; 0: none."""
     type, features = llvm_type(dtype), target.features.split(",")
     if lanes * dtype.itemsize * 8 > target.vector_bits:
@@ -86,14 +86,25 @@ def load_from_table(fn: Function, dtype: DType, row: Val, place: Val, size: int,
         callee = fn.module.declare(_SIXTEEN_BYTES[lanes], full, [full, full])
         return fn.pure(f"call {full} {callee}({everywhere}, {at})", type, lanes)
     if size <= lanes:
-        callee = fn.module.declare(_ONE_REGISTER[type, lanes], full, [full, f"<{lanes} x {number}>"])
-        return fn.pure(f"call {full} {callee}({register(0)}, {at})", type, lanes)
-    callee = fn.module.declare(_TWO_REGISTERS[type, lanes], full, [full, f"<{lanes} x {number}>", full])
+        return permute(fn, [register(0)], at)
 
     def pair(first: int) -> Val:
         second = register(first + lanes) if size > first + lanes else zero_val(type, lanes)
-        return fn.pure(f"call {full} {callee}({register(first)}, {at}, {second})", type, lanes)
+        return permute(fn, [register(first), second], at)
 
     if size <= 2 * lanes:
         return pair(0)
     return fn.select(fn.compare("icmp slt", at, zero_val(number, lanes)), pair(2 * lanes), pair(0))  # bytes from 128 on
+
+
+def permute(fn: Function, registers: list[Val], at: Val) -> Val:
+    """The elements of one register, or of two, at the numbers `at`, which are as wide as the elements: `largest_table` says how
+    many there may be."""
+    type, lanes = registers[0].type, at.lanes
+    full, numbers = f"<{lanes} x {type}>", f"<{lanes} x {at.type}>"
+    first, *second = registers
+    if second:
+        callee = fn.module.declare(_TWO_REGISTERS[type, lanes], full, [full, numbers, full])
+        return fn.pure(f"call {full} {callee}({first}, {at}, {second[0]})", type, lanes)
+    callee = fn.module.declare(_ONE_REGISTER[type, lanes], full, [full, numbers])
+    return fn.pure(f"call {full} {callee}({first}, {at})", type, lanes)

@@ -109,7 +109,7 @@ def _find_best(
             return None
     if costs.reduced_vector(c) is not None and best.total >= costs.weigh_reduced(c, at, target):
         return None
-    return None if _has_batched_vector(c) and best.total >= costs.weigh_batched(c, at, target) else best
+    return None if costs.batched_cycles(c, target) and best.total >= costs.weigh_batched(c, at, target) else best
 
 
 def _find_cheapest(
@@ -149,12 +149,6 @@ def _leaves_no_mask(c: Contraction, x: _Combination, target: Machine, constants:
         return False
     taken = prod(x.rows.values()) * x.vectors + x.vectors + 1
     return x.vectors > 1 and taken > target.n_registers - target.spare_registers - 1
-
-
-def _has_batched_vector(c: Contraction) -> bool:
-    """Whether the result and both operands have an index along memory."""
-    strides = (c.result, *(v.strides for v in c.views))
-    return any(c.trips[i] >= c.lanes and all(abs(own.get(i, 0)) == 1 for own in strides) for i in c.left)
 
 
 @dataclass(frozen=True, slots=True)

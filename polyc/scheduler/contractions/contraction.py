@@ -24,7 +24,7 @@ from polyc.poly.extraction import extract_scop
 from polyc.poly.ranges import Ranges, estimate_extent
 from polyc.poly.scop import Scop, ScopStatement
 from polyc.records import dataclass, replace
-from polyc.scheduler.accesses import index_trips, trip_count
+from polyc.scheduler.accesses import held_left, index_trips, trip_count
 from polyc.scheduler.amounts import A, Amount, Formula, N, largest, product
 from polyc.scheduler.contractions.operands import Operand, find_operands, form_extent
 
@@ -169,7 +169,7 @@ def find_contraction(
         views.append(View(operand, strides, elements, tensor.dtype.itemsize, operand.indices, is_given, is_made))
     lanes = min(64, max(1, target.lanes(max(itemsize, *(v.itemsize for v in views)))))
     tested = frozenset(i for e in walk(s.origin.value) if isinstance(e, Select) for i in _names(e.condition))
-    free = tuple(i for i in s.separate_left if i not in sequential)
+    free = tuple(i for i in held_left(s) if i not in sequential)
     return Contraction(s, trips, (views[0], views[1]), result, lanes, itemsize, left, summed, free, tested)
 
 

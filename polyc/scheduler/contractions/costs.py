@@ -16,7 +16,7 @@ from itertools import pairwise
 from math import ceil, prod
 from typing import Generic
 
-from polyc.code_limits import FEW_VECTORS, LANE_PARTS, MAX_UNROLLED, ROW_PARTS
+from polyc.code_limits import FEW_VECTORS, LANE_PARTS, MAX_STRIDE, MAX_UNROLLED, ROW_PARTS
 from polyc.machine import Level, Machine
 from polyc.machine.costs import CopyCosts
 from polyc.records import dataclass
@@ -242,6 +242,8 @@ def weigh_plain(c: Contraction, at: Measures[A], target: Machine) -> A:
         return weigh_streamed(c, at, tile, target)
     if reduced_vector(c) is not None:
         return weigh_reduced(c, at, target)
+    if batched_cycles(c, target):
+        return weigh_batched(c, at, target)
     row = next((i for i in c.left if abs(c.result.get(i, 0)) == 1), None)
     vectors = 1 if row is None else ceil_div(at.trips[row], c.lanes)
     depth, rows = product(at.trips[i] for i in c.summed), product(at.trips[i] for i in c.left if i != row)
@@ -307,13 +309,22 @@ def weigh_strips(c: Contraction, way: Way, cycles: float, tile: RegisterTile, ta
     return max(cycles, waited) + target.tiles.exposed * waited if level >= Level.L3 else cycles
 
 
+def batched_cycles(c: Contraction, target: Machine) -> float:
+    """Cycles of the loads, and the shuffles beside them, for a vector of products along an index that the result and both
+    operands have along memory, one perhaps in steps of few elements, all of which are loaded; 0 where there is none."""
+    for i in c.left:
+        steps = [abs(v.strides.get(i, 0)) for v in c.views]
+        if c.trips[i] >= c.lanes and abs(c.result.get(i, 0)) == 1 == min(steps) and max(steps) <= MAX_STRIDE:
+            return max(sum(steps) / target.loads_per_cycle, max(steps) - 1)
+    return 0.0
+
+
 def weigh_batched(c: Contraction, at: Measures[A], target: Machine) -> A:
-    """Cycles with an index as the vector that the result and both operands have along memory: each product reads a vector of
-    one operand, the other one's serve some rows."""
+    """Cycles with such an index as the vector: each product reads a vector of one operand, the other one's serve some rows."""
     results = product(at.trips[i] for i in c.left)
     volume = results * product(at.trips[i] for i in c.summed)
     written = write_cycles(results * c.itemsize, results * c.itemsize, target)
-    return 2 / target.loads_per_cycle / c.lanes * (volume + results) + written
+    return batched_cycles(c, target) / c.lanes * (volume + results) + written
 
 
 def step_cycles(rows: int, vectors: int, broadcasts: int, loads: float, target: Machine, straddles: bool) -> float:

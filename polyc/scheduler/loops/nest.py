@@ -105,7 +105,8 @@ class NestPlanner:
                 elif few:
                     mark = _mark_columns(few, lanes)
                 elif not points and self._is_streaming(names, member):
-                    mark = Mark("vector", lanes // 2, 2 * mark.interleave)
+                    narrow = self._streaming_lanes([self.view.statement(n) for n in names], lanes)
+                    mark = Mark("vector", narrow, lanes // narrow * mark.interleave)
                 elif not points and self._waits_for_functions(real):
                     mark = Mark("vector", 2 * lanes, max(1, mark.interleave // 2))
                 elif not points and mark.interleave > 1 and (n_cut := self._count_cut_vectors(names, member, lanes)) > 1:
@@ -183,7 +184,8 @@ class NestPlanner:
         wanted = self.view.tile(sums[0], lanes).sharing if len(sums) == 1 else {}
         sharing = [(m, rows, wanted.get(self.view.index(m, sums[0].name) or "", 0)) for m, rows in candidates if rows]
         sharing = [(m, rows, n) for m, rows, n in sharing if n]
-        mark = Mark("vector", lanes // 2, 2) if is_streaming and not sharing else Mark("vector", lanes, 1)
+        narrow = self._streaming_lanes(sums, lanes) if is_streaming and not sharing else lanes
+        mark = Mark("vector", narrow, lanes // narrow)
         plan = make_loop(member, body, "point", size, Mark("unroll"))
         for m, _, n in sharing:
             plan = make_loop(m, plan, "point", n, Mark("unroll"))
@@ -314,7 +316,12 @@ class NestPlanner:
         elif any(map(_reads_neighbours, statements)) and self._stays_in_l2(statements):
             return False
         indices = [(s, self.view.index(member, n)) for s, n in zip(statements, names, strict=True)]
-        return all(i is not None and m.motion(i) != "strided" for s, i in indices for m in access_motions(s))
+        accesses = [(m, i) for s, i in indices for m in access_motions(s)]
+        return all(i is not None and m.motion(i) != "strided" and not m.is_permuted(i) for m, i in accesses)
+
+    def _streaming_lanes(self, statements: list[ScopStatement], lanes: int) -> int:
+        """Half of the widest registers; windows that step on have no more lanes anyway (`MemberView.lanes`)."""
+        return min(lanes, max(lanes // 2, self.view.target.streaming_bits // 8 // vector_itemsize(self.view.scop, statements)))
 
     def _stays_in_l2(self, statements: list[ScopStatement]) -> bool:
         """Whether everything that statements touch, each tensor once, stays in the second-level cache."""

@@ -30,11 +30,11 @@ from polyc.ir.expr import (
 from polyc.ir.operators import HOST_OPERATORS
 from polyc.ir.program import Condition, Program, RangeClause, Statement
 from polyc.ir.types import DType
+from polyc.ir.weighted_sums import LARGEST, collect_weights, has_free_order
 from polyc.poly.ranges import Ranges
 from polyc.records import replace
 from polyc.scheduler.rewriting.builder import Change, ProgramBuilder
 from polyc.scheduler.rewriting.rules.dependent_reductions import find_deviations, is_maximum
-from polyc.scheduler.rewriting.weighted_sums import LARGEST, collect_weights, has_free_order
 
 Inside = Callable[[Expr], Expr]
 """The rule applied to another expression."""

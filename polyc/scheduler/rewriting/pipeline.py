@@ -49,6 +49,7 @@ from polyc.scheduler.rewriting.rules.recurrences import block_recurrences
 from polyc.scheduler.rewriting.rules.running_sums import run_sum
 from polyc.scheduler.rewriting.rules.shared_rows import share_rows
 from polyc.scheduler.rewriting.rules.shifted_exponentials import block_exponentials
+from polyc.scheduler.rewriting.rules.turned_operands import turn_operands
 from polyc.scheduler.rewriting.rules.turned_results import turn_results
 from polyc.scheduler.rewriting.rules.windows import separate_windows
 from polyc.scheduler.rewriting.short_indices import write_out_short_indices
@@ -242,6 +243,7 @@ _PASSES: tuple[Step, ...] = (
     _rule("hoist-conversions", hoist_conversions),
     _rule("store-operands", store_operands, _TILES),
     _rule("store-functions", store_functions, _TILES),
+    _rewriting("turn-operands", turn_operands, _TILES, _with("target")),
     _rewriting("transpose-results", turn_results, _TILES, _with("target", "constants")),
     _rewriting("batch-recurrences", batch_recurrences, _TILES, _with("target")),
     _rule("private-tables", split_table, _PARALLEL_ALGEBRA, _with("target")),

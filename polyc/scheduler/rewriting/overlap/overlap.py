@@ -11,11 +11,12 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator, Sequence
 from itertools import product, takewhile
+from math import lcm
 
 from polyc.code_limits import MARGIN, MINIMUM_ITERATIONS, powers
 from polyc.diagnostics import Remark
-from polyc.ir.expr import Const, Index, reads
-from polyc.ir.linear import index_coefficients
+from polyc.ir.expr import Call, Const, Index, reads, walk
+from polyc.ir.linear import index_steps
 from polyc.ir.program import Program, Statement
 from polyc.machine import Machine
 from polyc.poly.ranges import Ranges
@@ -155,7 +156,7 @@ def _tiled_indices(root: Statement, producers: Sequence[Statement], model: Model
     """Indices of `root` that move a producer."""
     targets, own = {p.target for p in producers}, model.ranges.statements[root.name].indices
     subscripts = (e for site in model.sites[root.name] if site.read.tensor in targets for e in site.read.subscripts)
-    moving = {i for e in subscripts for i in index_coefficients(e) or ()}
+    moving = {i for e in subscripts for i in index_steps(e) or ()}
     return [i for i in root.left_indices if i in moving and own[i].extent != Const(1)]
 
 
@@ -170,24 +171,28 @@ def _clusters(
     def boxes_for(chain: Sequence[Statement], sizes: dict[str, int]) -> Boxes:
         return tile_boxes(roots, chain, root_boxes(roots, sizes, model.ranges), model.ranges, model.accesses)
 
-    probed = boxes_for(producers, dict.fromkeys(indices, PROBE))
+    unit = _unit([*roots, *producers], model)
+    if unit > 1 and any(model.is_temporary(root.target) for root in roots):
+        return  # what reads its rows at once would read them from memory
+    probe = PROBE - PROBE % unit or unit
+    probed = boxes_for(producers, dict.fromkeys(indices, probe))
     chain, halos = _bounded(producers, probed, indices, model), set[str]()
     tried: dict[tuple[int, ...], Trial] = {}
     whole, saved, slower = sum(map(model.window_cycles, roots)), 0, 0
     for n, p in enumerate(chain, 1):
         whole += model.window_cycles(p)
-        wider = [box for box in probed[p.target] if box is not None and box.extent != PROBE]
+        wider = [box for box in probed[p.target] if box is not None and box.extent != probe]
         if not wider:  # its reader follows at once
             continue
         halos |= {i for i in indices if any(box.moves_with(i) for box in wider)}
         saved += model.bytes(p.target)
         # A loop over outer dimensions that run along with a tile, and over the reader, needs no tiles.
-        shared = takewhile(lambda box: box is not None and box.extent == PROBE, probed[p.target][:-1])
+        shared = takewhile(lambda box: box is not None and box.extent == probe, probed[p.target][:-1])
         whole += model.whole(p, len(list(shared)))
         if not is_faster(0.0, whole):
             continue
         slower, ahead = slower + 1, chain[: max(2 * PATIENCE, 1 << (n - 1).bit_length())]
-        for sizes in _sizes(roots[0], indices, halos, model):
+        for sizes in _sizes(roots[0], indices, halos, unit, model):
             key = len(ahead), *sizes.values()
             if key not in tried:
                 tried[key] = Trial(model, roots, sizes, boxes_for(ahead, sizes))
@@ -215,16 +220,24 @@ def _bounded(producers: Sequence[Statement], boxes: Boxes, indices: Sequence[str
     return kept
 
 
-def _sizes(root: Statement, indices: Sequence[str], halos: set[str], model: Model) -> Iterator[dict[str, int]]:
+def _unit(statements: Sequence[Statement], model: Model) -> int:
+    """What sizes are multiples of, so that quotients in subscripts begin alike in every tile."""
+    nodes = (n for s in statements for site in model.sites[s.name] for e in site.read.subscripts for n in walk(e))
+    divisors = (n.args[1] for n in nodes if isinstance(n, Call) and n.op == "floordiv")
+    unit = lcm(*(int(e.value) for e in divisors if isinstance(e, Const) and e.value > 0))
+    return unit if unit <= 4 * PROBE else 1
+
+
+def _sizes(root: Statement, indices: Sequence[str], halos: set[str], unit: int, model: Model) -> Iterator[dict[str, int]]:
     """Tile sizes to try: along rows, across them, and single iterations where neighbouring ones share nothing."""
     trips, last = model.trips(root), {e.name for e in root.subscripts[-1:] if isinstance(e, Index)}
     choices: list[Sequence[int]] = []
     for i in indices:
         if i in last:
-            tried = [n for n in (*ROW_SIZES, model.short_row(root)) if n < trips[i]]
+            tried = [n for size in (*ROW_SIZES, model.short_row(root)) if (n := size - size % unit or unit) < trips[i]]
             choices.append(tried or [trips[i]])
         elif i in halos:
-            fitting = [n for n in SIZES if n < trips[i]] or [trips[i]]
+            fitting = [n for size in SIZES if (n := size - size % unit or unit) < trips[i]] or [trips[i]]
             shared = [n for n in fitting if trips[i] >= n * MINIMUM_ITERATIONS] or fitting[-1:]
             choices.append(shared if i == indices[0] else fitting)
         else:

@@ -89,7 +89,7 @@ class _Maker:
             t, extent = Index(tile_name(i)), first[i].extent
             self.tiles[t.name] = Interval(int_const(0), simplify(ceil_div(extent, size)))
             self.conditions += [ge(t, 0), lt(size * t, extent)]
-        self.names = {t: builder.temporary(f"{t}.tile", self._shape(t), builder.tensor(t)) for t in cluster.boxes}
+        self.names = {t: builder.temporary(tile_name(t), self._shape(t), builder.tensor(t)) for t in cluster.boxes}
         tiles = {t: builder.tensor(name) for t, name in self.names.items()}
         builder.tensors = [tiles.get(t.name, t) for t in builder.program.tensors]
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from math import prod
 
+from polyc.code_limits import LONG_ROW
 from polyc.diagnostics import Remark
 from polyc.ir.expr import (
     Call,
@@ -25,6 +26,7 @@ from polyc.ir.expr import (
     PadMode,
     Read,
     identity_of,
+    index_names,
     int_const,
     map_children,
     reads,
@@ -32,7 +34,7 @@ from polyc.ir.expr import (
     walk,
 )
 from polyc.ir.intervals import range_of
-from polyc.ir.linear import index_coefficients
+from polyc.ir.linear import index_coefficients, index_steps
 from polyc.ir.program import Program, Statement
 from polyc.ir.simplify import constant_of, simplify
 from polyc.poly.ranges import Interval, Ranges, StatementRanges, known_shape
@@ -85,7 +87,7 @@ def write_borders(program: Program, ranges: Ranges) -> tuple[Program, Ranges, li
 
 def _find_groups(program: Program, padded: Mapping[str, Expr], ranges: Ranges) -> dict[tuple[str, PadMode], _Group]:
     groups: dict[tuple[str, PadMode], _Group] = {}
-    refused: set[tuple[str, PadMode]] = set()
+    refused, wanted = set[tuple[str, PadMode]](), set[tuple[str, PadMode]]()
     for s in program.statements:
         own = ranges.statements[s.name]
         for pad in dict.fromkeys(_pads(padded[s.name])):
@@ -95,14 +97,25 @@ def _find_groups(program: Program, padded: Mapping[str, Expr], ranges: Ranges) -
             if bounds is None or pad.read.tensor == s.target or own.guards:
                 refused.add(key)
                 continue
+            if program.tensor(pad.read.tensor).role != "input" or not _moves_whole_rows(s, pad.read, bounds, ranges):
+                wanted.add(key)
             group = groups.setdefault(key, _Group(*key, _zero(program, pad.read), s, bounds, 0))
             group.bounds = [(min(a, c), max(b, d)) for (a, b), (c, d) in zip(group.bounds, bounds, strict=True)]
             group.uses = max(group.uses, uses)
         others = [*s.subscripts, *([] if s.reduction is None else [s.reduction.init])]
         refused |= {(pad.read.tensor, pad.mode) for pad in _pads(*others)}
-    shapes = {k: known_shape(ranges.tensors[k[0]]) for k in groups if k not in refused}
+    shapes = {k: known_shape(ranges.tensors[k[0]]) for k in groups if k in wanted - refused}
     sizes = {k: prod(shape) for k, shape in shapes.items() if shape is not None}
     return {k: groups[k] for k, n in sizes.items() if prod(b - a + 1 for a, b in groups[k].bounds) <= LARGEST * n}
+
+
+def _moves_whole_rows(s: Statement, read: Read, bounds: Sequence[Bounds], ranges: Ranges) -> bool:
+    """Whether a sum goes over long rows one by one, beyond borders across them only: a test for each row tells them."""
+    pairs = zip(bounds, map(_ends, ranges.tensors[read.tensor]), strict=True)
+    beyond = [d for d, ((a, b), (low, high)) in enumerate(pairs) if low is None or high is None or a < low or b > high]
+    (first, last), summed = bounds[-1], set(s.reduction_indices)
+    is_across = len(beyond) == 1 and beyond[0] < len(bounds) - 1 and summed <= index_names(read.subscripts[beyond[0]])
+    return is_across and summed.isdisjoint(index_names(read.subscripts[-1])) and last - first >= 8 * LONG_ROW
 
 
 def _pads(*exprs: Expr) -> Iterator[Pad]:
@@ -142,7 +155,7 @@ def _wrapped(subscript: Expr, whole: Interval, own: StatementRanges) -> Expr | N
 
 def _bounds(subscripts: Sequence[Expr], own: StatementRanges) -> list[Bounds] | None:
     """What each subscript runs over, if these are numbers."""
-    if any(index_coefficients(e) is None or reads(e) for e in subscripts):
+    if any(index_steps(e) is None or reads(e) for e in subscripts):
         return None
     found = [range_of(simplify(e), {i: _ends(x) for i, x in own.indices.items()}) for e in subscripts]
     known = [(first, last) for first, last in found if first is not None and last is not None]
@@ -163,7 +176,7 @@ def _windows(s: Statement, read: Read, own: StatementRanges) -> int:
     """How often a statement comes to an element by one read, where the indices of its sum move windows."""
     times = 1
     for subscript in read.subscripts:
-        steps = index_coefficients(subscript) or {}
+        steps = index_steps(subscript) or {}
         moved = [i for i in steps if i in s.reduction_indices]
         if len(steps) > len(moved):
             times *= prod(n for i in moved if (n := constant_of(own.indices[i].extent)) is not None)

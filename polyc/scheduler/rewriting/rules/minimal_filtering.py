@@ -27,6 +27,7 @@ from polyc.ir.expr import Const, Expr, Index, Pad, Read, identity_of, int_const,
 from polyc.ir.program import Program, Reduction, Statement
 from polyc.ir.simplify import simplify, simplify_int
 from polyc.ir.types import DType
+from polyc.ir.weighted_sums import write_sum
 from polyc.machine import Machine
 from polyc.poly.domains import box_domain
 from polyc.poly.ranges import Interval, Ranges, StatementRanges
@@ -37,7 +38,6 @@ from polyc.scheduler.rewriting.builder import ProgramBuilder
 from polyc.scheduler.rewriting.reindexing import map_reads
 from polyc.scheduler.rewriting.rules.analysis import find_elementwise_reader
 from polyc.scheduler.rewriting.rules.tap_windows import RESULTS, TAPS, TapWindow, WindowFilter, add_number, find_filter
-from polyc.scheduler.rewriting.weighted_sums import write_sum
 
 N_POINTS = TAPS + RESULTS - 1
 
