@@ -15,9 +15,9 @@ from polyc.machine import Machine
 UNOPTIMISED = tuple(
     f"tests/{folder}/"
     for folder in ("api", "cache", "codegen", "conformance", "frontends", "negative", "onnx", "oracle", "poly", "scheduler")
-)
-"""Folders whose tests run code as LLVM translates it without optimising, which takes a tenth of the time.  Assembly text is
-always optimised.  LLVM takes little for granted that could be wrong (arguments that are ``noalias``, counters of loops that do
+) + ("tests/benchmarks/test_npbench.py",)
+"""Folders and files whose tests run code as LLVM translates it without optimising, which takes a tenth of the time.  Assembly
+text is always optimised.  LLVM takes little for granted that could be wrong (arguments that are ``noalias``, counters of loops that do
 not overflow): the other folders and tests marked ``optimised`` run what users run."""
 
 HALVED = ("tests/property/",)

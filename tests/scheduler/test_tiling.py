@@ -256,10 +256,9 @@ def test_tiles_of_long_results_follow_each_other_along_memory():
 @pytest.mark.parametrize("level", [X86_64_V2, X86_64_V3, X86_64_V4], ids=lambda t: t.name)
 def test_machines_with_small_caches_cut_blocks(level):
     tiny = replace(level, l1=1 << 10, l2=1 << 12, l3=1 << 14)
-    for text in (MATMUL, "def f(float(M,K) A, float(N,K) B) -> (C) { C(m,n) +=! A(m,k) * B(n,k) }"):
-        for sizes in ({"M": 25, "N": 70, "K": 40}, {"M": 130, "N": 33, "K": 9}):
-            check_nest(lower(text, sizes, target=tiny), sizes)
-            check_nest(lower(text, sizes, False, target=tiny), sizes)
+    turned = "def f(float(M,K) A, float(N,K) B) -> (C) { C(m,n) +=! A(m,k) * B(n,k) }"
+    for text, sizes in ((MATMUL, {"M": 25, "N": 70, "K": 40}), (turned, {"M": 130, "N": 33, "K": 9})):
+        check(text, sizes, target=tiny)
 
 
 @pytest.mark.parametrize("classes", [4, 8, 12])
