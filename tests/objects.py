@@ -15,7 +15,7 @@ from polyc.machine import Machine
 UNOPTIMISED = tuple(
     f"tests/{folder}/"
     for folder in ("api", "cache", "codegen", "conformance", "frontends", "negative", "onnx", "oracle", "poly", "scheduler")
-) + ("tests/benchmarks/test_npbench.py",)
+) + ("tests/benchmarks/test_npbench.py", "tests/test_docs.py")
 """Folders and files whose tests run code as LLVM translates it without optimising, which takes a tenth of the time.  Assembly
 text is always optimised.  LLVM takes little for granted that could be wrong (arguments that are ``noalias``, counters of loops that do
 not overflow): the other folders and tests marked ``optimised`` run what users run."""

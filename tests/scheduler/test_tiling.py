@@ -14,7 +14,7 @@ from polyc.poly.tree import Plan, PlanLeaf, PlanLoop, PlanSequence
 from polyc.scheduler.accesses import access_motions, index_trips, operation_weight, statement_work, vector_itemsize
 from polyc.scheduler.loops.crossing import WHOLE_VECTORS
 from polyc.scheduler.tiling import choose_register_tile, choose_vector_index, vector_cost
-from tests.scheduler.support import check, check_nest, infer, lower, read
+from tests.scheduler.support import check, infer, lower, read
 
 
 def scop_of(text: str, **sizes: int) -> Scop:
