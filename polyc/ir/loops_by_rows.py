@@ -61,7 +61,7 @@ def find_rows(loop: Loop, buffers: Mapping[str, Buffer], is_host: Callable[[Expr
                 return False
 
     statements = [node for node in loop.body if isinstance(node, (Store, Update))]
-    if loop.step != 1 or len(statements) != len(loop.body):
+    if loop.step != 1 or not statements or len(statements) != len(loop.body):
         return None
     if not all(is_row(s.value) and add((s.buffer, s.subscripts)) for s in statements):
         return None
