@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import itertools
 import os
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -46,19 +46,21 @@ def pytest_runtest_call() -> Iterator[None]:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out combinations of the tests marked ``pairs`` whose pairs of values are all in others that stay, and tests for
-    the instruction set of this machine by its name that are there for the machine itself, too."""
+    """Leave out combinations of the tests marked ``pairs`` or ``each`` whose pairs of values, or values, are all in others that
+    stay, and tests for the instruction set of this machine by its name that are there for the machine itself, too."""
     if os.environ.get("POLYC_TEST_COMBINATIONS") == "all" or any("[" in argument for argument in config.args):
         return
-    tests: dict[str, list[pytest.Item]] = defaultdict(list)
+    tests: dict[tuple[str, str], list[pytest.Item]] = defaultdict(list)
     for item in items:
-        if item.get_closest_marker("pairs"):
-            tests[item.nodeid.partition("[")[0]].append(item)
+        for mark in COVERS:
+            if item.get_closest_marker(mark):
+                tests[item.nodeid.partition("[")[0], mark].append(item)
     left_out: set[pytest.Item] = set()
-    for name, combinations in tests.items():
+    for (name, mark), combinations in tests.items():
         values = [values_of(item) for item in combinations]
-        assert len(values[0]) >= 3, f"{name} has no more than pairs"
-        left_out |= {item for item, stays in zip(combinations, cover_pairs(values), strict=True) if not stays}
+        least, cover = COVERS[mark]
+        assert len(values[0]) >= least, f"{name} has too few axes for {mark}"
+        left_out |= {item for item, stays in zip(combinations, cover(values), strict=True) if not stays}
     left_out |= find_same_machine([item for item in items if item not in left_out])
     config.hook.pytest_deselected(items=list(left_out))
     items[:] = [item for item in items if item not in left_out]
@@ -97,6 +99,22 @@ def cover_pairs(combinations: list[tuple[str, ...]]) -> list[bool]:
                 stays[n] = True
                 missing -= found
     return stays
+
+
+def cover_values(combinations: list[tuple[str, ...]]) -> list[bool]:
+    """Which of the combinations stay, so that each value of each axis is in one that stays, all about as often."""
+    found = [set(enumerate(values)) for values in combinations]
+    stays, missing, uses = [False] * len(found), set().union(*found), Counter[tuple[int, str]]()
+    while missing:
+        best = max(range(len(found)), key=lambda n: (len(found[n] & missing), -sum(uses[v] for v in found[n])))
+        stays[best] = True
+        missing -= found[best]
+        uses.update(found[best])
+    return stays
+
+
+COVERS = {"pairs": (3, cover_pairs), "each": (2, cover_values)}
+"""By mark: the fewest axes that it is for, and which combinations stay."""
 
 
 def values_of(item: pytest.Item) -> tuple[str, ...]:

@@ -12,13 +12,11 @@ import pytest
 from polyc.codegen.objects import jit
 from polyc.machine import Machine
 
-UNOPTIMISED = tuple(
-    f"tests/{folder}/"
-    for folder in ("api", "cache", "codegen", "conformance", "frontends", "negative", "onnx", "oracle", "poly", "scheduler")
-)
-"""Folders whose tests run code as LLVM translates it without optimising, which takes a tenth of the time.  Assembly text is
-always optimised.  LLVM takes little for granted that could be wrong (arguments that are ``noalias``, counters of loops that do
-not overflow): the other folders and tests marked ``optimised`` run what users run."""
+FOLDERS = ("api", "cache", "codegen", "conformance", "frontends", "negative", "onnx", "oracle", "poly", "scheduler")
+UNOPTIMISED = (*(f"tests/{folder}/" for folder in FOLDERS), "tests/benchmarks/test_npbench.py", "tests/test_docs.py")
+"""Folders and files whose tests run code as LLVM translates it without optimising, which takes a tenth of the time.  Assembly
+text is always optimised.  LLVM takes little for granted that could be wrong (arguments that are ``noalias``, counters of loops
+that do not overflow): the other folders and tests marked ``optimised`` run what users run."""
 
 HALVED = ("tests/property/",)
 """Folders of generated programs: half of them, by their text, run optimised code, and half what it was optimised from."""

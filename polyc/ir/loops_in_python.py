@@ -16,7 +16,8 @@ from polyc.ir.expr import Call, Cast, Const, Expr, Index, Pad, Read, Select, Siz
 from polyc.ir.halves import narrow, widen
 from polyc.ir.loop_buffers import fail, poison
 from polyc.ir.loops import Buffer, Guard, If, Loop, LoopNest, Node, Prefetch, Store, Update
-from polyc.ir.numeric import APPLY
+from polyc.ir.loops_by_rows import Place, Row, find_rows
+from polyc.ir.numeric import APPLY, REDUCE
 from polyc.ir.types import BOOL, I64, DType
 
 Failure = tuple[int, int, int]
@@ -25,6 +26,8 @@ Failure = tuple[int, int, int]
 _LOOPS_PER_FUNCTION = 12
 _MAX_HEIGHT = 40
 """Operators inside each other in one Python expression; taller ones are computed in steps."""
+_FEWEST = 6
+"""Iterations from which on rows are faster than elements one after the other."""
 
 
 @dataclass(slots=True)
@@ -59,6 +62,7 @@ def translate_loops(nest: LoopNest) -> Callable[[Mapping[str, np.ndarray], Mappi
     """The nest as a Python function of its buffers by name, its parameters, and the list that receives failed checks."""
     writer = _Writer({b.name: b.dtype for b in nest.buffers}, {b.name: b for b in nest.buffers}, _find_thread_only(nest))
     writer.globals |= {"_fail_access": _fail_access, "_poison": poison, "_floordiv": _floordiv, "_mod": _mod, "_wrap": _wrap}
+    writer.globals["_combine"] = _combine
     writer.emit(0, "def run(arrays, sizes, failures):")
     for k, buffer in enumerate(nest.buffers):
         writer.variables["b " + buffer.name] = f"b{k}"
@@ -157,8 +161,12 @@ def _write_node(w: _Writer, node: Node, depth: int) -> None:
         case Loop():
             for start in node.initial:
                 _write_body(w, start.nest, depth)
-            outer = w.variables.get("i " + node.var)
             lower, upper = _expr(w, node.lower), _expr(w, node.upper)
+            rows = None if w.thread_only.get(id(node)) or not _is_low(node) else find_rows(node, w.buffers, _is_host)
+            if rows is not None:
+                _write_rows(w, node, rows, depth)
+                depth += 1
+            outer = w.variables.get("i " + node.var)
             variable = w.fresh("i")
             w.n_loops += 1
             is_split = w.n_loops % _LOOPS_PER_FUNCTION == 0
@@ -195,6 +203,62 @@ def _write_store(w: _Writer, node: Store | Update, depth: int) -> None:
     if isinstance(node, Update):
         value = _apply(w, node.op, [place, value], w.types[node.buffer] == BOOL)
     w.emit(depth, f"{place} = {value}")
+
+
+def _is_low(loop: Loop) -> bool:
+    """Whether no value in the body has to be computed in steps."""
+    return all(_height(node.value) <= _MAX_HEIGHT for node in loop.body if isinstance(node, (Store, Update)))
+
+
+def _write_rows(w: _Writer, loop: Loop, rows: Mapping[Place, Row], depth: int) -> None:
+    """The loop as operations on whole rows, where it is long and they lie inside; what follows stands in the `else`."""
+    first, count, is_whole = w.fresh("t"), w.fresh("t"), w.fresh("t")
+    w.emit(depth, f"{first} = {_expr(w, loop.lower)}")
+    w.emit(depth, f"{count} = {_expr(w, loop.upper)} - {first}")
+    w.emit(depth, f"{is_whole} = {count} >= {_FEWEST}")
+    w.emit(depth, f"if {is_whole}:")
+    outer = w.variables.get("i " + loop.var)
+    w.variables["i " + loop.var] = first
+    places, inside = dict[Place, str](), list[str]()
+    for place, row in rows.items():
+        buffer, parts = w.variables["b " + place[0]], list[str]()
+        for d, sub in enumerate(place[1]):
+            begin, end = w.fresh("s"), w.fresh("s")
+            w.emit(depth + 1, f"{begin} = {_expr(w, sub)}")
+            if d == row.dimension:
+                w.emit(depth + 1, f"{end} = {begin} + {row.step} * ({count} - 1) + 1")
+            inside.append(f"0 <= {begin} and {end} <= {buffer}_{d}" if d == row.dimension else f"0 <= {begin} < {buffer}_{d}")
+            parts.append(f"{begin}:{end}:{row.step}" if d == row.dimension else begin)
+        places[place] = f"{buffer}[{', '.join(parts) or '()'}]"
+    w.emit(depth + 1, f"{is_whole} = {' and '.join(inside) or 'True'}")
+    w.emit(depth, f"if {is_whole}:")
+    for node in loop.body:
+        assert isinstance(node, (Store, Update))
+        target = node.buffer, node.subscripts
+        value = _row(w, node.value, places)
+        if isinstance(node, Update) and rows[target].dimension is None:
+            value = f"_combine({w.constant(REDUCE[node.op])}, {places[target]}, {value})"
+        elif isinstance(node, Update):
+            value = _apply(w, node.op, [places[target], value], w.types[node.buffer] == BOOL, _ON_ROWS)
+        w.emit(depth + 1, f"{places[target]} = {value}")
+    del w.variables["i " + loop.var]
+    if outer is not None:
+        w.variables["i " + loop.var] = outer
+    w.emit(depth, "else:")
+
+
+def _row(w: _Writer, expr: Expr, places: Mapping[Place, str]) -> str:
+    """A value in all iterations: a row, or a scalar that is the same in each."""
+    match expr:
+        case Read():
+            return places[expr.tensor, expr.subscripts]
+        case Cast():
+            return f"{w.constant(_make_cast(expr.dtype))}({_row(w, expr.value, places)})"
+        case Call() if not _is_host(expr):
+            is_bool = type_of(expr.args[0], w.types) == BOOL
+            return _apply(w, expr.op, [_row(w, a, places) for a in expr.args], is_bool, _ON_ROWS)
+        case _:
+            return _element(w, expr)
 
 
 def _height(expr: Expr) -> int:
@@ -260,6 +324,7 @@ _PYTHON: dict[str, str] = {
 }
 _DIRECT = frozenset("add sub mul lt le gt ge eq ne and or not".split())
 """Operators that Python's own spelling computes right on NumPy scalars."""
+_ON_ROWS = _DIRECT - {"and", "or", "not"}
 
 
 def _element(w: _Writer, expr: Expr) -> str:
@@ -323,8 +388,8 @@ def _read(w: _Writer, read: Read) -> str:
     return f"{buffer}[{', '.join(parts) or '()'}]"
 
 
-def _apply(w: _Writer, op: str, operands: list[str], is_bool: bool) -> str:
-    if op in _DIRECT and not (is_bool and op in ("add", "mul")):
+def _apply(w: _Writer, op: str, operands: list[str], is_bool: bool, direct: frozenset[str] = _DIRECT) -> str:
+    if op in direct and not (is_bool and op in ("add", "mul")):
         return _PYTHON[op].format(*operands)
     return f"{w.constant(_make_scalar(op))}({', '.join(operands)})"
 
@@ -362,6 +427,13 @@ def _floordiv(a: int, b: int) -> int:
 
 def _mod(a: int, b: int) -> int:
     return a % b if b else 0
+
+
+def _combine(op: np.ufunc, start: Any, row: np.ndarray) -> Any:
+    """`start` and the elements of `row`, combined one after the other."""
+    row = np.array(row)
+    row[0] = op(start, row[0])
+    return op.accumulate(row, dtype=row.dtype)[-1]
 
 
 def _wrap(value: int) -> Any:

@@ -278,6 +278,7 @@ def folded(b: np.ndarray, test) -> np.ndarray:
     return np.where(np.fromfunction(lambda i, k: test(i, k, n, m), b.shape), b, 0).sum(1)
 
 
+@pytest.mark.each
 @pytest.mark.parametrize("dynamic", [True, ("K",), ("N", "K"), "auto"])
 @pytest.mark.parametrize("name", FACTORS)
 def test_a_size_that_multiplies_an_index_stays_a_number(name, dynamic):

@@ -19,8 +19,8 @@ OUTSIDE = sorted(PROGRAMS.keys() - {p.name for p in polybench.PROGRAMS})
 """Those that PolyBench does not have; its kernels have tests of their own."""
 
 
-ONE_WAY = dict.fromkeys(("cavity_flow", "channel_flow"), True) | dict.fromkeys(
-    ("contour_integral", "lenet", "resnet", "scattering_self_energies"), False
+ONE_WAY = dict.fromkeys(("cavity_flow", "channel_flow", "nbody", "stockham_fft"), True) | dict.fromkeys(
+    ("contour_integral", "conv2d_bias", "lenet", "mlp", "resnet", "scattering_self_energies"), False
 )
 """Programs of which one kernel is compiled here, for any sizes (True) or for these: the other takes seconds."""
 
@@ -37,6 +37,7 @@ def test_operator_computes_what_numpy_does_at_these_sizes_and_at_any(name: str) 
     assert all(np.array_equal(before[n], inputs[n]) for n in inputs)
 
 
+@pytest.mark.each
 @pytest.mark.parametrize("name", OUTSIDE)
 def test_loops_for_numba_compute_what_numpy_does(name: str, loops: None) -> None:
     workload = PROGRAMS[name].make_workload("tiny")

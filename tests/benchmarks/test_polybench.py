@@ -90,6 +90,7 @@ def test_tiles_cover_every_step_at_every_size(name: str, n: int) -> None:
     assert_equal_up_to_rounding(found, expected)
 
 
+@pytest.mark.each
 @pytest.mark.parametrize("name", KERNELS)
 def test_loops_for_numba_compute_what_numpy_does(name: str, loops: None) -> None:
     kernel = KERNELS[name]

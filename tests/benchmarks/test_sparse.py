@@ -40,6 +40,7 @@ def test_operator_computes_what_numpy_does(name: str) -> None:
     assert sum(a.nbytes for a in inputs.values()) - table == workload.bytes_read
 
 
+@pytest.mark.each
 @pytest.mark.parametrize("name", LOOPS)
 def test_loops_for_numba_compute_what_numpy_does(name: str, loops: None) -> None:
     workload = SMALL[name]

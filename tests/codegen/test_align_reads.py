@@ -31,6 +31,7 @@ def place(shape: tuple[int, ...], dtype: str, offset: int) -> tuple[np.ndarray, 
     return raw[start : start + size].view(dtype).reshape(shape), raw
 
 
+@pytest.mark.each
 @pytest.mark.parametrize("type", ["float", "double"])
 @pytest.mark.parametrize(("axes", "shape"), CASES)
 def test_operands_and_results_at_any_distance_from_a_line(

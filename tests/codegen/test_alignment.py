@@ -75,6 +75,7 @@ def compare(text: str, n: int, m: int, kind: str, **changes: Any) -> str:
     return lowered.as_text("loops")
 
 
+@pytest.mark.each
 @pytest.mark.parametrize("m", [96, 97, 103, 104, 130, 256, 300])
 @pytest.mark.parametrize("kind", ["float32", "float64"])
 def test_rows_begin_at_a_whole_line(m: int, kind: str) -> None:
@@ -90,7 +91,7 @@ def test_rows_of_two_fields_begin_at_a_whole_line(kind: str, m: int) -> None:
     assert not IS_WIDE or any("U[" in part and "V[" in part for part in heads)
 
 
-@pytest.mark.pairs
+@pytest.mark.each
 @pytest.mark.parametrize("m", [1, 2, 33, 65, 71, 72, 73, 128, 257])
 @pytest.mark.parametrize("kind", ["float32", "float64"])
 @pytest.mark.parametrize("name", MEANS)

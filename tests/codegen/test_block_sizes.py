@@ -78,7 +78,7 @@ SHAPES = [
 ]
 
 
-@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("level", [LEVELS[0], LEVELS[-1]])
 def test_blocks_of_any_length_compute_the_same(level: str, keep_threads: None) -> None:
     op = polyc.compile(IMAGES, dynamic=True, target=level)
     assert block_loops(op.lower(("f32", (1, 16, 300, 300)), ("f32", (64, 16))).nest)

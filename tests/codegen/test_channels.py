@@ -12,6 +12,7 @@ from tests.codegen.test_staging import LETTERS, TYPES, check_offsets, numbers, p
 LEVELS = ["x86-64-v2", "x86-64-v3", "x86-64-v4"]
 
 
+@pytest.mark.each
 @pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize(("type", "shape"), [("float", (2, 3, 37, 21)), ("uint8", (1, 2, 70, 33)), ("double", (2, 3, 9, 20))])
 def test_pixels_of_turned_images(type: str, shape: tuple[int, ...], level: str):

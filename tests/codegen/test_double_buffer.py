@@ -22,6 +22,7 @@ CASES = [
 NARROW = [name for name, t in PINNED.items() if t.vector_bits < 512 and is_runnable(t, HOST)]
 
 
+@pytest.mark.each
 @pytest.mark.parametrize("target", NARROW)
 @pytest.mark.parametrize(("axes", "shape", "type"), CASES)
 def test_results_at_any_distance_from_a_line(

@@ -18,6 +18,7 @@ def median(a, b, c, d):
     return np.maximum(np.minimum(low, 0.5), np.minimum(np.maximum(a, b), np.maximum(c, d)))
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize(("name", "dtype", "half"), [("float", "f4", "0.5"), ("double", "f8", "double(0.5)")])
 @pytest.mark.parametrize("n", [1, 3, 16, 37])
@@ -110,6 +111,7 @@ def test_a_window_takes_one_instruction_and_one_test_for_each_value() -> None:
     assert choices < sum("vmaxps" in line for line in lines) / 2
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize("level", ["host", "x86-64-v4", "x86-64-v3", "x86-64-v2"])
 @pytest.mark.parametrize("dtype", ["float", "double"])
 @pytest.mark.parametrize("n", [5, 20, 37, 68, 103])

@@ -79,7 +79,7 @@ def test_any_number_of_rows_in_a_kernel_for_many(n: int) -> None:
     np.testing.assert_array_equal(op(a, x), a @ x)
 
 
-@pytest.mark.pairs
+@pytest.mark.each
 @pytest.mark.parametrize("target", ["x86-64-v2", "x86-64-v3", "host"])
 @pytest.mark.parametrize("source", list(EXPECTED), ids=["product", "sum", "two", "both", "layer"])
 @pytest.mark.parametrize("n, m", [(1601, 701), (4003, 130), (5, 40000), (2000, 513)])

@@ -23,7 +23,7 @@ from tests.property.guarded import run_apart
 from .masked_nests import MaskedNest
 from .support import LEVELS, Compiled, target
 
-N_EXAMPLES = 24
+N_EXAMPLES = 14
 
 
 def check_seed(seed: int, level: str) -> None:

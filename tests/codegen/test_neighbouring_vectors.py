@@ -58,7 +58,7 @@ STENCILS = {
 }
 
 
-@pytest.mark.pairs
+@pytest.mark.each
 @pytest.mark.parametrize(("name", "kind"), [*((name, "double") for name in STENCILS), (next(iter(STENCILS)), "float")])
 @pytest.mark.parametrize("m", [99, 104, 131, 194])
 @pytest.mark.parametrize("options", [{}, {"target": "x86-64-v4"}, {"target": "x86-64-v3"}], ids=str)

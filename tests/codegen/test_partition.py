@@ -195,6 +195,7 @@ def test_tests_that_hold_nowhere() -> None:
     assert read(text)
 
 
+@pytest.mark.each
 @pytest.mark.parametrize("border", BORDERS[1:])
 @pytest.mark.parametrize("padding", [1, 3])
 def test_a_copy_with_a_border_reads_rows(border: str, padding: int) -> None:
@@ -283,7 +284,7 @@ def for_any_sizes(target: str) -> polyc.Operator:
     return op
 
 
-@pytest.mark.pairs
+@pytest.mark.each
 @pytest.mark.parametrize("is_fixed", [True, False])
 @pytest.mark.parametrize("target", ["x86-64-v2", "x86-64-v3", "host"])
 @pytest.mark.parametrize("shape", [(16, 5, 51), (16, 8, 50), (16, 9, 111), (5, 7, 98)])

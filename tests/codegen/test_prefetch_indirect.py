@@ -56,6 +56,7 @@ def expected(text, arrays):
     return table[index if text is ROWS else index[::-1]]
 
 
+@pytest.mark.each
 @pytest.mark.parametrize("text", [BAG, TWO, ROWS, BACKWARDS, PAIRS])
 @pytest.mark.parametrize("dynamic", [False, True])
 def test_row_numbers_are_read_inside_their_array(text, dynamic):
@@ -109,6 +110,7 @@ def test_wrong_row_numbers_are_reported_where_they_are_used():
             op(table, index)
 
 
+@pytest.mark.each
 @pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize("d", [16, 20, 33, 100, 300, 768])
 def test_rows_are_summed_along_memory(level, d):

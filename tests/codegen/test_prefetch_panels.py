@@ -50,6 +50,7 @@ def test_all_rows_of_the_next_panel_are_asked_for() -> None:
     assert asked == {(n, k) for n in wanted for k in range(0, K, 16)}
 
 
+@pytest.mark.each
 @pytest.mark.parametrize("target", ["x86-64-v2", "x86-64-v3", "host"])
 @pytest.mark.parametrize("shape", [(512, 701, 601), (263, 601, 797), (301, 769, 512)])
 def test_results_are_the_same(shape: tuple[int, int, int], target: str) -> None:

@@ -14,6 +14,7 @@ NN = "def f(float(M, K) A, float(K, N) B) -> (C) { C(m, n) +=! A(m, k) * B(k, n)
 NT = "def f(float(M, K) A, float(N, K) B) -> (C) { C(m, n) +=! A(m, k) * B(n, k) }"
 
 
+@pytest.mark.each
 @pytest.mark.parametrize("target", ["x86-64-v2", "x86-64-v3", "host"])
 @pytest.mark.parametrize("shape", [(1, 1031, 517), (3, 1024, 1024), (7, 700, 1009), (17, 1025, 640)])
 def test_results_are_right_where_rows_beyond_the_end_are_asked_for(target: str, shape: tuple[int, int, int]) -> None:

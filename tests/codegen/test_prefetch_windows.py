@@ -20,6 +20,7 @@ def images(*shape: int) -> np.ndarray:
     return np.random.default_rng(0).standard_normal(shape, dtype=np.float32)
 
 
+@pytest.mark.each
 @pytest.mark.parametrize("source", [MEAN, MAXIMUM])
 @pytest.mark.parametrize("shape", [(64, 112, 112), (9, 200, 150), (300000, 1, 1), (2, 700, 300), (0, 5, 5)])
 def test_prefetched_windows_are_right(source: str, shape: tuple[int, int, int]):

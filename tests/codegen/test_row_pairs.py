@@ -22,6 +22,7 @@ PLANES = """def f({t}(N, M) x, {t}(T) steps) -> (B) {{
 }}"""
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize("level", [level for level in LEVELS if level != "x86-64-v4"])
 @pytest.mark.parametrize("kind", ["float64", "float32", "int32"])
 @pytest.mark.parametrize(("n", "m"), [(70, 260), (71, 263)])

@@ -24,6 +24,7 @@ CASES = [
 ]
 
 
+@pytest.mark.each
 @pytest.mark.parametrize("type", TYPES)
 @pytest.mark.parametrize(("axes", "shape"), CASES)
 def test_results_at_any_distance_from_a_line(axes: tuple[int, ...], shape: tuple[int, ...], type: str, small_cache):

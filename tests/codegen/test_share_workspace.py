@@ -38,6 +38,7 @@ def places(lowered: Any) -> dict[str, str]:
     return {b.name: b.memory for b in lowered.nest.buffers if b.memory}
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize("n_threads", [1, 2])
 @pytest.mark.parametrize("text, sizes", [(BORDERS, SIZES), (PLANES_IN_TURN, {"N": 70})], ids=["tiles", "planes"])
 @pytest.mark.parametrize("fixed", [True, False], ids=["fixed", "any-sizes"])

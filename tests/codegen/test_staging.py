@@ -59,6 +59,7 @@ def check_offsets(op: polyc.Operator, x: np.ndarray, expected: np.ndarray, step:
         assert (raw[:start] == 171).all() and (raw[start + expected.nbytes :] == 171).all()
 
 
+@pytest.mark.each
 @pytest.mark.parametrize("level", ["x86-64-v3", "x86-64-v4"])
 @pytest.mark.parametrize("number", range(len(CASES)))
 def test_results_at_any_distance_from_a_line(number: int, level: str, small_cache, monkeypatch: pytest.MonkeyPatch):

@@ -30,6 +30,7 @@ def whole_numbers(shape: tuple[int, ...], dtype: str) -> np.ndarray:
     return np.random.default_rng(3).integers(0, 4, shape).astype(dtype)
 
 
+@pytest.mark.each
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("name", FACTORS)
 def test_all_components_at_every_length(name: str, target: str) -> None:

@@ -218,6 +218,7 @@ def test_what_is_read_again_or_not_in_order_is_not_streamed(small_cache):
 TURN = "def f(float(M, N) X) -> (Y) { Y(j, i) = X(i, j) }"
 
 
+@pytest.mark.each
 @pytest.mark.parametrize("shape", [(64, 64), (208, 100), (33, 70), (272, 1), (16, 300), (144, 257)])
 @pytest.mark.parametrize("level", ["host", "x86-64-v3"])
 def test_transposes_begin_their_tiles_at_lines(shape: tuple[int, int], level: str, small_cache):

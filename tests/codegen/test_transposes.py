@@ -211,6 +211,7 @@ PIXELS = (
 )
 
 
+@pytest.mark.each
 @pytest.mark.parametrize("dynamic", [False, True])
 @pytest.mark.parametrize("number", range(len(PIXELS)), ids=[f"{model}-{dtype}" for model, _, dtype in PIXELS])
 def test_planes_become_pixels_and_back(number: int, dynamic: bool):

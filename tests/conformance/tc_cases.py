@@ -22,7 +22,7 @@ from polyc.ir.program import Program
 DATA = Path(__file__).parents[2] / "../shared/conformance/tc_programs.json"
 POINTS = 20_000_000
 """Largest iteration space of a small test."""
-MANY_POINTS = 50_000_000
+MANY_POINTS = 12_000_000
 """Largest iteration space of a timed test with a batch that can be shortened."""
 LONG = 2**25 // 4
 """Elements from which on tensors are longer than caches are taken for: their results are streamed."""

@@ -4,9 +4,12 @@ import numpy as np
 import pytest
 
 from polyc.diagnostics import InternalError
+from polyc.ir import loops_in_python
 from polyc.ir.expr import Call, Cast, Const, Expr, Index, Pad, Read, Select, Size, int_const
 from polyc.ir.interpret_loops import interpret_loops
-from polyc.ir.loops import Buffer, Guard, If, Store, Update
+from polyc.ir.loops import Buffer, Guard, If, Loop, Store, Update
+from polyc.ir.loops_by_rows import find_rows
+from polyc.ir.loops_reader import parse_loops
 from polyc.ir.types import BOOL, DTYPES, F32, I32, I64
 from polyc.ir.verify_loops import verify_loops
 from tests.ir.nests import argument, loop, matmul_nest, nest_of
@@ -150,3 +153,52 @@ def test_arrays_must_fit_their_buffers() -> None:
     overlapping = Buffer("t", F32, (int_const(2), int_const(2)), (int_const(4), int_const(4)), "shared")
     with pytest.raises(InternalError, match="overlap"):
         interpret_loops(nest_of((), (overlapping,)), [], {})
+
+
+ROWS = {
+    "elements of its own": ("B[i] = A[2 * i + 1] * B[i] + C[3];", True),
+    "into every second": ("B[2 * i] = A[i];  B[2 * i + 1] = -A[i];", True),
+    "a value that is read at once": ("B[i] = exp(A[i]);  C[i] *= B[i];", True),
+    "a sum": ("C[3] += A[i] * B[i];", True),
+    "a maximum beside elements": ("B[i] = A[i];  C[0] max= B[i];", True),
+    "the element before": ("B[i + 1] = B[i] + A[i];", False),
+    "the element behind": ("B[i] = B[i + 1] + A[i];", False),
+    "two that meet": ("B[i] = A[i];  B[i + 1] = C[i];", False),
+    "a sum as it grows": ("C[0] += A[i];  B[i] = C[0];", False),
+    "one of its own elements": ("B[i] = B[5] + A[i];", False),
+    "the last one stays": ("B[0] = A[i];", False),
+    "memory of another array": ("D[i] = A[i] + E[i];", False),
+    "from the end": ("B[20 - i] = A[i];", False),
+}
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_rows_at_once_have_the_bits_of_elements_one_after_the_other(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    body, is_row = ROWS[name]
+    statements = body.replace(";  ", ";\n    ")
+    nest = parse_loops(f"""nest f(N)
+  argument A: f32[64] strides (4) at data[0]
+  argument B: f32[64] strides (4) at data[1]
+  argument C: f32[64] strides (4) at data[2]
+  argument D: f32[63] strides (4) at data[3] may alias E
+  argument E: f32[63] strides (4) at data[4] may alias D
+  vector(lanes 8) for (i = 0; i < N; i++) {{
+    {statements}
+  }}
+""")
+    (found,) = nest.body
+    assert isinstance(found, Loop)
+    assert (find_rows(found, {b.name: b for b in nest.buffers}, loops_in_python._is_host) is not None) == is_row
+
+    def run(n: int) -> np.ndarray:
+        memory = np.random.default_rng(n).standard_normal((4, 64), np.float32)
+        interpret_loops(nest, [*memory[:3], memory[3, 1:], memory[3, :-1]], {"N": n})
+        return memory
+
+    if name == "into every second":
+        with pytest.raises(InternalError, match="a write of B has subscript 0 at 64"):
+            run(33)
+    at_once = [run(n) for n in (0, 1, 5, 6, 19, 21)]
+    monkeypatch.setattr(loops_in_python, "_FEWEST", 1 << 40)
+    for n, expected in zip((0, 1, 5, 6, 19, 21), at_once, strict=True):
+        np.testing.assert_array_equal(run(n), expected)

@@ -11,6 +11,7 @@ import resource
 import sys
 import traceback
 import warnings
+from pathlib import Path
 
 import numpy as np
 import onnx
@@ -21,8 +22,8 @@ from polyc.diagnostics import PolycError
 from polyc.frontends.onnx.element_types import numpy_type
 from tests.onnx.suite import Case
 
-MEMORY = 6 << 30
-"""Bytes of address space, most of which libraries take."""
+MEMORY = 4 << 30
+"""Bytes of address space beside what the process has already."""
 NUMBERS = (0, -1, 1, 3, 7, -9, 1 << 33, 1 << 40, -(1 << 62))
 SMALLEST = 20_000
 """Bytes of the models that are mutated."""
@@ -118,7 +119,8 @@ def draw_inputs(rng: random.Random, session: polyc.onnx.Session) -> dict[str, np
 
 
 def main(seed: int, count: int) -> int:
-    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+    limit = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize() + MEMORY
+    resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
     warnings.simplefilter("ignore")
     models = [Case(t.name, "node", t).model for t in load_model_tests(kind="node")]
     models = [m for m in models if m.ByteSize() < SMALLEST]

@@ -1,6 +1,6 @@
 """ONNX's backend suite: the cases of ``cases.txt``, compiled or with the fallback as it says.
 
-One in eight by default; POLYC_TEST_ONNX=all runs every one."""
+One in twelve by default; POLYC_TEST_ONNX=all runs every one."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 from tests.onnx.suite import load_cases, read_list, run_case
 
 LISTED = read_list()
-STEP = 1 if os.environ.get("POLYC_TEST_ONNX") == "all" else 8
+STEP = 1 if os.environ.get("POLYC_TEST_ONNX") == "all" else 12
 VERSION = (Path(__file__).parents[2] / "docs" / "onnx_support.md").read_text().split("(onnx ")[1].split(")")[0]
 
 

@@ -76,6 +76,7 @@ def test_norm_along_an_axis(p: int) -> None:
     assert_close(run_node("LpNormalization", {"x": x}, axis=1, p=p), [wanted.astype(np.float32)])
 
 
+@pytest.mark.each
 @pytest.mark.parametrize("n", [1, 2, 7, 32, 33, 37, 60, 400, 512])
 @pytest.mark.parametrize("onesided", [0, 1])
 def test_transform(n: int, onesided: int) -> None:
@@ -110,6 +111,7 @@ def test_half_of_a_transform_back() -> None:
         np.testing.assert_allclose(y[..., 0], x, atol=1e-5)
 
 
+@pytest.mark.each
 @pytest.mark.parametrize("onesided", [0, 1])
 @pytest.mark.parametrize("has_window", [False, True])
 def test_transform_of_frames(onesided: int, has_window: bool) -> None:

@@ -277,7 +277,7 @@ def test_sums_of_products_of_bytes_do_not_saturate() -> None:
     np.testing.assert_array_equal(got, (x.astype(np.int64) @ y.astype(np.int64)).astype(np.int32))
 
 
-@pytest.mark.pairs
+@pytest.mark.each
 @pytest.mark.parametrize("constants", [("w", "p", "q"), ("w",), ()], ids=str)
 @pytest.mark.parametrize("channels", [(3, 1), (8, 2), (6, 1), (6, 3), (4, 4), (5, 5)], ids=str)
 @pytest.mark.parametrize(

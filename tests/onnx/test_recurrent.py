@@ -62,7 +62,7 @@ def test_one_step_and_one_unit(op: str) -> None:
 
 @pytest.mark.parametrize("op", list(GATES))
 def test_batch_first(op: str) -> None:
-    inputs = layer(op, 5, 2, 3, 4, 1, b=True, h=True)
+    inputs = layer(op, 3, 2, 3, 4, 1, b=True, h=True)
     rest = {"n_outputs": 3 if op == "LSTM" else 2, "hidden_size": 4}
     plain = run_node(op, inputs, **rest)
     turned = {**inputs, "x": inputs["x"].swapaxes(0, 1).copy(), "h": inputs["h"].swapaxes(0, 1).copy()}

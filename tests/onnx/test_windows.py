@@ -43,6 +43,7 @@ def direct_conv(
     return y
 
 
+@pytest.mark.each
 @pytest.mark.parametrize(
     ("image", "filters", "attributes"),
     [

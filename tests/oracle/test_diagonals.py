@@ -23,6 +23,7 @@ PROGRAMS = {
 }
 
 
+@pytest.mark.each
 @pytest.mark.parametrize("dynamic", [False, True])
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_kernels_do_what_the_interpreter_does(name: str, dynamic: bool) -> None:

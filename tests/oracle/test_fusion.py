@@ -50,9 +50,11 @@ PROGRAMS = {
 }
 
 
-@pytest.mark.parametrize("name", PROGRAMS)
-@pytest.mark.parametrize("scheduler", ["ilp", "isl", "source"])
-def test_chains_at_sizes_beside_the_tiles(name, scheduler):
+OTHERS = [("isl", "layers"), ("isl", "two_passes"), ("isl", "blur"), ("source", "attention"), ("source", "rank_update")]
+
+
+@pytest.mark.parametrize(("scheduler", "name"), [*(("ilp", name) for name in PROGRAMS), *OTHERS])
+def test_chains_at_sizes_beside_the_tiles(scheduler, name):
     text, symbols, variants = PROGRAMS[name]
     op = operator(text, scheduler=scheduler)
     kernel = for_any_sizes(op)

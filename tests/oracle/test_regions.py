@@ -95,6 +95,7 @@ def _blown_up(a: Array) -> Array:
     return result
 
 
+@pytest.mark.each
 @pytest.mark.parametrize("name", SQUARES)
 @pytest.mark.parametrize("n", [1, 2, 17, 70])
 def test_square(name: str, n: int) -> None:
@@ -132,6 +133,7 @@ def _add_halves(a: Array, b: Array) -> Array:
     return result
 
 
+@pytest.mark.each
 @pytest.mark.parametrize("name", VECTORS)
 @pytest.mark.parametrize("n", [1, 2, 37])
 def test_vector(name: str, n: int) -> None:
@@ -236,6 +238,7 @@ PARTLY_WRITTEN: dict[str, tuple[str, Callable[[Array], Array]]] = {
 }
 
 
+@pytest.mark.each
 @pytest.mark.parametrize("n", [3, 8, 35])
 @pytest.mark.parametrize("name", PARTLY_WRITTEN)
 def test_elements_of_temporaries_that_nothing_reads_need_no_value(name: str, n: int) -> None:

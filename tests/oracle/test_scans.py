@@ -62,6 +62,7 @@ def test_every_residue_of_the_lanes(name: str, target: str, n: int, form: str) -
     assert n < 3 or "scan(" in loops
 
 
+@pytest.mark.each
 @pytest.mark.parametrize("kind", ["int32", "int64", "uint32"])
 @pytest.mark.parametrize("step", ["S(i-1) + x(i)", "S(i-1) * x(i)", "S(i-1) * x(i) + x(i)", "max(S(i-1), x(i))"])
 def test_integers_are_exact_in_any_order(kind: str, step: str) -> None:

@@ -44,6 +44,7 @@ def test_first_of_equals(text: str, axis: int, name: str, op: str) -> None:
     check(polyc.compile(text.format(t=name, op=op)), draw((19, 67), TYPES[name]), op, axis)
 
 
+@pytest.mark.each
 @pytest.mark.parametrize("shape", [(1, 1), (3, 512), (20, 512), (20, 1000), (20, 1025), (3, 9001), (17, 16384), (1, 70000)])
 @pytest.mark.parametrize("op", ["argmax", "argmin"])
 def test_blocks_of_long_rows(shape: tuple[int, int], op: str) -> None:

@@ -116,9 +116,8 @@ def test_matmul_in_all_transpositions(name):
     for m, n, k in shapes:
         sizes = {"M": m, "N": n, "K": k}
         agree(op, draw(op, sizes), sizes, call=kernel)
-    for m, n, k in ((7, 33, 5), (31, 1, 17)):
-        sizes = {"M": m, "N": n, "K": k}
-        agree(op, draw(op, sizes), sizes)
+    sizes = {"M": 7, "N": 33, "K": 5}
+    agree(op, draw(op, sizes), sizes)
 
 
 REDUCTIONS = {

@@ -63,6 +63,7 @@ SAMPLED = """def sampled({f} {t}({s}) A, {t}(M, K) X, {t}(N, K) Y) -> ({f} S, T,
 }}"""
 
 
+@pytest.mark.each
 @pytest.mark.parametrize(("name", "dtype", "subscripts"), [("float", "f4", "i4"), ("double", "f8", "i8")])
 @pytest.mark.parametrize("format", ["csr", "csc"])
 def test_results_with_the_pattern_of_an_operand_are_those_of_its_entries(

@@ -27,7 +27,7 @@ from polyc.scheduler.rows import steps
 from tests.property.strategies import Case
 from tests.scheduler.support import contiguous
 
-EXAMPLES = float(os.environ.get("POLYC_EXAMPLES", "0.6"))
+EXAMPLES = float(os.environ.get("POLYC_EXAMPLES", "0.4"))
 """Multiplies the numbers of examples below, in the suite by less than 1; more than 1 also draws them at random instead of
 always the same."""
 

@@ -21,7 +21,7 @@ import polyc
 from polyc.codegen.objects import host
 from tests.property.pipeline import falls
 
-EXAMPLES = int(os.environ.get("POLYC_EXAMPLES", "25"))
+EXAMPLES = int(os.environ.get("POLYC_EXAMPLES", "15"))
 NAMES = {"f4": "float", "f8": "double", "i4": "int32"}
 EXTENTS = [1, 2, 3, 5, 7, 8, 13, 16, 17, 24, 31, 33, 40, 64, 70]
 

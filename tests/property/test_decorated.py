@@ -20,7 +20,7 @@ from polyc.diagnostics import PolycError
 from tests.property.decorated import HELPERS, SIZES, make_function
 from tests.property.pipeline import LEVELS
 
-EXAMPLES = int(os.environ.get("POLYC_EXAMPLES", "50"))
+EXAMPLES = int(os.environ.get("POLYC_EXAMPLES", "30"))
 TYPES = ("f32", "f64", "f32", "i32", "i64")
 
 

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 import polyc
 from polyc.diagnostics import PolycError
 
-EXAMPLES = int(os.environ.get("POLYC_EXAMPLES", "50"))
+EXAMPLES = int(os.environ.get("POLYC_EXAMPLES", "30"))
 EXTENTS = (0, 1, 1, 2, 3, 5, 8, 17)
 LETTERS = "ijkmZ"
 TYPES = ("f4", "f8", "f2", "i4", "i8", "u1", "i1", "?", "c8", "c16")

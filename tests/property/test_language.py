@@ -17,7 +17,7 @@ import polyc
 from polyc.diagnostics import PolycError
 from polyc.ir.interpret import interpret
 
-EXAMPLES = int(os.environ.get("POLYC_EXAMPLES", "50"))
+EXAMPLES = int(os.environ.get("POLYC_EXAMPLES", "30"))
 
 
 def condition(source: random.Random, indices: list[str]) -> str:

@@ -18,7 +18,7 @@ from polyc.ir.verify_loops import verify_loops
 from polyc.machine import X86_64_V2, X86_64_V3, X86_64_V4, Machine
 from tests.property.strategies import Case, cases
 
-SETTINGS = settings(max_examples=20, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+SETTINGS = settings(max_examples=12, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 
 
 def check_loops(case: Case, target: Machine, is_symbolic: bool, options: Options | None = None) -> None:

@@ -21,7 +21,7 @@ from polyc.runtime.threads import set_num_threads
 from tests.property.mixed import make_arrays, make_program
 from tests.property.pipeline import LEVELS, small_thresholds
 
-EXAMPLES = int(os.environ.get("POLYC_EXAMPLES", "50"))
+EXAMPLES = int(os.environ.get("POLYC_EXAMPLES", "30"))
 
 
 @settings(max_examples=EXAMPLES, deadline=None, derandomize="POLYC_EXAMPLES" not in os.environ, database=None)

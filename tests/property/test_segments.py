@@ -23,7 +23,7 @@ from tests.property.pipeline import LEVELS, small_thresholds
 from tests.property.ranged import Program
 from tests.property.ranged_loops import Array, Data, Refused
 
-N_EXAMPLES = 3
+N_EXAMPLES = 2
 N_CALLS = 8
 
 

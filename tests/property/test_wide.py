@@ -23,7 +23,7 @@ from polyc.runtime.threads import set_num_threads
 from tests.property.pipeline import LEVELS, small_thresholds, spoil_workspace
 from tests.property.wide import make_arrays, make_program
 
-EXAMPLES = int(os.environ.get("POLYC_EXAMPLES", "50"))
+EXAMPLES = int(os.environ.get("POLYC_EXAMPLES", "30"))
 SIZES = (0, 1, 2, 3, 4, 5, 8, 9, 16, 17, 33)
 SWITCHES = ("reassociate", "inline", "tile", "vectorize", "parallel")
 PASSES = sorted(p.name for level in driver.pass_levels() for p in level.passes if not p.required)

@@ -75,6 +75,7 @@ def test_recurrences_that_read_one_input() -> None:
     assert len(remarks) == 2 and sorted(s.split(": ")[1].split("[")[0] for s in copies) == ["L.lanes", "L.lanes2"]
 
 
+@pytest.mark.each
 @pytest.mark.parametrize("source", [LU, CHOLESKY])
 @pytest.mark.parametrize("level", ["host", "x86-64-v2"])
 def test_factorisations(source: str, level: str) -> None:

@@ -69,6 +69,7 @@ def test_matrices(a: str, b: str, target: str, m: int, k: int, n: int):
     assert is_packed(op, arrays)
 
 
+@pytest.mark.each
 @pytest.mark.parametrize("source", [IMAGES, PADDED])
 @pytest.mark.parametrize(("a", "b"), KINDS)
 def test_images(a: str, b: str, source: str):

@@ -41,6 +41,7 @@ def loops_of(text: str, n: int, m: int, target: Machine, disable: tuple[str, ...
     return driver.lower(polyc.compile(text).program, sizes={"M": m, "T": 9, "N": n}, options=options, target=target)
 
 
+@pytest.mark.each
 @pytest.mark.parametrize("text", [FIVE.format(t="double"), FIVE.format(t="float"), IN_PLACE], ids=["f64", "f32", "in place"])
 @pytest.mark.parametrize(("n", "m"), [(24, 700), (45, 611)])
 def test_blocks_compute_the_same_elements(text: str, n: int, m: int) -> None:

@@ -49,6 +49,7 @@ def draw(*shape: int) -> Any:
     return np.random.default_rng(sum(shape)).uniform(-0.5, 0.5, shape)
 
 
+@pytest.mark.each
 @pytest.mark.parametrize("n", [1, 2, 7, 16, 33])
 @pytest.mark.parametrize("options", [{}, {"dynamic": True}, {"target": "x86-64-v2"}])
 def test_half_of_a_square(n: int, options: dict[str, Any]) -> None:
@@ -86,6 +87,7 @@ BAND = """def f(double(N, N) A) -> (L) {
 }"""
 
 
+@pytest.mark.each
 @pytest.mark.parametrize("n", [1, 3, 4, 5, 33, 130])
 @pytest.mark.parametrize("options", [{}, {"dynamic": True}, {"target": "x86-64-v2"}])
 def test_sums_beside_a_band_have_no_start(n: int, options: dict[str, Any]) -> None:

@@ -32,6 +32,7 @@ def depthwise(x: np.ndarray, f: np.ndarray, step: int, dilation: int, border: in
     return np.clip(total, 0, 6)
 
 
+@pytest.mark.each
 @pytest.mark.parametrize("target", ["native", "x86-64-v2", "x86-64-v3"])
 @pytest.mark.parametrize(
     ("shape", "step", "dilation", "taps"),

@@ -117,6 +117,7 @@ def test_tables_that_need_each_other_run_by_diagonals_in_vectors():
     assert op(a, b) == h[-1, -1]
 
 
+@pytest.mark.each
 @pytest.mark.parametrize("target", ["x86-64-v3", "host"])
 @pytest.mark.parametrize("size", [*SIZES, (70, 300)])
 def test_tables_that_are_results_are_put_in_rows(size, target):

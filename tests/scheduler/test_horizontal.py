@@ -78,6 +78,7 @@ def test_columns_that_each_step_eliminates_in_go_through_all_steps_together() ->
     assert re.search(r"if \(.* == p\[\w+\]\) \{\n\s+vector.*\n.*= w\[.*\n\s+\}\n\s+\} else \{\n\s+vector.*\n.*= W\[", text)
 
 
+@pytest.mark.each
 @pytest.mark.parametrize("dynamic", [False, True])
 @pytest.mark.parametrize("rows, columns", [(1, 1), (5, 3), (21, 70), (4, 0)])
 def test_elimination_with_known_pivots(rows: int, columns: int, dynamic: bool) -> None:
@@ -98,6 +99,7 @@ def test_sums_down_columns_add_several_rows_at_once() -> None:
         assert re.search(r"vector\(.*\n\s+unroll\(at most 8\) .*\n\s+U\[.*\n\s+V\[", loops(source, *arrays, target="x86-64-v3"))
 
 
+@pytest.mark.each
 @pytest.mark.parametrize("rows, columns", SIZES)
 @pytest.mark.parametrize("level", ["host", "x86-64-v2"])
 def test_sums_that_share_a_pass(rows: int, columns: int, level: str) -> None:

@@ -12,6 +12,7 @@ from polyc.poly.dependences import compute_dependences
 from polyc.poly.legality import prove_values
 from polyc.poly.rows import format_rows, statements_of
 from polyc.poly.scop import Scop
+from polyc.scheduler.rows import solver
 from polyc.scheduler.rows.ilp import schedule_statements
 from polyc.scheduler.rows.solver import Budget
 from tests.poly.trees import build_tree
@@ -171,3 +172,17 @@ def test_values_that_need_themselves_are_refused_by_name(lines: list[str]) -> No
     scop = scop_of(*lines, N=16)
     with pytest.raises(UnsupportedError, match=r"computes every element of a.* before it is read"):
         schedule_statements(scop, compute_dependences(scop))
+
+
+def test_equal_problems_are_solved_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    def problem(cost: float) -> solver.Problem:
+        made = solver.Problem()
+        made.add_row(3, 99, [(made.add_variable(cost, 0, 9), 1.0)])
+        return made
+
+    asked, real = [], solver._ask_highs
+    monkeypatch.setattr(solver, "_solved", {})
+    monkeypatch.setattr(solver, "_ask_highs", lambda *given: asked.append(given) or real(*given))
+    found = [solver.solve(problem(cost), solver.Budget()) for cost in (1.0, 1.0, -1.0, 1.0)]
+    assert found == [[3], [3], [9], [3]] and len(asked) == 2
+    assert solver.solve(problem(1.0), solver.Budget(max_solves=0)) is None

@@ -220,6 +220,7 @@ def test_dimensions_of_one_element_hide_no_memory_order():
     assert access.read.subscripts == (Index("m"), Index("k"))
 
 
+@pytest.mark.each
 @pytest.mark.parametrize(
     ("text", "sizes"),
     [

@@ -83,12 +83,14 @@ def draw(*shape: int) -> Any:
     return np.random.default_rng(sum(shape)).uniform(-1, 1, shape)
 
 
+@pytest.mark.each
 @pytest.mark.parametrize("options", [{}, {"dynamic": True}, {"target": "x86-64-v2"}])
 @pytest.mark.parametrize("n", [3, 8, 33])
 def test_the_ends_of_a_line(n: int, options: dict[str, Any]) -> None:
     assert run(LINE, draw(n), draw(6), steps=2, **options) == ["3 parts of a step of A are one statement"]
 
 
+@pytest.mark.each
 @pytest.mark.parametrize("shape", [(3, 3), (4, 17), (30, 33)])
 @pytest.mark.parametrize("options", [{}, {"dynamic": True}])
 def test_the_borders_of_a_plane(shape: tuple[int, int], options: dict[str, Any]) -> None:

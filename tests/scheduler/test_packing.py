@@ -42,6 +42,7 @@ GUARDED = {
 }
 
 
+@pytest.mark.each
 @pytest.mark.parametrize("name", GUARDED)
 @pytest.mark.parametrize("extent", [20, 32])
 def test_a_guarded_operand_is_not_read_outside_by_a_copy(name, extent):
@@ -128,6 +129,7 @@ def test_elementwise_functions_of_an_operand_move_into_its_copy():
     assert "exp" not in str(lowered.scop.statement("S0").origin.value)
 
 
+@pytest.mark.each
 @pytest.mark.parametrize(
     "text",
     [

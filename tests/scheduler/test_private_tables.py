@@ -24,6 +24,7 @@ def is_split(op, *arrays):
     return "private-tables" in {r.pass_name for r in op.lower(*arrays).remarks}
 
 
+@pytest.mark.each
 @pytest.mark.parametrize("size", [1, 9, 300])
 @pytest.mark.parametrize(
     ("text", "ufunc"), [("+=!", np.add), ("max=!", np.maximum), ("min=!", np.minimum), ("*=!", np.multiply)]

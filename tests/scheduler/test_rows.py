@@ -143,6 +143,7 @@ def test_exponentials_and_their_sum_pass_over_a_row_together():
     assert format_rows(distribute_bands(node, scop, X86_64_V3), scop) == "[P:n]{ [R:d] S0 ; [R:d]{ S1 ; S2 } ; [P:d] S3 }"
 
 
+@pytest.mark.each
 @pytest.mark.parametrize("n", [0, 1, 7, 16, 33, 100])
 @pytest.mark.parametrize("text", ["softmax", "columns"])
 def test_rows_that_are_passed_over_together_are_right(text: str, n: int):

@@ -31,6 +31,7 @@ def reduce_by(op: np.ufunc, x: np.ndarray, relation: str) -> np.ndarray:
     return np.stack(columns, axis=-1) if columns else x
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize("relation", ["<=", "<", ">=", ">"])
 @pytest.mark.parametrize(("op", "function"), [("+", np.add), ("max", np.maximum)])
 @pytest.mark.parametrize("dynamic", [False, True])

@@ -57,6 +57,7 @@ def test_few_rows_are_not_worth_another_pass() -> None:
     assert text.count("\n  for") == 1 and "E: f32[1, 16]" in text
 
 
+@pytest.mark.each
 @pytest.mark.parametrize("level", ["host", "x86-64-v2"])
 @pytest.mark.parametrize(
     "shape", [(1, 64, 64), (3, 100, 77), (9, 33, 130), (2, 1, 300), (2, 300, 1), (0, 5, 5), (2, 0, 7), (1, 257, 61)]

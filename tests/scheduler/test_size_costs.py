@@ -33,6 +33,7 @@ def forms_of(source: str, shapes: tuple[tuple[int, ...], ...], target: Machine, 
     return found
 
 
+@pytest.mark.each
 @pytest.mark.parametrize("target", [X86_64_V4, X86_64_V3], ids=lambda t: t.name)
 @pytest.mark.parametrize(
     ("source", "shapes"),

@@ -95,7 +95,7 @@ def draw(*shape: int) -> Array:
 
 @pytest.mark.parametrize(
     ("n", "steps"),
-    [(400, 4), (400, 9), (511, 5), (511, 8), (512, 8), (512, 17), (513, 7), (513, 9), (700, 4), (700, 5), (700, 17)],
+    [(400, 4), (511, 8), (512, 8), (512, 17), (513, 7), (700, 5)],
 )
 def test_a_line(n: int, steps: int) -> None:
     check(LINE, draw(n), draw(steps))
@@ -103,7 +103,7 @@ def test_a_line(n: int, steps: int) -> None:
 
 @pytest.mark.parametrize(
     ("shape", "steps"),
-    [((18, 160), 4), ((18, 160), 9), ((17, 260), 8), ((31, 300), 8), ((31, 300), 9), ((33, 257), 4), ((40, 131), 8)],
+    [((18, 160), 9), ((17, 260), 8), ((33, 257), 4), ((40, 131), 8)],
 )
 def test_a_plane(shape: tuple[int, int], steps: int) -> None:
     check(PLANE, draw(*shape), draw(steps), target=small_cache(l2=1 << 16))
