@@ -64,6 +64,14 @@ def pass_cycles(size: A, between: A, target: Machine) -> A:
     return at_places(find_places(between, target), lambda level: size / target.memory.passed[level])
 
 
+def carries_sums(whole: float, read: float, n_steps: int, carried: float, target: Machine) -> bool:
+    """Whether sums of `carried` bytes had better go in order along `n_steps` steps, and add up each as it is made, than read what is
+    stored of all steps: `whole` bytes, of which they read `read`, if several read the same."""
+    together = whole / n_steps + carried
+    in_order = pass_cycles(read, together, target) + n_steps * pass_cycles(carried, together, target)
+    return in_order < pass_cycles(read, whole, target)
+
+
 def write_cycles(footprint: A, run: A, target: Machine) -> A:
     """Writing `footprint` bytes of results once, `run` bytes at a time: the line at an end of a run may be moved once more."""
     moved = footprint * (1 + 0.5 * target.cache_line / run)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from functools import reduce
 
-from polyc.ir.expr import Const, Expr, Index, PadMode, Size, int_const
+from polyc.ir.expr import Call, Const, Expr, Index, PadMode, Size, int_const
 from polyc.ir.program import Statement
 from polyc.ir.read_sites import ReadSite
 from polyc.ir.simplify import Term, add_forms, clean_form, linear_form
@@ -119,23 +119,38 @@ def _read_box(
     form: Form | None, mode: PadMode | None, inside: Mapping[str, Box], own: Mapping[str, Interval], whole: Interval
 ) -> Box | None:
     """The box of a subscript; None where it does not move with the tile, or its size is not known."""
-    if form is None or not any(isinstance(t, Index) and t.name in inside for t in form):
+    box = None if form is None else _form_box(form, inside, own)
+    if box is None or not any(isinstance(t, Index) for t in box.lower):
         return None
-    lower: Form = {term: c for term, c in form.items() if isinstance(term, (int, Size))}
-    extent = 1
+    return box if mode is None else _with_border(box, mode, whole)
+
+
+def _form_box(form: Form, inside: Mapping[str, Box], own: Mapping[str, Interval]) -> Box | None:
+    lower, extent = Form(), 1
     for term, c in form.items():
-        if isinstance(term, (int, Size)):
-            continue
-        part = inside.get(term.name) or _constant_box(own[term.name]) if isinstance(term, Index) else None
+        part = _term_box(term, inside, own)
         if part is None:
             return None
         extent += abs(c) * (part.extent - 1)
-        for t, n in part.lower.items():
-            lower[t] = lower.get(t, 0) + c * n
-        if c < 0:
-            lower[1] = lower.get(1, 0) + c * (part.extent - 1)
-    box = Box(clean_form(lower), extent)
-    return box if mode is None else _with_border(box, mode, whole)
+        lower = add_forms(lower, add_forms(part.lower, {1: part.extent - 1}, 1) if c < 0 else part.lower, c)
+    return Box(clean_form(lower), extent)
+
+
+def _term_box(term: Term, inside: Mapping[str, Box], own: Mapping[str, Interval]) -> Box | None:
+    match term:
+        case int() | Size():
+            return Box({term: 1}, 1)
+        case Index():
+            return inside.get(term.name) or _constant_box(own[term.name])
+        case Call("mod", (_, Const(n))) if n > 0:
+            return Box({}, int(n))
+        case Call("floordiv", (dividend, Const(n))) if n > 0:
+            form = linear_form(dividend)
+            box = None if form is None else _form_box(form, inside, own)
+            if box is not None and not any(c % n for c in box.moving.values()):
+                first, last = box.start // int(n), (box.start + box.extent - 1) // int(n)
+                return Box({t: c // int(n) for t, c in box.moving.items()} | {1: first}, last - first + 1)
+    return None
 
 
 def _constant_box(interval: Interval) -> Box | None:

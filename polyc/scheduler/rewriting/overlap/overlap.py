@@ -141,11 +141,31 @@ def _best_cluster(s: Statement, model: Model, done: set[str]) -> tuple[Cluster, 
         roots = (root, *others)
         producers = _producers(roots, model, done)
         indices = _tiled_indices(root, producers, model)
-        sets = (indices[:n] for n in range(len(indices), 0, -1))  # all that move a producer, then without the innermost ones
-        found = [cluster for some in sets for cluster in _clusters(roots, producers, some, model)]
+        found = [
+            cluster
+            for some in _index_sets(roots, producers, indices, model)
+            for cluster in _clusters(roots, producers, some, model)
+        ]
         if found:
             return max(found, key=lambda cluster: cluster.gain), model
     return None
+
+
+def _index_sets(
+    roots: Sequence[Statement], producers: Sequence[Statement], indices: list[str], model: Model
+) -> Iterator[list[str]]:
+    """Sets of indices of consumers to tile: all that move a producer, those that move the nearest producers, too, and each without
+    the innermost ones."""
+    probed = tile_boxes(
+        roots, producers, root_boxes(roots, dict.fromkeys(indices, PROBE), model.ranges), model.ranges, model.accesses
+    )
+    moving, found = indices, [indices]
+    for p in producers:
+        own = [box for box in probed.get(p.target, ()) if box is not None]
+        moving = [i for i in moving if any(box.moves_with(i) for box in own)]
+        found += [moving] if moving and moving not in found else []
+    for some in found:
+        yield from (some[:n] for n in range(len(some), 0, -1))
 
 
 def _tiled_indices(root: Statement, producers: Sequence[Statement], model: Model) -> list[str]:
@@ -186,7 +206,7 @@ def _clusters(
         for sizes in _sizes(roots[0], indices, halos, model):
             key = tuple(sizes.values())
             if key not in tried:
-                tried[key] = Trial(model, roots, sizes, boxes_for(chain, sizes))
+                tried[key] = Trial(model, roots, chain, sizes, boxes_for(chain, sizes))
             estimate = tried[key].estimate(chain[:n], whole, saved)
             if estimate is not None and is_faster(estimate.tiled, whole):
                 boxes = {q.target: tried[key].boxes[q.target] for q in chain[:n]}
