@@ -353,8 +353,12 @@ class Merger:
         joined = self.finder.join(a, b, used, 2)
         if whole is None or whole.choice is None or joined is None or joined.choice is None:
             return None
-        is_cheaper = is_carried(whole.choice.row, passed, used, self.model, self.target)
-        return None if not is_cheaper else replace(joined, choice=replace(joined.choice, tier=IN_ORDER))
+        row, fixed = joined.choice.row, {n: s.fixed for n, s in self.model.statements.items()}
+        in_order = {n for g in (a, b) if g.choice is not None and g.choice.tier == IN_ORDER for n in g.names}
+        is_free = bool(in_order) and all(row[n] in fixed[n] for n in joined.names if n not in in_order)
+        if not is_free and not is_carried(whole.choice.row, passed, used, self.model, self.target):
+            return None
+        return replace(joined, choice=replace(joined.choice, tier=IN_ORDER))
 
     def _try_merge_recurrence(self, a: Group, b: Group, used: Used) -> Group | None:
         """A scan takes in its elementwise neighbours below a parallel loop: it costs no parallelism then.
