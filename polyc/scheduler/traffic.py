@@ -65,10 +65,14 @@ def pass_cycles(size: A, between: A, target: Machine) -> A:
 
 
 def carries_sums(whole: float, read: float, n_steps: int, carried: float, target: Machine) -> bool:
-    """Whether sums of `carried` bytes had better go in order along `n_steps` steps, and add up each as it is made, than read what is
-    stored of all steps: `whole` bytes, of which they read `read`, if several read the same."""
+    """Whether sums of `carried` bytes had better go in order along `n_steps` steps, and add up each as it is made, than read all
+    steps when they are stored: `whole` bytes, `read` with those that several read.  Not where the second-level cache holds them;
+    and from the first one, too, sums come no faster than from the second, as they would stay in registers."""
+    if find_level(whole, target) <= Level.L2:
+        return False
     together = whole / n_steps + carried
-    in_order = pass_cycles(read, together, target) + n_steps * pass_cycles(carried, together, target)
+    level = max(Level.L2, find_level(together, target))
+    in_order = pass_cycles(read, together, target) + n_steps * carried / target.memory.passed[level]
     return in_order < pass_cycles(read, whole, target)
 
 
