@@ -283,7 +283,7 @@ def _shift_region(region: islpy.Set, affine: Affine, elements: tuple[str, ...], 
 def write_out_pad(node: Pad, box: Sequence[Interval], holds: Callable[[Expr], bool], is_in_tile: bool = False) -> Expr:
     """What a padded read of a tensor over `box` reads or chooses, without the tests that hold anyway.
 
-    `is_in_tile`: dimensions that are never left are read as they are, so that statements of a tile can share loops over them."""
+    `is_in_tile`: dimensions that are never left are read as they are: statements of a tile share loops over them."""
     tests: list[Expr] = []
     leaves: set[int] = set()  # dimensions in which the subscript may lie outside
     places = [e if i.lower == int_const(0) else simplify(e - i.lower) for e, i in zip(node.read.subscripts, box, strict=True)]

@@ -65,9 +65,11 @@ def pass_cycles(size: A, between: A, target: Machine) -> A:
 
 
 def carries_sums(whole: float, read: float, n_steps: int, carried: float, target: Machine) -> bool:
-    """Whether sums of `carried` bytes had better go in order along `n_steps` steps, and add up each as it is made, than read all
-    steps when they are stored: `whole` bytes, `read` with those that several read.  Not where the second-level cache holds them;
-    and from the first one, too, sums come no faster than from the second, as they would stay in registers."""
+    """Whether sums of `carried` bytes had better go in order along `n_steps` steps, and add up each as it is made, than read
+    all steps when they are stored: `whole` bytes, or `read` where several sums do.
+
+    Not where the second-level cache holds all.  Sums in the first one are counted as in the second: apart from their terms they
+    would stay in registers."""
     if find_level(whole, target) <= Level.L2:
         return False
     together = whole / n_steps + carried

@@ -1,4 +1,4 @@
-"""Rows of unit coefficients by integer linear programming: the oracle for `rows.union_find`, which finds the same ones faster."""
+"""Rows of unit coefficients by integer linear programming: the oracle for `rows.union_find`, which is faster."""
 
 from __future__ import annotations
 

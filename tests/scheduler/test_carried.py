@@ -15,8 +15,8 @@ from tests.property.pipeline import small_thresholds
 from tests.scheduler.support import check, lower
 
 PICTURES = """def f(float(C,H,W) X, float s) -> (Y) {{
-  D(i,j,y,x) +=! (pad(X(c,y,x), clamp) - pad(X(c,y+i-{r},x+j-{r}), clamp)) * (pad(X(c,y,x), clamp) - pad(X(c,y+i-{r},x+j-{r}), clamp))
-      where i in 0:{n}, j in 0:{n}, y in -1:H+1, x in -1:W+1
+  D(i,j,y,x) +=! (pad(X(c,y,x), clamp) - pad(X(c,y+i-{r},x+j-{r}), clamp))
+      * (pad(X(c,y,x), clamp) - pad(X(c,y+i-{r},x+j-{r}), clamp)) where i in 0:{n}, j in 0:{n}, y in -1:H+1, x in -1:W+1
   B(i,j,y,x) +=! D(i,j,y+t-1,x+u-1) where t in 0:3, u in 0:3, y in 0:H, x in 0:W
   w(i,j,y,x) = exp(-s * B(i,j,y,x))
   S(c,y,x) +=! w(i,j,y,x) * pad(X(c,y+i-{r},x+j-{r}), clamp)

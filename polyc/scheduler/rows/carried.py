@@ -10,16 +10,30 @@ from collections.abc import Collection
 from math import prod
 
 from polyc.machine import Machine
-from polyc.scheduler.rows.groups import Used
+from polyc.scheduler.rows.groups import IN_ORDER, Group, Used
 from polyc.scheduler.rows.model import Model
-from polyc.scheduler.rows.objective import UnitRow
 from polyc.scheduler.traffic import carries_sums
 
 
-def is_carried(row: UnitRow, passed: Collection[str], used: Used, model: Model, target: Machine) -> bool:
-    """Whether sums along `row` go in order with the tensors `passed`, which they add up, inside of the rows `used`.
+def passed_tensors(a: Group, b: Group, model: Model) -> set[str]:
+    """Temporaries that only statements of `a` write, and some of `b` read."""
+    first, second = {*a.names}, {*b.names}
+    given = {t for t, names in model.writers.items() if names <= first} - model.outputs
+    return {t for t in given if model.readers.get(t, frozenset()) & second}
+
+
+def has_no_more_sums(joined: Group, a: Group, b: Group, model: Model) -> bool:
+    """Whether one of two groups goes in order already, and the other one brings no sum along the row of both `joined`."""
+    in_order = {n for g in (a, b) if g.choice is not None and g.choice.tier == IN_ORDER for n in g.names}
+    row = {} if joined.choice is None else joined.choice.row
+    return bool(in_order) and all(d in model.statements[n].fixed for n, d in row.items() if n not in in_order)
+
+
+def is_carried(group: Group, passed: Collection[str], used: Used, model: Model, target: Machine) -> bool:
+    """Whether sums along the row of a group go in order with the tensors `passed`, which they add up, inside of the rows `used`.
 
     Inside of rows that go so already, sums pass through memory anyway."""
+    row = {} if group.choice is None else group.choice.row
     statements = model.statements
     sums = {name for name, d in row.items() if d not in statements[name].fixed}
     if any(used[name] - statements[name].fixed for name in sums):

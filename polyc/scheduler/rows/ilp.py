@@ -1,6 +1,6 @@
 """The scheduler: rows one dimension at a time over all statements of a group.
 
-Without recurrences the rows are classes of a union-find; those of recurrences come by integer linear programming (`recurrence`).
+Without recurrences the rows are classes of a union-find; recurrences get theirs by integer linear programming (`recurrence`).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def schedule_statements(
 
     `sizes`: numbers for footprints where sizes are symbolic (by default the typical ones; unknown ones count as 64).
     `make_finder`: finds the rows that statements may share.  `target`: whose caches say where sums are carried through a loop
-    in order; None: nowhere.  Recurrences get skewed bands by HiGHS; raises `UnsupportedError` where there is no legal row at all.
+    in order; None: nowhere.  Recurrences get skewed bands by HiGHS.  Raises `UnsupportedError` where there is no legal row.
     """
     model = build_model(scop, dependences, sizes or scop.ranges.typical)
     pieces = tuple(Piece(flow.source, flow.sink, flow.relation) for flow in dependences.flows)

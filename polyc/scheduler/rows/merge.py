@@ -19,7 +19,7 @@ from polyc.poly.farkas import Piece, coincides, longest_distance, not_carried, r
 from polyc.poly.rows import Band, Kind, Leaf, Member, Node, Row
 from polyc.poly.rows import Sequence as SequenceNode
 from polyc.records import dataclass, replace
-from polyc.scheduler.rows.carried import is_carried
+from polyc.scheduler.rows.carried import has_no_more_sums, is_carried, passed_tensors
 from polyc.scheduler.rows.coincidence import pivot_columns
 from polyc.scheduler.rows.groups import IN_ORDER, KINDS, Group, NoRow, RowFinder, Used, group_graph, has_detour, sort_groups
 from polyc.scheduler.rows.model import Model
@@ -341,22 +341,18 @@ class Merger:
         return joined if joined.choice.contiguity <= limit + fusion_gain(self.model, joined.names, (a.names, b.names)) else None
 
     def _carry_sums(self, a: Group, b: Group, used: Used) -> Group | None:
-        """Below a loop that all share: both groups in order along what sums of `b` add up, where that costs less than storing it
-        (`carried`).  Other sums that read the same follow, as they come to be merged."""
-        first, second = {*a.names}, {*b.names}
-        given = {t for t, names in self.model.writers.items() if names <= first} - self.model.outputs
-        passed = {t for t in given if self.model.readers.get(t, frozenset()) & second}
-        together = first.union(second, *(self.model.readers[t] for t in passed))
+        """Below a loop that all share: both groups in order along what sums add up, where that costs less than storing it.  Other
+        sums and terms of the same follow, as they come to be merged."""
+        passed = passed_tensors(a, b, self.model)
+        together = {*a.names, *b.names}.union(*(self.model.readers[t] for t in passed))
         if self.target is None or not passed or not all(used[name] for name in together):
             return None
         whole = self.finder.find_whole(tuple(sorted(together, key=self._position)), used, 2)
-        joined = self.finder.join(a, b, used, 2)
-        if whole is None or whole.choice is None or joined is None or joined.choice is None:
+        joined = None if whole is None else self.finder.join(a, b, used, 2)
+        if whole is None or joined is None or joined.choice is None:
             return None
-        row, fixed = joined.choice.row, {n: s.fixed for n, s in self.model.statements.items()}
-        in_order = {n for g in (a, b) if g.choice is not None and g.choice.tier == IN_ORDER for n in g.names}
-        is_free = bool(in_order) and all(row[n] in fixed[n] for n in joined.names if n not in in_order)
-        if not is_free and not is_carried(whole.choice.row, passed, used, self.model, self.target):
+        is_free = has_no_more_sums(joined, a, b, self.model)
+        if not is_free and not is_carried(whole, passed, used, self.model, self.target):
             return None
         return replace(joined, choice=replace(joined.choice, tier=IN_ORDER))
 

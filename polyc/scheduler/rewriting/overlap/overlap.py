@@ -154,8 +154,8 @@ def _best_cluster(s: Statement, model: Model, done: set[str]) -> tuple[Cluster, 
 def _index_sets(
     roots: Sequence[Statement], producers: Sequence[Statement], indices: list[str], model: Model
 ) -> Iterator[list[str]]:
-    """Sets of indices of consumers to tile: all that move a producer, those that move the nearest producers, too, and each without
-    the innermost ones."""
+    """Indices of consumers to tile: all that move a producer, those that move all of the nearest ones, and each set without the
+    innermost ones."""
     probed = tile_boxes(
         roots, producers, root_boxes(roots, dict.fromkeys(indices, PROBE), model.ranges), model.ranges, model.accesses
     )

@@ -166,7 +166,7 @@ def _windows(s: Statement, read: Read, own: StatementRanges) -> int:
     extents = {i: constant_of(own.indices[i].extent) for i in s.indices}
     for subscript in read.subscripts if s.reduction is not None else ():
         steps = index_coefficients(subscript) or {}
-        *shorter, _ = sorted((n for i in steps if i in s.left_indices and (n := extents[i]) is not None)) or [1]
+        *shorter, _ = sorted(n for i in steps if i in s.left_indices and (n := extents[i]) is not None) or [1]
         if not set(steps) <= set(s.reduction_indices):
             times *= prod(n for i in steps if i in s.reduction_indices and (n := extents[i]) is not None) * prod(shorter)
     return times
