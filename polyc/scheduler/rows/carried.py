@@ -30,7 +30,7 @@ def has_no_more_sums(joined: Group, a: Group, b: Group, model: Model) -> bool:
 
 
 def is_carried(group: Group, passed: Collection[str], used: Used, model: Model, target: Machine) -> bool:
-    """Whether sums along the row of a group go in order with the tensors `passed`, which they add up, inside of the rows `used`.
+    """Whether sums along the row of a group go in order with the tensors `passed`, which they add up, inside of `used`.
 
     Inside of rows that go so already, sums pass through memory anyway."""
     row = {} if group.choice is None else group.choice.row

@@ -341,8 +341,8 @@ class Merger:
         return joined if joined.choice.contiguity <= limit + fusion_gain(self.model, joined.names, (a.names, b.names)) else None
 
     def _carry_sums(self, a: Group, b: Group, used: Used) -> Group | None:
-        """Below a loop that all share: both groups in order along what sums add up, where that costs less than storing it.  Other
-        sums and terms of the same follow, as they come to be merged."""
+        """Below a loop that all share: both groups in order along what sums add up, where storing that costs more.  Other sums
+        and terms of the same follow, as they come to be merged."""
         passed = passed_tensors(a, b, self.model)
         together = {*a.names, *b.names}.union(*(self.model.readers[t] for t in passed))
         if self.target is None or not passed or not all(used[name] for name in together):
