@@ -19,8 +19,8 @@ from polyc.poly.scop import Scop
 from polyc.records import dataclass, replace
 from polyc.scheduler import size_costs
 from polyc.scheduler.constants import Prepared, split_constants
+from polyc.scheduler.fold_sizes import foldable_sizes
 from polyc.scheduler.long_rows import join_long_rows
-from polyc.scheduler.rewriting.fold_sizes import foldable_sizes
 from polyc.scheduler.rewriting.needed_instances import complete_tiles, drop_dead_instances
 from polyc.scheduler.rewriting.pipeline import PROGRAM, ProgramContext, begin, count_forms
 from polyc.scheduler.rewriting.reindexing import Groups, drop_unit_indices

@@ -87,7 +87,7 @@ def climb_down(
                 continue
             if name == APART and not has_recurrence:
                 continue
-            rows = _find_rows(name, scop, dependences, at_any_sizes)
+            rows = _find_rows(name, scop, dependences, target, at_any_sizes)
             if rows is None:
                 remarks.append(Remark("missed", "schedule", f"{name} found no schedule"))
                 continue
@@ -218,20 +218,24 @@ def _alias_test(
 
 
 def _find_rows(
-    name: str, scop: Scop, dependences: Dependences, at_any_sizes: Callable[[], Scop | None] = lambda: None
+    name: str,
+    scop: Scop,
+    dependences: Dependences,
+    target: Machine,
+    at_any_sizes: Callable[[], Scop | None] = lambda: None,
 ) -> Node | None:
     if name.startswith(AS_FOR_ANY_SIZES):
         known = {s.name: s.indices for s in scop.statements}
         general = at_any_sizes()
         if general is None or not known.items() <= {s.name: s.indices for s in general.statements}.items():
             return None
-        rows = _find_rows(name.removeprefix(AS_FOR_ANY_SIZES), general, compute_dependences(general))
+        rows = _find_rows(name.removeprefix(AS_FOR_ANY_SIZES), general, compute_dependences(general), target)
         return None if rows is None else keep_statements(rows, frozenset(known))
     if name == "ilp":
-        return ilp.schedule_statements(scop, dependences)
+        return ilp.schedule_statements(scop, dependences, target=target)
     if name == WITH_INITIAL_VALUES:
         kept = keep_initial_values(scop, dependences)
-        return None if kept is None else ilp.schedule_statements(scop, kept)
+        return None if kept is None else ilp.schedule_statements(scop, kept, target=target)
     if name == APART:
         return ilp.schedule_statements(scop, dependences, most_together=1)
     if name == "isl":

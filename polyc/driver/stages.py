@@ -24,8 +24,8 @@ from polyc.poly.circles import CircularSizes
 from polyc.poly.infer import infer_ranges
 from polyc.poly.ranges import assume_sizes
 from polyc.poly.scop import Scop
+from polyc.scheduler.fold_sizes import find_folds
 from polyc.scheduler.preparation import collect_preparations
-from polyc.scheduler.rewriting.fold_sizes import find_folds
 from polyc.scheduler.size_classes import Version, find_size_classes
 
 MAX_CIRCLES = 4

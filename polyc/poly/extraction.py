@@ -280,8 +280,10 @@ def _shift_region(region: islpy.Set, affine: Affine, elements: tuple[str, ...], 
     return region.preimage_multi_pw_aff(multi)
 
 
-def write_out_pad(node: Pad, box: Sequence[Interval], holds: Callable[[Expr], bool]) -> Expr:
-    """What a padded read of a tensor over `box` reads or chooses, without the tests that hold anyway."""
+def write_out_pad(node: Pad, box: Sequence[Interval], holds: Callable[[Expr], bool], is_in_tile: bool = False) -> Expr:
+    """What a padded read of a tensor over `box` reads or chooses, without the tests that hold anyway.
+
+    `is_in_tile`: dimensions that are never left are read as they are: statements of a tile share loops over them."""
     tests: list[Expr] = []
     leaves: set[int] = set()  # dimensions in which the subscript may lie outside
     places = [e if i.lower == int_const(0) else simplify(e - i.lower) for e, i in zip(node.read.subscripts, box, strict=True)]
@@ -294,7 +296,7 @@ def write_out_pad(node: Pad, box: Sequence[Interval], holds: Callable[[Expr], bo
         return Select(all_hold(tests), node.read, node.value, node.span)
     # Clamping is affine at any sizes, and reads of one form over all dimensions keep the stages of an image in one loop.
     inside = list(node.read.subscripts)
-    for d in range(len(box)) if node.mode == "clamp" else sorted(leaves):
+    for d in range(len(box)) if node.mode == "clamp" and not is_in_tile else sorted(leaves):
         inside[d] = place_inside(places[d], box[d].extent, node.mode)
         inside[d] = inside[d] if box[d].lower == int_const(0) else simplify(inside[d] + box[d].lower)
     return Select(all_hold(tests), node.read, Read(node.read.tensor, tuple(inside), node.read.span), node.span)

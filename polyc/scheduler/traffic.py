@@ -64,6 +64,20 @@ def pass_cycles(size: A, between: A, target: Machine) -> A:
     return at_places(find_places(between, target), lambda level: size / target.memory.passed[level])
 
 
+def carries_sums(whole: float, read: float, n_steps: int, carried: float, target: Machine) -> bool:
+    """Whether sums of `carried` bytes had better go in order along `n_steps` steps, and add up each as it is made, than read
+    all steps when they are stored: `whole` bytes, or `read` where several sums do.
+
+    Not where the second-level cache holds all.  Sums in the first one are counted as in the second: apart from their terms they
+    would stay in registers."""
+    if find_level(whole, target) <= Level.L2:
+        return False
+    together = whole / n_steps + carried
+    level = max(Level.L2, find_level(together, target))
+    in_order = pass_cycles(read, together, target) + n_steps * carried / target.memory.passed[level]
+    return in_order < pass_cycles(read, whole, target)
+
+
 def write_cycles(footprint: A, run: A, target: Machine) -> A:
     """Writing `footprint` bytes of results once, `run` bytes at a time: the line at an end of a run may be moved once more."""
     moved = footprint * (1 + 0.5 * target.cache_line / run)

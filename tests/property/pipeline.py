@@ -22,8 +22,8 @@ from polyc.runtime import memory
 from polyc.runtime.threads import set_num_threads
 from polyc.scheduler import parallel
 from polyc.scheduler.rewriting import split
-from polyc.scheduler.rewriting.overlap import overlap
-from polyc.scheduler.rows import steps
+from polyc.scheduler.rewriting.overlap import costs, overlap
+from polyc.scheduler.rows import carried, steps
 from tests.property.strategies import Case
 from tests.scheduler.support import contiguous
 
@@ -66,6 +66,8 @@ def small_thresholds() -> Iterator[None]:
         (overlap, "SIZES", (4, 3)),
         (overlap, "ROW_SIZES", (5,)),
         (overlap, "is_faster", lambda tiled, whole: True),
+        (carried, "carries_sums", lambda *_: True),
+        (costs, "carries_sums", lambda *_: True),
         (share_workspace, "LEAST_BYTES", 1),
     ]
     before = [getattr(module, name) for module, name, _ in changes]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,17 +14,21 @@ from polyc.poly.legality import prove_values
 from polyc.poly.rows import format_rows, statements_of
 from polyc.poly.scop import Scop
 from polyc.scheduler.rows import solver
+from polyc.scheduler.rows.groups import RowFinder
 from polyc.scheduler.rows.ilp import schedule_statements
+from polyc.scheduler.rows.model import Model
 from polyc.scheduler.rows.solver import Budget
+from polyc.scheduler.rows.union_find import ClassFinder
 from tests.poly.trees import build_tree
 from tests.scheduler.corpus import EXAMPLES, Example, parse_line
+from tests.scheduler.integer_rows import integer_programs
 from tests.scheduler.programs import Line, make_scop
 
 CONFORMANCE = Path(__file__).parents[3] / "shared" / "conformance" / "schedules.json"
 
 
-def text_of(scop: Scop, method: str = "classes", budget: Budget | None = None) -> str:
-    node = schedule_statements(scop, compute_dependences(scop), method=method, budget=budget)  # type: ignore[arg-type]
+def text_of(scop: Scop, make_finder: Callable[[Model], RowFinder] = ClassFinder) -> str:
+    node = schedule_statements(scop, compute_dependences(scop), make_finder=make_finder)
     return format_rows(node, scop)
 
 
@@ -39,7 +44,7 @@ def test_golden_schedules(example: Example, symbolic: bool) -> None:
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda e: e.name)
 def test_the_integer_programs_find_the_same_rows_as_the_classes(example: Example) -> None:
-    assert text_of(example.scop(), "ilp") == example.schedule
+    assert text_of(example.scop(), integer_programs()) == example.schedule
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda e: e.name)
@@ -100,7 +105,7 @@ def test_golden_files_are_the_conformance_programs() -> None:
 )
 def test_small_programs(lines: list[str], sizes: dict[str, int], expected: str) -> None:
     assert text_of(scop_of(*lines, **sizes)) == expected
-    assert text_of(scop_of(*lines, **sizes), "ilp") == expected
+    assert text_of(scop_of(*lines, **sizes), integer_programs()) == expected
 
 
 BATCHED = [e for e in EXAMPLES if e.name not in ("gemver", "harris", "unsharp")]
@@ -142,13 +147,13 @@ def chain(n: int) -> list[Line]:
 def test_both_ways_agree_on_a_chain_and_stay_in_the_budget() -> None:
     scop = make_scop(chain(60), {"N": 32})
     budget = Budget()
-    assert text_of(scop, "ilp", budget) == text_of(scop)
+    assert text_of(scop, integer_programs(budget)) == text_of(scop)
     assert budget.n_solves <= 15 * 60
 
 
 def test_over_budget_means_less_fusion_never_failure() -> None:
     scop = make_scop(chain(20), {"N": 32})
-    node = schedule_statements(scop, compute_dependences(scop), method="ilp", budget=Budget(max_solves=30))
+    node = schedule_statements(scop, compute_dependences(scop), make_finder=integer_programs(Budget(max_solves=30)))
     assert sorted(statements_of(node)) == sorted(s.name for s in scop.statements)
 
 

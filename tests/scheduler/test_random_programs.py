@@ -12,6 +12,7 @@ from polyc.scheduler.rows.fallback import schedule_source_order, schedule_with_i
 from polyc.scheduler.rows.ilp import schedule_statements
 from tests.poly.oracle import runs_by_value
 from tests.poly.trees import build_tree, parse_tree
+from tests.scheduler.integer_rows import integer_programs
 from tests.scheduler.programs import Line, make_scop
 
 INDICES = ("i", "j", "k")
@@ -47,7 +48,7 @@ def test_rows_agree_and_are_legal(lines: list[Line], symbolic: bool) -> None:
     scop = make_scop(lines, {"N": 4}, symbolic)
     dependences = compute_dependences(scop)
     text = format_rows(schedule_statements(scop, dependences), scop)
-    assert format_rows(schedule_statements(scop, dependences, method="ilp"), scop) == text
+    assert format_rows(schedule_statements(scop, dependences, make_finder=integer_programs()), scop) == text
     initial = "".join(f"init_{s.name} ; " for s in scop.statements if s.is_reduction)
     assert prove_values(scop, dependences, build_tree(scop, initial + text)) is None
 

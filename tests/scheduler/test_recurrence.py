@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import islpy as isl
 import pytest
 
@@ -9,10 +11,14 @@ from polyc.poly.dependences import compute_dependences
 from polyc.poly.farkas import Piece, nonnegative_cone, respects
 from polyc.poly.legality import prove_values
 from polyc.poly.rows import Row, format_rows
+from polyc.scheduler.rows.groups import RowFinder
 from polyc.scheduler.rows.ilp import schedule_statements
+from polyc.scheduler.rows.model import Model
 from polyc.scheduler.rows.solver import Budget, Problem, solve
+from polyc.scheduler.rows.union_find import ClassFinder
 from tests.poly.trees import build_tree
 from tests.scheduler.corpus import parse_line
+from tests.scheduler.integer_rows import integer_programs
 from tests.scheduler.programs import make_scop
 from tests.scheduler.support import check
 
@@ -59,13 +65,13 @@ CASES = {
 """Single-assignment forms; the boundary values are never written and count as inputs."""
 
 
-@pytest.mark.parametrize("method", ["classes", "ilp"])
+@pytest.mark.parametrize("make_finder", [ClassFinder, integer_programs()], ids=["classes", "ilp"])
 @pytest.mark.parametrize("name", CASES)
-def test_bands_of_recurrences(name: str, method: str) -> None:
+def test_bands_of_recurrences(name: str, make_finder: Callable[[Model], RowFinder]) -> None:
     lines, expected = CASES[name]
     scop = make_scop([parse_line(line) for line in lines], {"T": 20, "N": 100})
     dependences = compute_dependences(scop)
-    node = schedule_statements(scop, dependences, method=method)  # type: ignore[arg-type]
+    node = schedule_statements(scop, dependences, make_finder=make_finder)
     assert format_rows(node, scop) == expected
     assert prove_values(scop, dependences, build_tree(scop, expected)) is None
 

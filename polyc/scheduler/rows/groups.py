@@ -6,16 +6,23 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from polyc.ir.graphs import find_components
+from polyc.poly.rows import Kind
 from polyc.records import dataclass
 from polyc.scheduler.rows.objective import UnitRow
 
 Used = Mapping[str, frozenset[int]]
 """Dimensions that outer rows have used, by statement."""
 
+IN_ORDER = 3
+"""The tier of rows that carry sums: steps in order, each with what sums add up of it."""
+
+KINDS: Mapping[int, Kind] = {1: "P", 2: "R", IN_ORDER: "S"}
+"""What a row of each tier is to a band."""
+
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """A row with its tier (1 truly coincident, 2 but for reductions) and its contiguity cost in elements."""
+    """A row with its tier (1 truly coincident, 2 but for reductions, or `IN_ORDER`) and its contiguity cost in elements."""
 
     row: UnitRow
     tier: int

@@ -14,12 +14,14 @@ from itertools import islice
 
 from polyc.code_limits import MAX_ITEMS
 from polyc.ir.graphs import find_components
+from polyc.machine import Machine
 from polyc.poly.farkas import Piece, coincides, longest_distance, not_carried, respects
 from polyc.poly.rows import Band, Kind, Leaf, Member, Node, Row
 from polyc.poly.rows import Sequence as SequenceNode
 from polyc.records import dataclass, replace
+from polyc.scheduler.rows.carried import has_no_more_sums, is_carried, passed_tensors
 from polyc.scheduler.rows.coincidence import pivot_columns
-from polyc.scheduler.rows.groups import Group, NoRow, RowFinder, Used, group_graph, has_detour, sort_groups
+from polyc.scheduler.rows.groups import IN_ORDER, KINDS, Group, NoRow, RowFinder, Used, group_graph, has_detour, sort_groups
 from polyc.scheduler.rows.model import Model
 from polyc.scheduler.rows.objective import TOLERANCE, fusion_gain
 from polyc.scheduler.rows.recurrence import edges_of_pieces, find_sequential_row, find_shifted_row
@@ -55,6 +57,7 @@ class Merger:
         pieces: tuple[Piece, ...],
         budget: Budget,
         most_together: int = MAX_ITEMS,
+        target: Machine | None = None,
     ) -> None:
         self.model = model
         self.make_finder = make_finder
@@ -62,6 +65,7 @@ class Merger:
         self.pieces = pieces
         self.budget = budget
         self.most_together = most_together
+        self.target = target
         self.successors: dict[str, set[str]] = {name: set() for name in model.statements}
         self.related: dict[str, set[str]] = {name: set() for name in model.statements}
         self.linked: dict[str, set[str]] = {name: set() for name in model.statements}
@@ -204,9 +208,8 @@ class Merger:
             return self.schedule(group.names, used, members)
         row, statements = group.choice.row, self.model.statements
         rows = {n: _unit_row(row[n], statements[n].n_dims) for n in group.names}
-        kind: Kind = "P" if group.choice.tier == 1 else "R"
         inner = {**used, **{name: used[name] | {row[name]} for name in group.names}}
-        return self.schedule(group.names, inner, (*members, Member(kind, rows)))
+        return self.schedule(group.names, inner, (*members, Member(KINDS[group.choice.tier], rows)))
 
     def _extend_recurrence(self, names: tuple[str, ...], used: Used, members: tuple[Member, ...]) -> Node:
         """Sequential rows for one component: a permutable band down to the last dimension if there is one, else its first row
@@ -295,7 +298,7 @@ class Merger:
     def _with_pieces(self, names: tuple[str, ...], pieces: list[Piece]) -> Merger:
         """The same statements with what is left of their dependences."""
         model = replace(self.model, edges=edges_of_pieces(pieces))
-        return Merger(model, self.make_finder, tuple(pieces), self.budget, self.most_together)
+        return Merger(model, self.make_finder, tuple(pieces), self.budget, self.most_together, self.target)
 
     def _kind(self, rows: Mapping[str, Row], band: list[Piece]) -> Kind:
         """Members of a band may change places, so what counts is all dependences of the band, carried by others or not."""
@@ -330,12 +333,28 @@ class Merger:
         ):
             return None
         joined = self.finder.join(a, b, used, max(a.choice.tier, b.choice.tier))
-        if joined is None or joined.choice is None:
-            return None
+        if joined is None or joined.choice is None or IN_ORDER in (a.choice.tier, b.choice.tier):
+            return self._carry_sums(a, b, used)
         limit = a.choice.contiguity + b.choice.contiguity + TOLERANCE * joined.choice.largest
         if joined.choice.contiguity <= limit:
             return joined
         return joined if joined.choice.contiguity <= limit + fusion_gain(self.model, joined.names, (a.names, b.names)) else None
+
+    def _carry_sums(self, a: Group, b: Group, used: Used) -> Group | None:
+        """Below a loop that all share: both groups in order along what sums add up, where storing that costs more.  Other sums
+        and terms of the same follow, as they come to be merged."""
+        passed = passed_tensors(a, b, self.model)
+        together = {*a.names, *b.names}.union(*(self.model.readers[t] for t in passed))
+        if self.target is None or not passed or not all(used[name] for name in together):
+            return None
+        whole = self.finder.find_whole(tuple(sorted(together, key=self._position)), used, 2)
+        joined = None if whole is None else self.finder.join(a, b, used, 2)
+        if whole is None or joined is None or joined.choice is None:
+            return None
+        is_free = has_no_more_sums(joined, a, b, self.model)
+        if not is_free and not is_carried(whole, passed, used, self.model, self.target):
+            return None
+        return replace(joined, choice=replace(joined.choice, tier=IN_ORDER))
 
     def _try_merge_recurrence(self, a: Group, b: Group, used: Used) -> Group | None:
         """A scan takes in its elementwise neighbours below a parallel loop: it costs no parallelism then.

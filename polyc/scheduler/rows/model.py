@@ -51,6 +51,8 @@ class StatementModel:
     accesses: tuple[AccessShape, ...]
     fixed: frozenset[int]
     own_equations: tuple[Equation, ...]
+    itemsize: int
+    """Of what it writes."""
     is_scan: bool = False
     outer: Mapping[int, frozenset[int]] = field(default_factory=dict)
     """By dimension that runs between loaded ends, those that name the ends: they are rows before it."""
@@ -166,7 +168,9 @@ def _statement_model(
     is_scan = not s.is_reduction and len(s.indices) == 1 and _is_scan(s, s.indices[0], dtype)
     place = {i: d for d, i in enumerate(s.indices)}
     outer = {place[i]: frozenset(place[o] for o in r.outer) for i, r in s.loaded_ranges.items()}
-    return StatementModel(s.name, position, len(s.indices), extents, tuple(accesses), fixed, own, is_scan, outer)
+    return StatementModel(
+        s.name, position, len(s.indices), extents, tuple(accesses), fixed, own, dtype.itemsize, is_scan, outer
+    )
 
 
 def _is_scan(s: ScopStatement, index: str, dtype: DType) -> bool:

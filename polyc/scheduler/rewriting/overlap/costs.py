@@ -24,7 +24,7 @@ from polyc.poly.ranges import Ranges, estimate_extent
 from polyc.records import dataclass, replace
 from polyc.scheduler.accesses import operation_weight
 from polyc.scheduler.rewriting.overlap.footprints import Boxes, collect_accesses
-from polyc.scheduler.traffic import find_level, pass_cycles
+from polyc.scheduler.traffic import carries_sums, find_level, pass_cycles
 
 UNKNOWN_EXTENT = 4 * code_limits.UNKNOWN_EXTENT
 """Extent assumed of a dimension of unknown size: buffers of tiles must still fit where it is long."""
@@ -235,8 +235,10 @@ class _Share:
 class Trial:
     """Consumers in tiles of given sizes, with more or fewer of their producers inside: what each adds is found once."""
 
-    def __init__(self, model: Model, roots: Sequence[Statement], sizes: Mapping[str, int], boxes: Boxes) -> None:
-        """`boxes`: at least of all tensors that the producers write."""
+    def __init__(
+        self, model: Model, roots: Sequence[Statement], chain: Sequence[Statement], sizes: Mapping[str, int], boxes: Boxes
+    ) -> None:
+        """`chain`: what may be inside, readers before producers, all of which have `boxes`."""
         self.model, self.roots, self.boxes = model, roots, boxes
         trips = model.trips(roots[0])
         n_tiles = [ceil(trips[i] / size) for i, size in sizes.items()]
@@ -248,6 +250,11 @@ class Trial:
         points = [prod(model.trips(root).values()) for root in roots]
         self._consumers = [self._share(root, inside, n, n) for root, n in zip(roots, points, strict=True)]
         self._producers: dict[str, _Share] = {}
+        self._steps: dict[str, set[int]] = {}
+        """Dimensions of buffers along which sums go in order with what they add up: room for one step is enough."""
+        self._passes: dict[str, int] = {}
+        """How often a tile passes over a buffer, if that is more than once."""
+        self._find_steps(chain)
 
     def estimate(self, producers: Sequence[Statement], whole: float, saved_bytes: int) -> Estimate | None:
         """Cycles beyond those of the same statements without tiles and without the producers' traffic, which take `whole`.
@@ -270,7 +277,10 @@ class Trial:
             starts += target.prefetchers.lost_row * max(0, n_rows - target.prefetchers.streams)
         cycles = sum(x.others for x in shares) + sum(c for x in own for t, c in x.outer.items() if t not in inner)
         cycles += again * (target.overlap.recomputed if self._is_short else 1.0)
-        cycles += self._n_tiles * (pass_cycles(sum(buffers.values()), footprint, target) + starts) + self._filled
+        cycles += (
+            self._n_tiles * (pass_cycles(sum(buffers[t] * self._passes.get(t, 1) for t in buffers), footprint, target) + starts)
+            + self._filled
+        )
         if self._cut_rows:
             outside = self.model.outside_bytes((*self.roots, *producers))
             cycles += self._cut_rows * outside / target.memory.read[Level.MEMORY]
@@ -290,15 +300,44 @@ class Trial:
             alive -= sum(size for tensor, size in buffers.items() if last.get(tensor) == n)
         return most
 
+    def _find_steps(self, chain: Sequence[Statement]) -> None:
+        model, sums = self.model, set[str]()
+        for p in chain:
+            sites = [
+                (s, site.read)
+                for s in map(model.statements.__getitem__, model.readers[p.target])
+                for site in model.sites[s.name]
+            ]
+            readers = [(s, read.subscripts) for s, read in sites if read.tensor == p.target]
+            whole = {d for d, box in enumerate(self.boxes[p.target]) if box is None}
+            steps = {d for d in whole if all(self._is_step(s, subscripts[d]) for s, subscripts in readers)}
+            extents, size = self._extents(p), model.itemsize(p.target)
+            n_steps = prod(extents[d] for d in steps)
+            own = {s.name: s for s, subscripts in readers if any(_sums_over(s, subscripts[d]) for d in steps)}
+            carried = sum(prod(self._extents(s)) * model.itemsize(s.target) for s in own.values())
+            stored = prod(extents) * size
+            if n_steps > 1 and (not own or carries_sums(stored, stored * len(own), n_steps, carried, model.target)):
+                sums |= own.keys()
+                self._steps[p.target] = steps
+                self._passes |= dict.fromkeys((p.target, *(s.target for s in own.values())), n_steps)
+        if model.needs([p.name for p in chain if p.target in self._steps], sums):
+            self._steps, self._passes = {}, {}
+
+    def _is_step(self, s: Statement, e: Expr) -> bool:
+        return _sums_over(s, e) or any(s.subscripts[d] == e for d in self._steps.get(s.target, ()))
+
+    def _extents(self, p: Statement) -> list[int]:
+        pairs = zip(self.model.shape(p.target), self.boxes[p.target], strict=True)
+        return [min(n, box.extent) if box is not None else n for n, box in pairs]
+
     def _producer_share(self, p: Statement) -> _Share:
-        model, trips, shape = self.model, self.model.trips(p), self.model.shape(p.target)
-        pairs = zip(shape, self.boxes[p.target], strict=True)
-        extents = [min(n, box.extent) if box is not None else n for n, box in pairs]
+        model, trips, shape, extents = self.model, self.model.trips(p), self.model.shape(p.target), self._extents(p)
         volume, depth = prod(extents), prod(trips[i] for i in p.reduction_indices)
         share = self._share(p, extents, self._n_tiles * volume * depth, prod(shape) * depth)
         again = max(0.0, self._n_tiles * volume / prod(shape) - 1) / model.target.memory.read[Level.L3]
         outer = {t: again * model.bytes(t) for t in sorted(model.read[p.name])}
-        buffer = 0 if model.is_followed(p) else volume * model.itemsize(p.target)
+        held = prod(n for d, n in enumerate(extents) if d not in self._steps.get(p.target, ()))
+        buffer = 0 if model.is_followed(p) else held * model.itemsize(p.target)
         return replace(share, outer=outer, buffer=buffer)
 
     def _share(self, s: Statement, extents: Sequence[int], points: int, once: int) -> _Share:
@@ -308,3 +347,7 @@ class Trial:
         others += points * model.tests(s) if self._cut_rows else 0.0
         again = max(0, points - once) * work
         return _Share(model.row_starts(s, extents), once * work, again, model.rows_read(s, extents), others)
+
+
+def _sums_over(s: Statement, e: Expr) -> bool:
+    return isinstance(e, Index) and e.name in s.reduction_indices

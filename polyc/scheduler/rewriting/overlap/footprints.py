@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from functools import reduce
 
-from polyc.ir.expr import Call, Const, Expr, Index, PadMode, Size, index_names, int_const
+from polyc.ir.expr import Call, Const, Expr, Index, PadMode, Size, int_const
 from polyc.ir.program import Statement
 from polyc.ir.read_sites import ReadSite
 from polyc.ir.simplify import Term, add_forms, clean_form, linear_form
@@ -120,43 +120,38 @@ def _read_box(
     form: Form | None, mode: PadMode | None, inside: Mapping[str, Box], own: Mapping[str, Interval], whole: Interval
 ) -> Box | None:
     """The box of a subscript; None where it does not move with the tile, or its size is not known."""
-    if form is None or inside.keys().isdisjoint(index_names(*(t for t in form if not isinstance(t, int)))):
+    box = None if form is None else _form_box(form, inside, own)
+    if box is None or not any(isinstance(t, Index) for t in box.lower):
         return None
-    box = _form_box(form, inside, own)
-    return box if mode is None or box is None else _with_border(box, mode, whole)
+    return box if mode is None else _with_border(box, mode, whole)
 
 
 def _form_box(form: Form, inside: Mapping[str, Box], own: Mapping[str, Interval]) -> Box | None:
-    """The values of a linear form, and of quotients in it of which every tile has as many; None where these are not known."""
-    lower: Form = {term: c for term, c in form.items() if isinstance(term, (int, Size))}
-    extent = 1
+    lower, extent = Form(), 1
     for term, c in form.items():
-        match term:
-            case int() | Size():
-                continue
-            case Index():
-                part = inside.get(term.name) or _constant_box(own[term.name])
-            case Call("floordiv", (dividend, Const(divisor))) if (inner := linear_form(dividend)) is not None:
-                whole = _form_box(inner, inside, own)
-                part = None if whole is None else _quotient_box(whole, int(divisor))
-            case _:
-                return None
+        part = _term_box(term, inside, own)
         if part is None:
             return None
         extent += abs(c) * (part.extent - 1)
-        for t, n in part.lower.items():
-            lower[t] = lower.get(t, 0) + c * n
-        if c < 0:
-            lower[1] = lower.get(1, 0) + c * (part.extent - 1)
+        lower = add_forms(lower, add_forms(part.lower, {1: part.extent - 1}, 1) if c < 0 else part.lower, c)
     return Box(clean_form(lower), extent)
 
 
-def _quotient_box(box: Box, divisor: int) -> Box | None:
-    """The box of quotients; None where tiles begin at different remainders."""
-    if divisor <= 0 or any(c % divisor for c in box.moving.values()):
-        return None
-    first, last = box.start // divisor, (box.start + box.extent - 1) // divisor
-    return Box({t: c // divisor for t, c in box.moving.items()} | ({1: first} if first else {}), last - first + 1)
+def _term_box(term: Term, inside: Mapping[str, Box], own: Mapping[str, Interval]) -> Box | None:
+    match term:
+        case int() | Size():
+            return Box({term: 1}, 1)
+        case Index():
+            return inside.get(term.name) or _constant_box(own[term.name])
+        case Call("mod", (_, Const(n))) if n > 0:
+            return Box({}, int(n))
+        case Call("floordiv", (dividend, Const(n))) if n > 0:
+            form = linear_form(dividend)
+            box = None if form is None else _form_box(form, inside, own)
+            if box is not None and not any(c % n for c in box.moving.values()):
+                first, last = box.start // int(n), (box.start + box.extent - 1) // int(n)
+                return Box({t: c // int(n) for t, c in box.moving.items()} | {1: first}, last - first + 1)
+    return None
 
 
 def _constant_box(interval: Interval) -> Box | None:

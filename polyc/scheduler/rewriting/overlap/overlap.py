@@ -32,7 +32,7 @@ SIZES = powers(4, 128)[::-1]
 """Sizes that are tried across them."""
 
 PROBE = 16
-"""A size to find out what boxes tiles have at all."""
+"""About the size that finds out what boxes tiles have at all."""
 
 MAX_PRODUCERS = 32
 """Most statements that a tile computes for its consumers: what is tried for each stays bounded, however long a program."""
@@ -145,11 +145,32 @@ def _best_cluster(s: Statement, model: Model, done: set[str]) -> tuple[Cluster, 
         roots = (root, *others)
         producers = _producers(roots, model, done)
         indices = _tiled_indices(root, producers, model)
-        sets = (indices[:n] for n in range(len(indices), 0, -1))  # all that move a producer, then without the innermost ones
-        found = [cluster for some in sets for cluster in _clusters(roots, producers, some, model)]
+        found = [
+            cluster
+            for some in _index_sets(roots, producers, indices, model)
+            for cluster in _clusters(roots, producers, some, model)
+        ]
         if found:
             return max(found, key=lambda cluster: cluster.gain), model
     return None
+
+
+def _index_sets(
+    roots: Sequence[Statement], producers: Sequence[Statement], indices: list[str], model: Model
+) -> Iterator[list[str]]:
+    """Indices of consumers to tile: all that move a producer, those that move all of the nearest ones, and each set without the
+    innermost ones."""
+    probe = _probe(_unit([*roots, *producers], model))
+    probed = tile_boxes(
+        roots, producers, root_boxes(roots, dict.fromkeys(indices, probe), model.ranges), model.ranges, model.accesses
+    )
+    moving, found = indices, [indices]
+    for p in producers:
+        own = [box for box in probed.get(p.target, ()) if box is not None]
+        moving = [i for i in moving if any(box.moves_with(i) for box in own)]
+        found += [moving] if moving and moving not in found else []
+    for some in found:
+        yield from (some[:n] for n in range(len(some), 0, -1))
 
 
 def _tiled_indices(root: Statement, producers: Sequence[Statement], model: Model) -> list[str]:
@@ -174,7 +195,7 @@ def _clusters(
     unit = _unit([*roots, *producers], model)
     if unit > 1 and any(model.is_temporary(root.target) for root in roots):
         return  # what reads its rows at once would read them from memory
-    probe = PROBE - PROBE % unit or unit
+    probe = _probe(unit)
     probed = boxes_for(producers, dict.fromkeys(indices, probe))
     chain, halos = _bounded(producers, probed, indices, model), set[str]()
     tried: dict[tuple[int, ...], Trial] = {}
@@ -195,7 +216,7 @@ def _clusters(
         for sizes in _sizes(roots[0], indices, halos, unit, model):
             key = len(ahead), *sizes.values()
             if key not in tried:
-                tried[key] = Trial(model, roots, sizes, boxes_for(ahead, sizes))
+                tried[key] = Trial(model, roots, ahead, sizes, boxes_for(ahead, sizes))
             estimate = tried[key].estimate(chain[:n], whole, saved)
             if estimate is not None and is_faster(estimate.tiled, whole):
                 boxes = {q.target: tried[key].boxes[q.target] for q in chain[:n]}
@@ -226,6 +247,11 @@ def _unit(statements: Sequence[Statement], model: Model) -> int:
     divisors = (n.args[1] for n in nodes if isinstance(n, Call) and n.op == "floordiv")
     unit = lcm(*(int(e.value) for e in divisors if isinstance(e, Const) and e.value > 0))
     return unit if unit <= 4 * PROBE else 1
+
+
+def _probe(unit: int) -> int:
+    """A size that finds out which boxes tiles have at all."""
+    return PROBE - PROBE % unit or unit
 
 
 def _sizes(root: Statement, indices: Sequence[str], halos: set[str], unit: int, model: Model) -> Iterator[dict[str, int]]:

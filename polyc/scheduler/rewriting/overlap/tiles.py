@@ -137,7 +137,7 @@ class _Maker:
         def rule(node: Expr) -> Expr | None:
             if not isinstance(node, Pad) or node.read.tensor not in self.names:
                 return None
-            return write_out_pad(node, self.ranges.tensors[node.read.tensor], points.satisfy)
+            return write_out_pad(node, self.ranges.tensors[node.read.tensor], points.satisfy, is_in_tile=True)
 
         return rewrite(s.value, rule)
 

@@ -78,7 +78,8 @@ def write_borders(program: Program, ranges: Ranges) -> tuple[Program, Ranges, li
         builder.statements.append(copy)
         message = f"{g.tensor} is copied with its borders ({g.mode}), for windows of {g.uses} elements"
         remarks.append(Remark("passed", "borders", message, copy.name, copy.span))
-    values = [_read_copies(padded[s.name], s, groups, ranges.statements[s.name]) for s in program.statements]
+    inputs, own = program.parameters, ranges.statements
+    values = [_read_copies(padded[s.name], s, groups, own[s.name], inputs) for s in program.statements]
     if all(value is s.value for value, s in zip(values, program.statements, strict=True)):
         return program, ranges, []
     builder.statements += [replace(s, value=value) for value, s in zip(values, program.statements, strict=True)]
@@ -173,13 +174,14 @@ def _zero(program: Program, read: Read) -> Expr:
 
 
 def _windows(s: Statement, read: Read, own: StatementRanges) -> int:
-    """How often a statement comes to an element by one read, where the indices of its sum move windows."""
+    """How often a sum comes to an element by one read, where its indices, or the shorter ones on the left, move windows."""
     times = 1
-    for subscript in read.subscripts:
+    extents = {i: constant_of(own.indices[i].extent) for i in s.indices}
+    for subscript in read.subscripts if s.reduction is not None else ():
         steps = index_steps(subscript) or {}
-        moved = [i for i in steps if i in s.reduction_indices]
-        if len(steps) > len(moved):
-            times *= prod(n for i in moved if (n := constant_of(own.indices[i].extent)) is not None)
+        *shorter, _ = sorted(n for i in steps if i in s.left_indices and (n := extents[i]) is not None) or [1]
+        if not set(steps) <= set(s.reduction_indices):
+            times *= prod(n for i in steps if i in s.reduction_indices and (n := extents[i]) is not None) * prod(shorter)
     return times
 
 
@@ -193,12 +195,18 @@ def _write_copy(g: _Group, builder: ProgramBuilder) -> Statement:
     return copy
 
 
-def _read_copies(value: Expr, s: Statement, groups: Mapping[tuple[str, PadMode], _Group], own: StatementRanges) -> Expr:
-    """The value of `s` that reads copies where it reads windows."""
+def _read_copies(
+    value: Expr, s: Statement, groups: Mapping[tuple[str, PadMode], _Group], own: StatementRanges, inputs: Sequence[str]
+) -> Expr:
+    """The value of `s` that reads copies where it reads windows, and as a sum what else of inputs lies inside of them."""
 
     def rule(node: Expr) -> Expr | None:
         g = groups.get((node.read.tensor, node.mode)) if isinstance(node, Pad) else None
-        if g is None or not isinstance(node, Pad) or _windows(s, node.read, own) < MINIMUM_USES:
+        if g is None or not isinstance(node, Pad):
+            return None
+        bounds = _bounds(node.read.subscripts, own) if s.reduction is not None and g.tensor in inputs else None
+        is_inside = bounds is not None and all(c <= a and b <= d for (a, b), (c, d) in zip(bounds, g.bounds, strict=True))
+        if not is_inside and _windows(s, node.read, own) < MINIMUM_USES:
             return None
         return Read(g.copy, tuple(simplify(e - a) for e, (a, _) in zip(node.read.subscripts, g.bounds, strict=True)))
 
