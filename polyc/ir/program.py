@@ -375,9 +375,7 @@ def specialize_sizes(program: Program, sizes: Mapping[str, Expr]) -> Program:
 
 
 def map_expressions(program: Program, change: Callable[[Expr], Expr]) -> Program:
-    """The program with `change` applied to every expression: extents, subscripts, values, initial values, ranges, conditions.
-
-    In an order that depends on nothing but the program."""
+    """The program with `change` applied to every expression, extents included, in an order that the program alone decides."""
     tensors = (replace(t, shape=None if t.shape is None else tuple(map(change, t.shape))) for t in program.tensors)
     return replace(program, tensors=tuple(tensors), statements=tuple(map_statement(s, change) for s in program.statements))
 
@@ -427,8 +425,8 @@ def statement_reads(s: Statement) -> list[Read]:
 
 def integer_parameters(program: Program) -> tuple[str, ...]:
     """Parameters without dimensions that are sizes as well: their value is the number that a call gives."""
-    both = [n for n in program.parameters if n in program.sizes]
-    return tuple(n for n in both if program.tensor(n).rank == 0 and program.tensor(n).dtype.is_integer)
+    both = [program.tensor(n) for n in program.parameters if n in program.sizes]
+    return tuple(t.name for t in both if t.rank == 0 and t.dtype.is_integer)
 
 
 def call_parameters(program: Program) -> tuple[str, ...]:
