@@ -189,3 +189,16 @@ def test_loops_of_which_no_steps_are_made_say_why():
         loop(tables, ["v0"], [("v0", INT, [])]), {"v0": np.array(4), "c0": np.array(True), "n": np.array(30)}
     )
     assert v == 105 and "which an iteration computes" in str(session.remarks[0])
+
+
+def test_a_body_takes_a_value_that_is_called_like_the_limit_of_its_steps():
+    inner = body(
+        [node("Add", ["s", "r0/limit"], ["s1"]), node("Less", ["s1", "r0/count"], ["c1"])],
+        [("k", INT, []), ("c", BOOL, []), ("s", INT, [])],
+        [("c1", BOOL, []), ("s1", INT, [])],
+        [tensor("r0/count", INT, 20)],
+    )
+    proto = loop(inner, ["s0"], [("s0", INT, []), ("r0/limit", INT, [])])
+    feed = {"s0": np.array(0), "r0/limit": np.array(3), "c0": np.array(True), "n": np.array(100)}
+    (s,), session = run_both(proto, feed)
+    assert is_compiled(session) and s == 21

@@ -65,9 +65,18 @@ def find_steps(node: Node) -> Steps | None:
     return found if isinstance(found, Steps) else None
 
 
-def steps_limit(node: Node) -> str:
+def steps_limit(node: Node, body: Graph) -> str:
     """The name of the trip count that steps of a loop are given."""
-    return f"{next((o for o in node.outputs if o), node.op)}/limit"
+    return f"{_prefix(node, body)}/limit"
+
+
+def _prefix(node: Node, body: Graph) -> str:
+    """What the names of values start with that no value of the body has."""
+    own = {*(p.name for p in body.inputs), *body.constants, *body.captures, *(o for n in body.nodes for o in n.outputs)}
+    prefix = next((o for o in node.outputs if o), node.op)
+    while any(name.startswith(f"{prefix}/") for name in own):
+        prefix += "'"
+    return prefix
 
 
 def make_steps(node: Node, body: Graph, carried: Sequence[int], n_steps: int, constants: Mapping[str, np.ndarray]) -> Graph:
@@ -77,8 +86,8 @@ def make_steps(node: Node, body: Graph, carried: Sequence[int], n_steps: int, co
     results how many iterations it made, whether the loop goes on, and those of the body behind its condition: the `carried`
     ones (by number) as the last iteration leaves them, others with a dimension of `n_steps` or fewer in front."""
     first = next((o for o in node.outputs if o), node.op)
-    inputs = (body.inputs[0].name, steps_limit(node), *(p.name for p in body.inputs[2:]), *body.captures)
-    outputs = tuple(f"{first}/{what}" for what in ("count", "goes_on", *range(1, len(body.outputs))))
+    inputs = (body.inputs[0].name, steps_limit(node, body), *(p.name for p in body.inputs[2:]), *body.captures)
+    outputs = tuple(f"{_prefix(node, body)}/{what}" for what in ("count", "goes_on", *range(1, len(body.outputs))))
     attributes = {"body": body, "steps": Steps(tuple(carried), n_steps)}
     steps = replace(
         node, op=f"Steps of {node.op}", name=node.name or first, inputs=inputs, outputs=outputs, attributes=attributes
