@@ -47,7 +47,8 @@ MOST_POINTS, MOST_BYTES = 1 << 22, 1 << 20
 """Of what all steps of a call compute, and store as if each step had memory of its own: beside more a call costs little, and
 steps behind the end much."""
 MOST_STATEMENTS = 24
-"""As in a cluster (`partition`): the time to compile grows faster than their number."""
+"""Of the body, and of the recurrence it becomes, as in a cluster (`partition`): the time to compile grows faster than their
+number, and all of one recurrence share the problem of a row."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,6 +184,8 @@ class _Writer:
         for k, name in carried.items():
             self._carry(name, results[k])
         self._end(results[0])
+        if len(b.statements) > MOST_STATEMENTS:
+            raise Unsupported(f"its iterations are {len(b.statements)} statements, {MOST_STATEMENTS} are the most")
         count = b.reduce("add", (), (self.n_steps,), I64, lambda t: select(self.ended[t], constant(0, I64), 1))
         goes_on = b.map((), BOOL, lambda: ~self.ended[self.n_steps])
         rest = [self._last(carried[k]) if k in carried else self._all(v) for k, v in enumerate(results) if k]
