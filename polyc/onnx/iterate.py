@@ -71,6 +71,7 @@ def _run_loop(node: Node, values: Values, run: Run, split: Split, steps: Steps |
     growing = {k: Parts(node.label, growth, np.asarray(state[k])) for k, growth in growths.items()}
     carried = tuple(1 + j for j in range(len(state)) if j not in growing)
     n_limit = np.asarray(_NO_LIMIT if n_most is None else n_most, np.int64)
+    limit_name = steps_limit(node, body)
     is_counted = stays_true(body)
     k = 0
     while goes_on and (n_most is None or k < n_most):
@@ -80,7 +81,7 @@ def _run_loop(node: Node, values: Values, run: Run, split: Split, steps: Steps |
         if steps is not None and n_most != 1:
             may_be_short = n_most is None or n_most <= FIRST_STEPS or not is_counted
             n_steps = FIRST_STEPS if k == 0 and may_be_short else MOST_STEPS
-            found = steps(node, body, carried, n_steps, {**given, steps_limit(node): n_limit})
+            found = steps(node, body, carried, n_steps, {**given, limit_name: n_limit})
         if found is None:
             steps = None
             condition, *results = run(body, given)

@@ -189,3 +189,32 @@ def test_loops_of_which_no_steps_are_made_say_why():
         loop(tables, ["v0"], [("v0", INT, [])]), {"v0": np.array(4), "c0": np.array(True), "n": np.array(30)}
     )
     assert v == 105 and "which an iteration computes" in str(session.remarks[0])
+
+
+def test_a_body_takes_a_value_that_is_called_like_the_limit_of_its_steps():
+    inner = body(
+        [node("Add", ["s", "r0/limit"], ["s1"]), node("Less", ["s1", "r0/count"], ["c1"])],
+        [("k", INT, []), ("c", BOOL, []), ("s", INT, [])],
+        [("c1", BOOL, []), ("s1", INT, [])],
+        [tensor("r0/count", INT, 20)],
+    )
+    proto = loop(inner, ["s0"], [("s0", INT, []), ("r0/limit", INT, [])])
+    feed = {"s0": np.array(0), "r0/limit": np.array(3), "c0": np.array(True), "n": np.array(100)}
+    (s,), session = run_both(proto, feed)
+    assert is_compiled(session) and s == 21
+
+
+def test_a_recurrence_of_many_statements_is_left_to_the_host():
+    """Twelve values handed on: none is computed, but each has two statements of the recurrence."""
+    names = [f"s{j}" for j in range(12)]
+    inner = body(
+        [node("Less", ["k", "most"], ["c1"])],
+        [("k", INT, []), ("c", BOOL, []), *((s, INT, []) for s in names)],
+        [("c1", BOOL, []), *((s, INT, []) for s in (*names[1:], names[0]))],
+        [tensor("most", INT, 3)],
+    )
+    proto = loop(inner, [f"{s}0" for s in names], [(f"{s}0", INT, []) for s in names])
+    feed = {f"{s}0": np.array(j) for j, s in enumerate(names)} | {"c0": np.array(True), "n": np.array(20)}
+    found, session = run_both(proto, feed)
+    assert [int(s) for s in found] == [4, 5, 6, 7, 8, 9, 10, 11, 0, 1, 2, 3]
+    assert "its iterations are 27 statements, 24 are the most" in str(session.remarks[0])

@@ -47,7 +47,8 @@ MOST_POINTS, MOST_BYTES = 1 << 22, 1 << 20
 """Of what all steps of a call compute, and store as if each step had memory of its own: beside more a call costs little, and
 steps behind the end much."""
 MOST_STATEMENTS = 24
-"""As in a cluster (`partition`): the time to compile grows faster than their number."""
+"""Of the body, and of the recurrence it becomes, as in a cluster (`partition`): the time to compile grows faster than their
+number, and all of one recurrence share the problem of a row."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,9 +66,18 @@ def find_steps(node: Node) -> Steps | None:
     return found if isinstance(found, Steps) else None
 
 
-def steps_limit(node: Node) -> str:
+def steps_limit(node: Node, body: Graph) -> str:
     """The name of the trip count that steps of a loop are given."""
-    return f"{next((o for o in node.outputs if o), node.op)}/limit"
+    return f"{_prefix(node, body)}/limit"
+
+
+def _prefix(node: Node, body: Graph) -> str:
+    """What the names of values start with that no value of the body has."""
+    own = {*(p.name for p in body.inputs), *body.constants, *body.captures, *(o for n in body.nodes for o in n.outputs)}
+    prefix = next((o for o in node.outputs if o), node.op)
+    while any(name.startswith(f"{prefix}/") for name in own):
+        prefix += "'"
+    return prefix
 
 
 def make_steps(node: Node, body: Graph, carried: Sequence[int], n_steps: int, constants: Mapping[str, np.ndarray]) -> Graph:
@@ -77,8 +87,8 @@ def make_steps(node: Node, body: Graph, carried: Sequence[int], n_steps: int, co
     results how many iterations it made, whether the loop goes on, and those of the body behind its condition: the `carried`
     ones (by number) as the last iteration leaves them, others with a dimension of `n_steps` or fewer in front."""
     first = next((o for o in node.outputs if o), node.op)
-    inputs = (body.inputs[0].name, steps_limit(node), *(p.name for p in body.inputs[2:]), *body.captures)
-    outputs = tuple(f"{first}/{what}" for what in ("count", "goes_on", *range(1, len(body.outputs))))
+    inputs = (body.inputs[0].name, steps_limit(node, body), *(p.name for p in body.inputs[2:]), *body.captures)
+    outputs = tuple(f"{_prefix(node, body)}/{what}" for what in ("count", "goes_on", *range(1, len(body.outputs))))
     attributes = {"body": body, "steps": Steps(tuple(carried), n_steps)}
     steps = replace(
         node, op=f"Steps of {node.op}", name=node.name or first, inputs=inputs, outputs=outputs, attributes=attributes
@@ -174,6 +184,8 @@ class _Writer:
         for k, name in carried.items():
             self._carry(name, results[k])
         self._end(results[0])
+        if len(b.statements) > MOST_STATEMENTS:
+            raise Unsupported(f"its iterations are {len(b.statements)} statements, {MOST_STATEMENTS} are the most")
         count = b.reduce("add", (), (self.n_steps,), I64, lambda t: select(self.ended[t], constant(0, I64), 1))
         goes_on = b.map((), BOOL, lambda: ~self.ended[self.n_steps])
         rest = [self._last(carried[k]) if k in carried else self._all(v) for k, v in enumerate(results) if k]
