@@ -208,7 +208,7 @@ def _refuse(s: Statement, program: Program, ranges: Ranges, found: _Partition, i
     if not s.has_plain_left or len(program.writers()[s.target]) > 1 or own.region is not None:
         return f"{name} is written in parts"
     if own.guards:
-        return f"{name} reads at positions that data gives"
+        return f"only data tells whether {program.tensor(own.guards[0].read.tensor).base} has what {name} reads"
     if s.reduction is not None and not isinstance(s.reduction.init, Const):
         return f"{name} starts from other elements"
     if not any(kind):

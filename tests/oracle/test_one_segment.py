@@ -191,7 +191,7 @@ def test_segments_run_in_parallel_and_nothing_is_as_long_as_pairs_of_all_tokens(
         (f"S(i, j) +=! X(i, d) * X(j, d) {BOTH}\nY(d) +=! S(i, j) * X(j, d) {BOTH}", "accumulated over segments"),
         (f"S(i, j) +=! X(i, d) * X(j, d) {BOTH}\nY(i) +=! pad(S(i, j - 1), 0) * X(j, 0) {BOTH}", "beyond a border"),
         (f"S(i, j) +=! X(i, d) * X(j, d) {BOTH}\nY(i) +=! S(i, j) {BOTH.replace('ptr', 'other')}", "several partitions"),
-        (f"S(i, j) +=! X(i, d) * X(j, d) {BOTH}\nY(i) +=! S(i, j) * X(c(j), 0) {BOTH}", "positions that data gives"),
+        (f"S(i, j) +=! X(i, d) * X(j, d) {BOTH}\nY(i) +=! S(i, j) * X(c(j), 0) {BOTH}", "only data tells whether X has"),
         (f"S(i, j) +=! X(i, d) * X(j, d) {BOTH}\nY(i) +=! S(i, 0) * X(j, 0) {BOTH}", "reads S at other positions"),
         (f"S(i, j) +=! X(i, d) * X(j, d) {BOTH}\nR(i) max=! S(i, j) {BOTH}\nY(i) = R(i) * X(i, 0)", "in no segment, too"),
         (f"S(i, j) +=! X(i, d) * X(j, d) {BOTH}\nR(b) +=! S(i, j) {BOTH}\nY(b) = R(b) where b in 0:1", "for other segments"),
@@ -205,3 +205,11 @@ def test_why_all_segments_are_computed_at_once(text: str, reason: str) -> None:
     lowered = lower(program, {"T": 40, "D": 3, "P": 3})
     (told,) = (r.message for r in lowered.remarks if r.pass_name == "one-segment")
     assert reason in told
+
+
+def test_a_number_as_subscript_of_any_size_is_not_called_a_position_that_data_gives() -> None:
+    text = f"S(i, j) +=! X(i, d) * X(j, d) {BOTH}\nY(i) +=! S(i, j) * u(0) {BOTH}"
+    f = polyc.compile(f"def f(float(T, D) X, float(D) u, int32(P) ptr) -> (Y) {{\n{text}\n}}", dynamic=True)
+    lowered = f.lower(draw(9, 3), draw(3), np.array([0, 9], np.int32))
+    (told,) = (r.message for r in lowered.remarks if r.pass_name == "one-segment")
+    assert told.endswith("only data tells whether u has what Y reads")
