@@ -157,7 +157,7 @@ def _best_cluster(s: Statement, model: Model, done: set[str]) -> tuple[Cluster, 
 
 def _index_sets(
     roots: Sequence[Statement], producers: Sequence[Statement], indices: list[str], model: Model
-) -> Iterator[list[str]]:
+) -> list[tuple[str, ...]]:
     """Indices of consumers to tile: all that move a producer, those that move all of the nearest ones, and each set without the
     innermost ones."""
     probe = _probe(_unit([*roots, *producers], model))
@@ -169,8 +169,7 @@ def _index_sets(
         own = [box for box in probed.get(p.target, ()) if box is not None]
         moving = [i for i in moving if any(box.moves_with(i) for box in own)]
         found += [moving] if moving and moving not in found else []
-    for some in found:
-        yield from (some[:n] for n in range(len(some), 0, -1))
+    return [*dict.fromkeys(tuple(some[:n]) for some in found for n in range(len(some), 0, -1))]
 
 
 def _tiled_indices(root: Statement, producers: Sequence[Statement], model: Model) -> list[str]:
