@@ -102,7 +102,7 @@ def test_the_proof_by_storage_is_asked_as_well(monkeypatch):
 
 
 def test_a_scheduler_that_finds_nothing(monkeypatch):
-    monkeypatch.setattr(ilp, "schedule_statements", lambda scop, dependences: None)
+    monkeypatch.setattr(ilp, "schedule_statements", lambda scop, dependences, **_: None)
     monkeypatch.setattr(fallback, "schedule_with_isl", lambda scop, dependences: None)
     lowered = lower(SOFTMAX, SIZES)
     assert said(lowered, "missed") == ["ilp found no schedule", "ilp found no schedule", "isl found no schedule"]

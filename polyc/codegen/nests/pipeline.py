@@ -143,7 +143,7 @@ _PASSES: tuple[Pass[LoopNest, LoopContext], ...] = (
     Pass("skip-finished-steps", _on_nest(skip_finished_steps), "steps behind the end of a recurrence run no loops"),
     Pass("skip-finished-points", _on_nest(skip_finished_points), "strips of points run until all have ended"),
     Pass("run-segments", _on_nest(run_segments), "what is for one segment runs for all of them", required=True),
-    Pass("check-size", _on_nest(check_code_size), "too much code is a reason to schedule simply", required=True),
+    Pass("check-size", lambda nest, _: check_code_size(nest), "too much code is a reason to schedule simply", required=True),
 )
 
 LOOPS: Level[LoopNest, LoopContext] = Level("loops", _PASSES, verify_loops, format_loops)
