@@ -45,7 +45,7 @@ def main(
     no_roofline: bool,
     list_only: bool,
 ) -> None:
-    """Measure WORKLOADs (by default all but sparse and ragged ones and pipelines) against peers, side by side.
+    """Measure WORKLOADs (by default all but sparse and ragged ones, solvers and pipelines) against peers, side by side.
 
     A WORKLOAD may be the name of a group: its members are measured in each precision that it has.
     Peers that are not installed are left out; `make peers` sets them up, each in an environment of its own.
@@ -87,7 +87,8 @@ def main(
         report.print_compile(console, compile_times)
     measurements = []
     for workload in () if compile_only else selected:
-        roofs = [r for r in sides.ROOFS if not no_roofline and (r != "fma" or workload.flops)]
+        work = {"fma": workload.flops, "stream": workload.bytes_read}
+        roofs = [r for r in sides.ROOFS if not no_roofline and work.get(r, 1)]
         with coordinator.reference_file(workload) as exact:
             for n in threads:
                 with console.status(f"{workload.name}, {n} thread(s)"):

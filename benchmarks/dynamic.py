@@ -1,7 +1,8 @@
 """``python -m benchmarks dynamic``: one kernel for any sizes beside kernels that are made for each.
 
 Sizes are drawn at random, always the same ones, the larger extents of each operator above 256.  The operator is compiled once,
-for the first of them; a specialised kernel of the same program takes turns with it at every size.
+for the first of them; a specialised kernel of the same program takes turns with it at every size.  Of the families `steps_…`
+the sizes are the same at each call, and the number of steps is drawn, an integer argument.
 """
 
 from __future__ import annotations
@@ -20,13 +21,19 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.statistics import geometric_mean
+from benchmarks.workload import as_tuple
+from benchmarks.workloads.recurrences import KERNELS, text_for_any_count
 
-Shapes = tuple[tuple[int, ...], ...]
+Shapes = tuple[tuple[int, ...] | int, ...]
+"""Shapes of arrays, and integers that are arguments themselves."""
 
 SMALLEST, LARGEST_SIDE, LARGEST = 257, 600, 2000
 """Extents that are drawn: of images' sides up to the second, of rows and columns up to the last."""
 
 CHANNELS = (3, 16, 32, 64, 128, 256, 512)
+
+GRID, MOST_STEPS = 512, 200
+"""Side of the grids whose steps are counted."""
 
 MOST_PRODUCTS, MOST_ELEMENTS = 2 << 30, 1 << 25
 """Of the sizes of one call."""
@@ -40,11 +47,14 @@ TOLERANCE = 1e-3
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """An operator and what draws shapes of its inputs; `products(shapes)`: its multiplications, or the elements it reads."""
+    """An operator and what draws shapes of its inputs; `products(shapes)`: its multiplications, or the elements it reads.
+
+    `symbolic`: the sizes that one kernel serves, as `polyc.compile` takes them."""
 
     text: str
     draw: Callable[[random.Random], Shapes]
-    products: Callable[[Shapes], int] = lambda shapes: prod(shapes[0])
+    products: Callable[[Shapes], int] = lambda shapes: n_elements(shapes[0])
+    symbolic: bool | tuple[str, ...] = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +67,11 @@ class Result:
     """CPU time of the one compilation."""
     n_kernels: int
     error: float
+
+
+def n_elements(shape: tuple[int, ...] | int) -> int:
+    """Elements of an argument."""
+    return 1 if isinstance(shape, int) else prod(shape)
 
 
 def _extent(draw: random.Random) -> int:
@@ -129,6 +144,11 @@ def _attention(draw: random.Random) -> Shapes:
     return (heads, queries, depth), (heads, keys, depth), (heads, keys, depth)
 
 
+def _steps(name: str) -> Family:
+    grids = tuple((GRID, GRID) for _ in KERNELS[name][2])
+    return Family(text_for_any_count(name), lambda draw: (*grids, draw.randint(2, MOST_STEPS)), symbolic=("T",))
+
+
 FAMILIES = {
     "matmul": Family(
         "def matmul(float(M,K) A, float(K,N) B) -> (C) { C(m,n) +=! A(m,k) * B(k,n) }",
@@ -170,6 +190,7 @@ def attention(float(H,Q,D) X, float(H,L,D) K, float(H,L,D) V) -> (O) {
         _depthwise,
         lambda s: prod(s[0]) * 9,
     ),
+    **{f"steps_{name}": _steps(name) for name in KERNELS},
 }
 
 
@@ -178,7 +199,7 @@ def draw_sizes(family: Family, n: int) -> list[Shapes]:
     draw, found = random.Random(0), list[Shapes]()
     while len(found) < n:
         shapes = family.draw(draw)
-        if family.products(shapes) <= MOST_PRODUCTS and max(prod(s) for s in shapes) <= MOST_ELEMENTS:
+        if family.products(shapes) <= MOST_PRODUCTS and max(map(n_elements, shapes)) <= MOST_ELEMENTS:
             found.append(shapes)
     return found
 
@@ -189,15 +210,16 @@ def measure(family: Family, n: int, tell: Callable[[Shapes, float, float], None]
 
     values = np.random.default_rng(0)
     sizes, shares, error, seconds = draw_sizes(family, n), list[float](), 0.0, 0.0
-    dynamic = polyc.compile(family.text, dynamic=True)
+    dynamic = polyc.compile(family.text, dynamic=family.symbolic)
     for shapes in sizes:
-        inputs = [values.standard_normal(s, np.float32) for s in shapes]
+        inputs = [s if isinstance(s, int) else values.standard_normal(s, np.float32) for s in shapes]
         specialised = polyc.compile(family.text, dynamic=False)
         exact = specialised(*inputs)
         start = time.process_time()
         found = dynamic(*inputs)
         seconds = seconds or time.process_time() - start
-        error = max(error, float(np.abs(found - exact).max() / np.abs(exact).max()))
+        for a, b in zip(as_tuple(found), as_tuple(exact), strict=True):
+            error = max(error, float(np.abs(a - b).max() / np.abs(b).max()))
         own, other = _take_turns([specialised, dynamic], inputs, found)
         shares.append(own / other)
         tell(shapes, own, other)
@@ -254,4 +276,4 @@ def main(names: tuple[str, ...], n: int, each: bool) -> None:
 
 
 def _text(shapes: Shapes) -> str:
-    return " ".join("x".join(map(str, shape)) for shape in shapes)
+    return " ".join(str(s) if isinstance(s, int) else "x".join(map(str, s)) for s in shapes)

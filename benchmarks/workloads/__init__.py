@@ -16,6 +16,7 @@ from benchmarks.workloads import (
     ragged,
     recurrences,
     samples,
+    solvers,
     sparse,
     stencils,
     table,
@@ -34,11 +35,13 @@ _POLYBENCH = {w.name: w for w in polybench.WORKLOADS}
 
 _BOARD = {name: derived.add_peers(w) for name, w in (_SINGLE | _DOUBLE | _POLYBENCH).items()}
 
-WORKLOADS: dict[str, Workload] = _BOARD | {w.name: w for module in (sparse, ragged, pipelines) for w in module.WORKLOADS}
+WORKLOADS: dict[str, Workload] = _BOARD | {
+    w.name: w for module in (sparse, ragged, solvers, pipelines) for w in module.WORKLOADS
+}
 
 BOARD = tuple(_BOARD)
-"""Those that are measured where none are named: sparse and ragged ones, hundreds of them, and pipelines, which take long, are
-asked for by their groups."""
+"""Those that are measured where none are named: sparse and ragged ones, hundreds of them, solvers, and pipelines, which take
+long, are asked for by their groups."""
 
 
 def _both(names: tuple[str, ...]) -> tuple[str, ...]:
@@ -53,6 +56,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
     **recurrences.GROUPS,
     **sparse.GROUPS,
     **ragged.GROUPS,
+    **solvers.GROUPS,
     **pipelines.GROUPS,
     "programs": tuple(w.name for module in (programs, samples) for w in module.WORKLOADS),
 }

@@ -13,7 +13,7 @@ INSIDE = "i >= 1 && i < N-1 && j >= 1 && j < M-1"
 RANGE = "i in 0:N, j in 0:M"
 
 JACOBI = f"""
-def jacobi(float(N, M) X) -> (Y) {{{{
+def jacobi(float(N, M) X{{count}}) -> (Y) {{{{
   A(0,i,j) = X(i,j) where {RANGE}
   A(t,i,j) = {INSIDE} ? 0.2 * (A(t-1,i,j) + A(t-1,i-1,j) + A(t-1,i+1,j) + A(t-1,i,j-1) + A(t-1,i,j+1)) : A(t-1,i,j)
     where t in 1:{{T}}+1, {RANGE}
@@ -22,7 +22,7 @@ def jacobi(float(N, M) X) -> (Y) {{{{
 """
 
 WAVE = f"""
-def wave(float(N, M) P, float(N, M) Q) -> (Y) {{{{
+def wave(float(N, M) P, float(N, M) Q{{count}}) -> (Y) {{{{
   U(0,i,j) = P(i,j) where {RANGE}
   U(1,i,j) = Q(i,j) where {RANGE}
   U(t,i,j) = {INSIDE} ? 2.0 * U(t-1,i,j) - U(t-2,i,j)
@@ -33,7 +33,7 @@ def wave(float(N, M) P, float(N, M) Q) -> (Y) {{{{
 """
 
 GRAY_SCOTT = f"""
-def gray_scott(float(N, M) P, float(N, M) Q) -> (Y, Z) {{{{
+def gray_scott(float(N, M) P, float(N, M) Q{{count}}) -> (Y, Z) {{{{
   U(0,i,j) = P(i,j) where {RANGE}
   V(0,i,j) = Q(i,j) where {RANGE}
   U(t,i,j) = {INSIDE} ? U(t-1,i,j) - U(t-1,i,j) * V(t-1,i,j) * V(t-1,i,j) + 0.04 * (1.0 - U(t-1,i,j))
@@ -109,6 +109,12 @@ KERNELS: dict[str, tuple[str, Callable[..., Any], tuple[str, ...], int, float]] 
 }
 """By name: text, reference, inputs, number of results, operations per element and step."""
 
+
+def text_for_any_count(name: str) -> str:
+    """The text with the number of steps as an argument ``T`` behind the inputs."""
+    return KERNELS[name][0].format(T="T", count=", int64 T")
+
+
 SIZES, STEPS = (512, 1500, 4096), (1, 5)
 
 
@@ -123,7 +129,7 @@ def make_workload(name: str, n: int, steps: int) -> Workload:
         f"recurrence_{name}_{n}_{steps}",
         f"{name.replace('_', ' ')} on {n}×{n}, steps: {steps}",
         "tc",
-        text.format(T=steps),
+        text.format(T=steps, count=""),
         make_inputs,
         lambda **arrays: reference(steps, **arrays),
         flops * steps * n * n,

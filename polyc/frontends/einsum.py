@@ -6,7 +6,7 @@ dimensions behind ``...`` are the indices ``e0, e1, …``.  The symbol for an un
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import reduce
 
 from polyc.diagnostics import ArgumentError, Diagnostic, SemanticError, Source, Span
@@ -314,8 +314,8 @@ def _path_error(message: str, span: Span) -> Diagnostic:
 
 
 def _make_statement(number: int, name: str, left: tuple[str, ...], used: list[Factor], dtype: DType, span: Span) -> Statement:
-    product: Callable[[Expr, Expr], Expr] = lambda a, b: Call("and" if dtype == BOOL else "mul", (a, b), span)  # noqa: E731
-    value = reduce(product, (f.read for f in used))
+    times = "and" if dtype == BOOL else "mul"
+    value = reduce(lambda a, b: Call(times, (a, b), span), (f.read for f in used))
     indices = tuple(dict.fromkeys((*left, *(x for f in used for x in f.indices))))
     reduction = None
     if len(indices) > len(left):

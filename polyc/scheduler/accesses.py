@@ -30,6 +30,11 @@ _CHEAP_CALLS = frozenset(
 )
 
 
+def tile_name(index: str) -> str:
+    """The index that counts the tiles of `index`, and the temporary of a tile in place of a tensor of that name."""
+    return index + TILE
+
+
 @dataclass(frozen=True, slots=True)
 class AccessMotion:
     """One access: coefficient of every index per dimension (None: not linear), is it the write."""

@@ -104,7 +104,8 @@ AT_ROOT = {"tc": "config crash diagnostics digest environment limits live log re
 
 
 @pytest.mark.parametrize("name", CALLED)
-def test_a_process_that_finds_its_kernel_imports_little(tmp_path: Path, name: str) -> None:
+def test_a_process_that_finds_its_kernel_imports_little(tmp_path: Path, monkeypatch, name: str) -> None:
+    monkeypatch.delenv("POLYC_MACHINE", raising=False)
     script = tmp_path / "warm.py"
     script.write_text(WARM.replace("{body}", BODIES[name]))
     command = [sys.executable, str(script)]

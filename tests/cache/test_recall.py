@@ -95,6 +95,7 @@ def test_wrong_code_of_this_llvm_is_an_error_of_each_compilation(monkeypatch, ca
 
 
 def test_each_part_of_the_key_matters(calls, monkeypatch) -> None:
+    monkeypatch.delenv("POLYC_MACHINE", raising=False)
     program = driver.read_tc(LAYER)[0]
 
     def compiles(program=program, **arguments) -> bool:
@@ -127,6 +128,7 @@ def test_each_part_of_the_key_matters(calls, monkeypatch) -> None:
 
 def test_every_option_and_every_property_of_the_machine_makes_another_key(monkeypatch) -> None:
     """Code for one value would else be found for another one, which no result tells where both are right, or nearly."""
+    monkeypatch.delenv("POLYC_MACHINE", raising=False)
     request = kernels.Request(driver.read_tc(LAYER)[0], {"M": 8, "N": 16, "K": 32}, None, (), Options())
 
     def other(value: Any) -> Any:

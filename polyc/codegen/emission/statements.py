@@ -222,15 +222,17 @@ def emit_loop(state: State, ctx: Context, loop: Loop) -> None:
         return
     run: Callable[[], None]
     if is_vectorizable(state, ctx, loop):
-        rest = lambda context, start, stop: _emit_serial(state, context, loop, start, stop)  # noqa: E731
-        run = lambda: emit_vector(state, ctx, loop, lower, upper, emit, rest)  # noqa: E731
+
+        def rest(context: Context, start: Val, stop: Val) -> None:
+            _emit_serial(state, context, loop, start, stop)
+
+        run = partial(emit_vector, state, ctx, loop, lower, upper, emit, rest)
     elif (found := find_scan(state, ctx, loop)) is not None:
-        in_order = lambda start, stop: _emit_serial(state, ctx, loop, start, stop)  # noqa: E731
-        run = lambda: emit_scan(state, ctx, loop, found, lower, upper, in_order)  # noqa: E731
+        run = partial(emit_scan, state, ctx, loop, found, lower, upper, partial(_emit_serial, state, ctx, loop))
     elif checks := leading_checks(state, ctx, loop):
-        run = lambda: emit_checked(state, ctx, loop, checks, lower, upper, partial(_emit_serial, state))  # noqa: E731
+        run = partial(emit_checked, state, ctx, loop, checks, lower, upper, partial(_emit_serial, state))
     else:
-        run = lambda: _emit_in_order(state, ctx, loop, lower, upper)  # noqa: E731
+        run = partial(_emit_in_order, state, ctx, loop, lower, upper)
     is_run = state.fn.compare("icmp slt", lower, upper)
     if loop.initial and not _surely_runs(loop):
         with state.fn.when(state.fn.compare("icmp sge", lower, upper)):

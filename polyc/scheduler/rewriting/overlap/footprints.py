@@ -17,7 +17,7 @@ from polyc.ir.read_sites import ReadSite
 from polyc.ir.simplify import Term, add_forms, clean_form, linear_form
 from polyc.poly.ranges import Interval, Ranges
 from polyc.records import dataclass
-from polyc.scheduler.accesses import TILE
+from polyc.scheduler.accesses import tile_name
 
 Form = dict[Term, int]
 """A linear form over tile indices and sizes, the constant under the key 1."""
@@ -68,11 +68,6 @@ def collect_accesses(sites: Iterable[ReadSite]) -> Accesses:
         for seen, subscript in zip(along, site.read.subscripts, strict=True):
             seen[subscript, site.mode if site.is_padded else None] = None
     return {tensor: [[(linear_form(e), mode) for e, mode in seen] for seen in along] for tensor, along in found.items()}
-
-
-def tile_name(index: str) -> str:
-    """The index that counts the tiles of `index`."""
-    return index + TILE
 
 
 def root_boxes(roots: Sequence[Statement], sizes: Mapping[str, int], ranges: Ranges) -> Roots:

@@ -21,9 +21,10 @@ from polyc.poly.extraction import write_out_pad
 from polyc.poly.points import Points, points_of
 from polyc.poly.ranges import Interval, Ranges
 from polyc.records import dataclass, replace
+from polyc.scheduler.accesses import tile_name
 from polyc.scheduler.rewriting.builder import ProgramBuilder
 from polyc.scheduler.rewriting.overlap.costs import Estimate
-from polyc.scheduler.rewriting.overlap.footprints import Box, Boxes, index_boxes, root_boxes, tile_name
+from polyc.scheduler.rewriting.overlap.footprints import Box, Boxes, index_boxes, root_boxes
 from polyc.scheduler.rewriting.reindexing import map_reads
 
 QUOTA = 2_000_000

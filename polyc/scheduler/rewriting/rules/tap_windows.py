@@ -12,6 +12,7 @@ from polyc.ir.simplify import simplify_int
 from polyc.ir.types import DType
 from polyc.poly.ranges import Interval, Ranges, StatementRanges
 from polyc.records import dataclass
+from polyc.scheduler.accesses import tile_name
 from polyc.scheduler.rewriting.rules.analysis import is_whole_box
 from polyc.scheduler.rewriting.rules.operands import find_operand
 
@@ -35,7 +36,7 @@ class TapWindow:
 
     @property
     def tile(self) -> str:
-        return f"{self.left}.tile"
+        return tile_name(self.left)
 
     @property
     def point(self) -> str:
