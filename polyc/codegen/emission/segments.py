@@ -18,14 +18,22 @@ from polyc.codegen.emission.linear import index_names
 from polyc.codegen.emission.strips import count_segments, emit_strips, find_strip
 from polyc.codegen.writer.builder import Val, int_val
 from polyc.ir.access import written_in
-from polyc.ir.expr import Expr, Index, lt, operands_of, reads, substitute
-from polyc.ir.facts import is_refused
-from polyc.ir.loops import Guard, Loop
+from polyc.ir.expr import Expr, Index, all_hold, lt, mentions, operands_of, reads, substitute
+from polyc.ir.facts import assume, hold, is_refused
+from polyc.ir.loops import Guard, If, Loop
 from polyc.ir.simplify import simplify
 from polyc.records import replace
 
 SEGMENTS = 32
 """Segments of a block."""
+
+
+def assume_tests(loop: Loop) -> tuple[Loop, Expr | None]:
+    """The loop where the tests of indices that stand around parts of its body hold, as far as it does not change these, and
+    that they do: guards of sizes should not hide segments."""
+    tests = (n.condition for n in loop.body if isinstance(n, If))
+    fixed = [test for test in tests if not reads(test) and not mentions(test, loop.var)]
+    return (replace(loop, body=assume(loop.body, hold(fixed))), all_hold(fixed)) if fixed else (loop, None)
 
 
 def segment_checks(state: State, ctx: Context, loop: Loop) -> dict[Loop, tuple[Guard, ...]]:

@@ -76,12 +76,13 @@ def _lie_inside(node: Loop, around: Loop, lowers: list[Expr], uppers: list[Expr]
     if len(lowers) != 1 or len(uppers) != 1 or index_names(*lowers, *uppers) != {around.var}:
         return False
     (low,), (high,), begin, end = lowers, uppers, around.lower, around.upper
+    once = minimum(simplify(end - begin), 1)  # no segment is refused where there are none
     follows = simplify(substitute(low, {around.var: Index(around.var) + 1})) == high
     return (
         follows
         and is_refused(first, lt(high, low), around.var, begin, end)
-        and is_refused(first, lt(low, node.lower), around.var, begin, simplify(begin + 1))
-        and is_refused(first, lt(node.upper, high), around.var, simplify(end - 1), end)
+        and is_refused(first, lt(low, node.lower), around.var, begin, simplify(begin + once))
+        and is_refused(first, lt(node.upper, high), around.var, simplify(end - 1), simplify(end - 1 + once))
     )
 
 
