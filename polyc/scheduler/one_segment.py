@@ -43,7 +43,7 @@ from polyc.scheduler.rewriting.builder import find_recurrences
 from polyc.scheduler.rewriting.reindexing import without_indices
 
 SEGMENTS_PER_CORE = 4
-"""From which threads share out segments, which differ in length."""
+"""From which threads share out segments: one more or less is a quarter of what a core does, where lengths are alike."""
 
 Kind = tuple[str, ...]
 """By dimension of what a program computes: ``position`` in a segment, ``part``, the number of a segment, or "" for others."""

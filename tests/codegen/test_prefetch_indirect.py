@@ -1,6 +1,7 @@
 """Prefetches of rows that data names: they mean nothing, read nothing outside, and stand where rows are far away."""
 
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -166,3 +167,19 @@ def test_rows_of_segments_are_requested_half_as_far_ahead():
     lowered = lower_segments(text, (50, 64))
     (found,) = prefetches(prefetch_accesses(lowered.nest, replace(lowered.target, l1=32 << 10, l2=1)).body)
     assert found.size == 256 and "+ 16" in format_expr(found.subscripts[0])  # an eighth of 32 KiB
+
+
+def test_numbers_of_rows_are_checked_in_blocks_where_rows_are_requested():
+    """Requests stand before the checks: those of a row of five lines stand in the loop with checks, and in the one without."""
+    text = "def f(int32(Z) c, int32(P) ptr, float(N, D) X) -> (Y) { Y(i, d) +=! X(c(p), d) where p in ptr(i):ptr(i+1) }"
+    op, lengths = polyc.compile(text, target=LEVELS[-1]), [0, 1, 40, *[2] * 40, 0]
+    table = np.arange(5000, dtype=np.float32)[:, None] + np.zeros((1, 64), np.float32)
+    ptr = np.cumsum([0, *lengths], dtype=np.int32)
+    c = np.arange(ptr[-1], dtype=np.int32) * 37 % 5000
+    assert op.lower(c, ptr, table).as_text("ll").count("@llvm.prefetch.p0(ptr %") == 10
+    np.testing.assert_array_equal(op(c, ptr, table)[:, 63], [c[i:j].sum() for i, j in pairwise(ptr)])
+    for place, number in ((0, 5000), (60, -1), (-1, 1 << 30)):
+        wrong = c.copy()
+        wrong[place] = number
+        with pytest.raises(polyc.BoundsError, match=str(number)):
+            op(wrong, ptr, table)

@@ -22,13 +22,14 @@ VALUES = {
     "max=": "x(c(p)) * x(d(p))",
     "min=": "x(k(c(p))) + v(p)",
 }
+WHERE = "where i in 0:P-1, p in ptr(i):ptr(i+1)"
 CHOSEN = "v(p) > 0.0 ? x(c(p)) : v(p)"
 SEGMENTS = [0, 1, 2, 3, 15, 16, 17, 0, 0, 31, 32, 33, 47, 48, 49, 100, 5, 5, 5, 4999, 0, *range(20), 16, 16, 1, 0]
 """How long segments are: in the first block of them is one that no strip has room for."""
 
 
 def text(op: str, value: str, dtype: str = "float") -> str:
-    return f"def f({PARAMETERS.format(t=dtype)}) -> (y) {{ y(i) {op}! {value} where i in 0:P-1, p in ptr(i):ptr(i+1) }}"
+    return f"def f({PARAMETERS.format(t=dtype)}) -> (y) {{ y(i) {op}! {value} {WHERE} }}"
 
 
 def inputs(lengths: list[int], dtype: Any, elements: int = 50) -> dict[str, np.ndarray]:
@@ -90,22 +91,34 @@ def test_sums_are_the_same_for_any_number_of_threads():
     assert len(set(results)) == 1
 
 
-def is_copied(value: str, target: Machine = X86_64_V4, z: int = 400, reassociate: bool = True) -> bool:
-    sizes, options = {"Z": z, "P": 41, "K": 50}, Options(reassociate=reassociate)
-    lowered = lower(text("+=", value), sizes, options=options, target=target)
+def is_copied(source: str, target: Machine = X86_64_V4, z: int | None = 400, reassociate: bool = True) -> bool:
+    """`z`: elements of all segments; None: the code is for any sizes."""
+    sizes, options = {"Z": z or 0, "P": 41, "K": 50}, Options(reassociate=reassociate)
+    lowered = lower(source, sizes, z is not None, options, target)
     return "alloca [16384 x i8]" in lowered.as_text("ll")
 
 
-@pytest.mark.parametrize("z", [100, 400])
+@pytest.mark.parametrize("z", [100, 400, None])
 def test_elements_that_data_names_are_copied_where_gathers_are_slow(z):
-    assert is_copied(VALUES["+="], z=z)
-    assert not is_copied(VALUES["+="], X86_64_V3, z)
-    assert not is_copied(VALUES["+="], replace(X86_64_V4, gather=0.5), z)
+    source = text("+=", VALUES["+="])
+    assert is_copied(source, z=z)
+    assert not is_copied(source, X86_64_V3, z)
+    assert not is_copied(source, replace(X86_64_V4, gather=0.5), z)
+
+
+def test_conditions_on_sizes_do_not_hide_segments():
+    parameters = PARAMETERS.format(t="float")
+    source = f"def f({parameters}, int64 T) -> (y) {{ y(i) +=! {VALUES['+=']} {WHERE}, T > 3 }}"
+    assert is_copied(source, z=None)
+    operator = polyc.compile(source, target=LEVELS[-1], dynamic=True)
+    for lengths, t in ((SEGMENTS, 4), (SEGMENTS, 3), ([0], 4)):
+        a = inputs(lengths, np.float32)
+        np.testing.assert_array_equal(operator(**a, T=t), expected("+=", a) * (t > 3))
 
 
 def test_what_a_condition_stands_around_is_not_copied_and_orders_are_kept():
-    assert not is_copied(CHOSEN)
-    assert not is_copied(VALUES["+="], reassociate=False)
+    assert not is_copied(text("+=", CHOSEN))
+    assert not is_copied(text("+=", VALUES["+="]), reassociate=False)
     a = inputs(SEGMENTS, np.float32)
     terms = np.where(a["v"] > 0, a["x"][a["c"]], a["v"])
     y = polyc.compile(text("+=", CHOSEN))(**a)

@@ -52,7 +52,8 @@ def leading_checks(state: State, ctx: Context, loop: Loop) -> tuple[Guard, ...]:
 
 def without_checks(loop: Loop, checks: tuple[Guard, ...]) -> Loop:
     """The loop where they hold: subscripts need no clamps."""
-    return replace(loop, body=_without_clamps(loop.body[len(checks) :], {c: c.value for c in checks if c.condition is None}))
+    work = tuple(n for n in loop.body if n not in checks)
+    return replace(loop, body=_without_clamps(work, {c: c.value for c in checks if c.condition is None}))
 
 
 def use_checked(body: tuple[Node, ...], check: Guard, checked: Expr) -> tuple[Node, ...]:

@@ -8,19 +8,19 @@ no check of the block fails, the loop without checks and clamps, of `strips` whe
 from __future__ import annotations
 
 from collections.abc import Mapping
-from itertools import takewhile
+from itertools import dropwhile, takewhile
 from typing import Literal
 
 from polyc.codegen.emission.checks import Run, any_fails, emit_blocks, without_checks
 from polyc.codegen.emission.context import Context, State
 from polyc.codegen.emission.expressions import eval_value
 from polyc.codegen.emission.linear import index_names
-from polyc.codegen.emission.strips import count_segments, emit_strips, find_strip
+from polyc.codegen.emission.strips import Strip, count_segments, emit_strips, find_strip
 from polyc.codegen.writer.builder import Val, int_val
 from polyc.ir.access import written_in
-from polyc.ir.expr import Expr, Index, lt, operands_of, reads, substitute
-from polyc.ir.facts import is_refused
-from polyc.ir.loops import Guard, Loop
+from polyc.ir.expr import Expr, Index, all_hold, lt, mentions, operands_of, reads, substitute
+from polyc.ir.facts import assume, hold, is_refused
+from polyc.ir.loops import Guard, If, Loop, Node, Prefetch
 from polyc.ir.simplify import simplify
 from polyc.records import replace
 
@@ -28,14 +28,22 @@ SEGMENTS = 32
 """Segments of a block."""
 
 
+def assume_tests(loop: Loop) -> tuple[Loop, Expr | None]:
+    """The loop where the tests of indices that stand around parts of its body hold, as far as it does not change these, and
+    that they do: guards of sizes should not hide segments."""
+    tests = (n.condition for n in loop.body if isinstance(n, If))
+    fixed = [test for test in tests if not reads(test) and not mentions(test, loop.var)]
+    return (replace(loop, body=assume(loop.body, hold(fixed))), all_hold(fixed)) if fixed else (loop, None)
+
+
 def segment_checks(state: State, ctx: Context, loop: Loop) -> dict[Loop, tuple[Guard, ...]]:
-    """The loops over segments inside of one over their numbers, with the checks that they begin with, as far as these may be
-    made for many segments at once."""
+    """The loops over segments inside of one over their numbers, with the checks that they begin with, behind requests, as far
+    as these may be made for many segments at once."""
     if loop.step != 1 or ctx.lane is not None or ctx.is_remainder or state.held or any(not p.branched for p in ctx.predicates):
         return {}
     found: dict[Loop, tuple[Guard, ...]] = {}
     for inner in (n for n in loop.body if isinstance(n, Loop) and reads(n.lower)):
-        checks = tuple(takewhile(lambda n: isinstance(n, Guard), inner.body))
+        checks = tuple(takewhile(lambda n: isinstance(n, Guard), dropwhile(_is_request, inner.body)))
         if not checks or not _are_in_order(state, loop, inner):
             continue
         written = state.nest.memory_of(written_in(loop.body))
@@ -44,6 +52,10 @@ def segment_checks(state: State, ctx: Context, loop: Loop) -> dict[Loop, tuple[G
         if used.isdisjoint(written) and len(parts) == 2 * len(checks) and set().union(*map(index_names, parts)) == {inner.var}:
             found[inner] = tuple(c for c in checks if isinstance(c, Guard))
     return found
+
+
+def _is_request(node: Node) -> bool:
+    return isinstance(node, Prefetch) or (isinstance(node, If) and not node.orelse and all(map(_is_request, node.body)))
 
 
 def _are_in_order(state: State, loop: Loop, inner: Loop) -> bool:
@@ -76,9 +88,14 @@ def emit_segments(
 ) -> None:
     """A loop over the numbers of segments in blocks; `found`: `segment_checks`.  lower < upper."""
     fn = state.fn
-    checked = {inner: without_checks(inner, checks) for inner, checks in found.items()}
+    checked, strips = dict[Loop, Loop](), list[Strip]()
+    for number, (inner, checks) in enumerate(found.items()):
+        checked[inner] = without_checks(inner, checks)
+        alone = replace(checked[inner], body=tuple(n for n in checked[inner].body if not _is_request(n)))
+        if strip := find_strip(state, ctx, loop, alone, number):  # its copies run ahead: nothing has to be requested
+            checked[inner] = alone
+            strips.append(strip)
     plain = replace(loop, body=tuple(checked.get(n, n) if isinstance(n, Loop) else n for n in loop.body))
-    strips = [s for n, inner in enumerate(checked.values()) if (s := find_strip(state, ctx, plain, inner, n)) is not None]
 
     def fails(start: Val, stop: Val) -> Val:
         failed: Val | None = None

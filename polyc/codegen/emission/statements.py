@@ -25,7 +25,8 @@ from polyc.codegen.emission.pipelines import is_pipeline
 from polyc.codegen.emission.predicates import as_scalar, eval_predicates
 from polyc.codegen.emission.row_addresses import takes_many_addresses
 from polyc.codegen.emission.scans import emit_scan, find_scan
-from polyc.codegen.emission.segments import emit_segments, segment_checks
+from polyc.codegen.emission.segments import assume_tests, emit_segments, segment_checks
+from polyc.codegen.emission.strips import choose
 from polyc.codegen.emission.unrolling import count_accumulators, count_steps, count_unrolled, reads_between_lanes, tests_border
 from polyc.codegen.emission.vector_loops import constant_trip, emit_vector, is_vectorizable
 from polyc.codegen.writer import vectors
@@ -278,11 +279,17 @@ def _sharing(state: State, name: str) -> frozenset[str]:
 
 
 def _emit_in_order(state: State, ctx: Context, loop: Loop, lower: Val, upper: Val) -> None:
-    found = segment_checks(state, ctx, loop)
-    if found:
-        emit_segments(state, ctx, loop, found, lower, upper, partial(_emit_serial, state))
+    whole, test = assume_tests(loop)
+    found = segment_checks(state, ctx, whole)
+    in_order = lambda: _emit_serial(state, ctx, loop, lower, upper)  # noqa: E731
+    if not found:
+        in_order()
+        return
+    in_blocks = lambda: emit_segments(state, ctx, whole, found, lower, upper, partial(_emit_serial, state))  # noqa: E731
+    if test is None:
+        in_blocks()
     else:
-        _emit_serial(state, ctx, loop, lower, upper)
+        choose(state, eval_value(state, ctx, test), in_blocks, in_order)
 
 
 def _emit_serial(state: State, ctx: Context, loop: Loop, lower: Val, upper: Val, unroll: int = 1) -> None:

@@ -22,21 +22,13 @@ from polyc.codegen.writer.builder import Val, int_val
 from polyc.ir.access import written_in
 from polyc.ir.expr import Expr, Index, Read, children, index_names, int_const, minimum, reads, rewrite, substitute
 from polyc.ir.loops import Buffer, Guard, Loop, Prefetch, Store, Update
-from polyc.ir.types import DType
+from polyc.ir.types import F32, DType
 from polyc.ir.walk import map_nodes, node_expressions
 from polyc.machine import Level, Share
 from polyc.records import dataclass, replace
 
-LANES = 16
-"""Entries of a segment at once, also of 64 bits: how many vectors a short segment takes should seldom be a question.  Where no
-segment of a block has more there are no branches at all, and half as many lanes where half are enough: the others would add
-nothing, in the first step of the tree that combines lanes."""
-SHORT = (2 * LANES, LANES, LANES // 2)
-"""Lengths up to which all segments of a block are summed without branches."""
 MOST_SEGMENTS = 64
-"""Segments of a block, at most."""
-UNROLLED = 4
-"""Short segments that are summed in one iteration."""
+"""Segments of a block, at most: a long one among them has all of them summed with branches."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +38,9 @@ class Strip:
     loop: Loop
     buffers: Mapping[Read, str]
     origin: str
+    lanes: int
+    """Entries of a segment at once: a vector of 32 bits each, of 64 bits two, since how many of them a short segment takes
+    should seldom be a question."""
 
     @property
     def copy(self) -> Loop:
@@ -54,21 +49,21 @@ class Strip:
         return replace(self.loop, kind="serial", interleave=1, body=tuple(stores), registers=(), initial=())
 
     def copy_ahead(self, ahead: Expr) -> Loop:
-        """The same by `LANES` entries, and with requests for what the loop reads along memory so far `ahead`."""
+        """The same by `lanes` entries, and with requests for what the loop reads along memory so far `ahead`."""
         var, copy = self.loop.var, self.copy
         lane = Index(f"{var}·lane")
         body = map_nodes(copy.body, lambda e: substitute(e, {var: Index(var) + lane}))
         read = dict.fromkeys(r for n in self.loop.body for e in node_expressions(n) for r in reads(e))
         requests = (Prefetch(r.tensor, (Index(var) + ahead,), 1) for r in read if r.subscripts == (Index(var),))
-        lanes = Loop(lane.name, int_const(0), int_const(LANES), 1, "unroll", body, LANES)
-        return replace(copy, step=LANES, body=(*requests, lanes))
+        lanes = Loop(lane.name, int_const(0), int_const(self.lanes), 1, "unroll", body, self.lanes)
+        return replace(copy, step=self.lanes, body=(*requests, lanes))
 
     @property
     def sum(self) -> Loop:
         """The loop that reads them."""
         found = {read: Read(name, self._place) for read, name in self.buffers.items()}
         body = map_nodes(self.loop.body, lambda e: rewrite(e, lambda node: found.get(node) if isinstance(node, Read) else None))
-        return replace(self.loop, lanes=LANES, interleave=1, body=body)
+        return replace(self.loop, lanes=self.lanes, interleave=1, body=body)
 
     def apart(self, size: int) -> Loop:
         """The same for one segment, in strips of `size` entries."""
@@ -106,7 +101,7 @@ def find_strip(state: State, ctx: Context, around: Loop, loop: Loop, number: int
     if not found or not is_fixed or not is_in_memory or not inside.isdisjoint(found):
         return None
     origin = f"{loop.var}·strip{number}"
-    return Strip(loop, {read: f"{origin}.{n}" for n, read in enumerate(found)}, origin)
+    return Strip(loop, {read: f"{origin}.{n}" for n, read in enumerate(found)}, origin, state.target.lanes(F32.itemsize))
 
 
 def _gathered_reads(expr: Expr, variable: str) -> Iterator[Read]:
@@ -120,7 +115,7 @@ def _gathered_reads(expr: Expr, variable: str) -> Iterator[Read]:
 
 def emit_strips(state: State, ctx: Context, run: Run, around: Loop, strips: Sequence[Strip], start: Val, stop: Val) -> None:
     """The segments from `start` to `stop`, which `around` counts; those of each strip are in order."""
-    fn, size = state.fn, strip_size(state, strips)
+    fn, size, lanes = state.fn, strip_size(state, strips), strips[0].lanes
     types = _types_of(state, strips)
     for name, t in types.items():
         state.types[name] = t
@@ -138,30 +133,32 @@ def emit_strips(state: State, ctx: Context, run: Run, around: Loop, strips: Sequ
     def emit_together() -> None:
         for s, (begin, end) in zip(strips, ends, strict=True):
             count, ahead = fn.binary("sub", end, begin), Index(f"{s.origin}·count")
-            middle = fn.binary("add", begin, fn.binary("and", count, int_val(-LANES)))
+            middle = fn.binary("add", begin, fn.binary("and", count, int_val(-lanes)))
             with fn.when(fn.compare("icmp slt", begin, middle)):
                 run(inner.bind(ahead.name, count), s.copy_ahead(ahead), begin, middle, 1)
             with fn.when(fn.compare("icmp slt", middle, end)):
                 run(inner, s.copy, middle, end, 1)
-        emit_for(SHORT)
+        emit_for((2 * lanes, lanes, lanes // 2))  # of half a vector the rest would add nothing, in a step of its own
 
     def emit_for(lengths: Sequence[int]) -> None:
         """Sums without branches where no segment is longer than one of these lengths, the last one first; else for any."""
         *others, length = lengths
-        sums = partial(emit_sums, min(length, LANES), length)
-        longer = partial(emit_for, others) if others else partial(emit_sums, LANES, None)
-        _choose(state, is_any_longer(length), longer, sums)
+        sums = partial(emit_sums, min(length, lanes), length)
+        longer = partial(emit_for, others) if others else partial(emit_sums, lanes, None)
+        choose(state, is_any_longer(length), longer, sums)
 
     def is_any_longer(length: int) -> Val:
         return reduce(
             partial(fn.binary, "or"), (any_fails(state, ctx, around, (s.is_at_most(length),), start, stop) for s in strips)
         )
 
-    def emit_sums(lanes: int, most: int | None) -> None:
-        sums = {s.loop: replace(s.sum, lanes=lanes, max_trip=most) for s in strips}
-        run(inner, _with_loops(around, sums), start, stop, 1 if most is None else UNROLLED)
+    def emit_sums(width: int, most: int | None) -> None:
+        # Of short segments several together: each is a chain of additions, with a shuffle beside each of them.
+        together = 1 if most is None else max(1, state.target.in_flight // 2)
+        sums = {s.loop: replace(s.sum, lanes=width, max_trip=most) for s in strips}
+        run(inner, _with_loops(around, sums), start, stop, together)
 
-    _choose(
+    choose(
         state,
         fits,
         emit_together,
@@ -185,15 +182,15 @@ def count_segments(state: State, ctx: Context, around: Loop, strips: Sequence[St
 
 def strip_size(state: State, strips: Sequence[Strip]) -> int:
     """Entries that each of these strips has room for."""
-    bytes = sum(t.itemsize for t in _types_of(state, strips).values())
-    return max(1, state.target.room(Level.L1, Share.HALF) // bytes // LANES) * LANES
+    lanes, bytes = strips[0].lanes, sum(t.itemsize for t in _types_of(state, strips).values())
+    return max(1, state.target.room(Level.L1, Share.HALF) // bytes // lanes) * lanes
 
 
 def _types_of(state: State, strips: Sequence[Strip]) -> dict[str, DType]:
     return {name: state.by_name[read.tensor].dtype for s in strips for read, name in s.buffers.items()}
 
 
-def _choose(state: State, condition: Val, *ways: Callable[[], None]) -> None:
+def choose(state: State, condition: Val, *ways: Callable[[], None]) -> None:
     """Two ways to do the same."""
     fn = state.fn
     then, other, after = fn.new_block("then"), fn.new_block("else"), fn.new_block("endif")

@@ -76,13 +76,11 @@ def _lie_inside(node: Loop, around: Loop, lowers: list[Expr], uppers: list[Expr]
     if len(lowers) != 1 or len(uppers) != 1 or index_names(*lowers, *uppers) != {around.var}:
         return False
     (low,), (high,), begin, end = lowers, uppers, around.lower, around.upper
+    once = minimum(simplify(end - begin), 1)  # there may be no segments
+    ends = (lt(low, node.lower), begin, begin + once), (lt(node.upper, high), end - 1, end - 1 + once)
     follows = simplify(substitute(low, {around.var: Index(around.var) + 1})) == high
-    return (
-        follows
-        and is_refused(first, lt(high, low), around.var, begin, end)
-        and is_refused(first, lt(low, node.lower), around.var, begin, simplify(begin + 1))
-        and is_refused(first, lt(node.upper, high), around.var, simplify(end - 1), end)
-    )
+    tests = ((lt(high, low), begin, end), *ends)
+    return follows and all(is_refused(first, t, around.var, simplify(a), simplify(b)) for t, a, b in tests)
 
 
 @dataclass(frozen=True, slots=True)

@@ -198,10 +198,13 @@ def _move_along(read: Read, arrays: Arrays, distance: int | Expr) -> Read:
 
 
 def _clamp_reads(read: Read, arrays: Arrays, loops: tuple[Loop, ...]) -> Read:
-    """Reads in the subscripts of `read`, kept inside their arrays wherever the loops are."""
+    """Reads in the subscripts of `read`, kept inside their arrays wherever the loops are; what they name may be anywhere."""
     inside = {(Index(n.var), n.upper) for n in loops if isinstance(n.lower, Const) and n.lower.value >= 0}
 
     def clamp(node: Expr) -> Expr | None:
+        match node:
+            case Call("min", (Call("max", (value, Const(0))), _)) if reads(value):
+                return value
         if not isinstance(node, Read):
             return None
         shape = arrays.buffers[node.tensor].shape
