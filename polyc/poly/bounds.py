@@ -22,7 +22,7 @@ from polyc.ir.signature import HostCheck
 from polyc.ir.simplify import simplify_int
 from polyc.poly import isl
 from polyc.poly.describe import describe_expr, escape_format, print_expr
-from polyc.poly.intervals import value_interval
+from polyc.poly.intervals import Values
 from polyc.poly.isl import Affine, NotAffine
 from polyc.poly.linear import Linear, linear_form, scale_form, subscript_inequalities, substitute_solved
 from polyc.poly.ranges import GuardedSubscript
@@ -73,11 +73,11 @@ def prove_bounds(
     program: Program, solutions: Sequence[StatementSolution], tensors: Mapping[str, tuple[Bounds, ...]], sizes: Sizes
 ) -> BoundsReport:
     """Prove, check or refuse every read of the solved statements; `sizes.context` is narrowed by what is checked."""
-    report = BoundsReport()
+    report, values = BoundsReport(), Values(program, solutions, sizes)
     for solution in solutions:
         if solution.statement.target not in tensors:
             continue  # its extents are wrong, which is told elsewhere
-        _prove_statement(program, solution, tensors, sizes, report)
+        _prove_statement(program, solution, tensors, sizes, values, report)
     return report
 
 
@@ -86,6 +86,7 @@ def _prove_statement(
     solution: StatementSolution,
     tensors: Mapping[str, tuple[Bounds, ...]],
     sizes: Sizes,
+    values: Values,
     report: BoundsReport,
 ) -> None:
     s = solution.statement
@@ -117,7 +118,7 @@ def _prove_statement(
                 continue
             if site.place not in frames:
                 frames[site.place] = make_frame(solution, site.place, tensors[s.target], sizes)
-            outcome = _prove_subscript(program, frames[site.place], site, d, bounds, sizes, report)
+            outcome = _prove_subscript(program, frames[site.place], site, d, bounds, sizes, values, report)
             if outcome != "guard":
                 settled.append(set(site.conditions))
             else:
@@ -142,7 +143,8 @@ def _prove_statement(
                 frames["value"] = make_frame(solution, "value", tensors[s.target], sizes)
             inside = tuple((condition, True) for condition in loaded_conditions(s.where))
             written = ReadSite(Read(s.target, s.subscripts, s.span), inside, "value", False)
-            if _prove_subscript(program, frames["value"], written, d, tensors[s.target][d], sizes, report) == "guard":
+            outcome = _prove_subscript(program, frames["value"], written, d, tensors[s.target][d], sizes, values, report)
+            if outcome == "guard":
                 guarded.setdefault((written.read, d), []).append(join_conditions(inside))
     if guarded:
         report.guards[s.name] = tuple(GuardedSubscript(r, d, _any_of(conditions)) for (r, d), conditions in guarded.items())
@@ -204,13 +206,20 @@ def make_frame(solution: StatementSolution, place: str, target: tuple[Bounds, ..
 
 
 def _prove_subscript(
-    program: Program, frame: _Frame, site: ReadSite, d: int, bounds: Bounds, sizes: Sizes, report: BoundsReport
+    program: Program,
+    frame: _Frame,
+    site: ReadSite,
+    d: int,
+    bounds: Bounds,
+    sizes: Sizes,
+    values: Values,
+    report: BoundsReport,
 ) -> str:
     sub = site.read.subscripts[d]
     form = _form_of(sub, frame, sizes)
     if form is None:
         live = frame.live.intersect(sizes.context)
-        possible = live.subtract(_values_inside(program, frame, sub, bounds, sizes))
+        possible = live.subtract(_values_inside(values, frame, sub, bounds, sizes))
         if possible.is_empty():
             return "proved"
         if not possible.is_subset(sizes.extent_set(bounds, 1).complement()) or frame.conditions or site.conditions:
@@ -275,9 +284,9 @@ def _box_condition(form: Linear, bounds: Bounds, frame: _Frame, sizes: Sizes) ->
     return result
 
 
-def _values_inside(program: Program, frame: _Frame, sub: Expr, bounds: Bounds, sizes: Sizes) -> islpy.Set:
+def _values_inside(values: Values, frame: _Frame, sub: Expr, bounds: Bounds, sizes: Sizes) -> islpy.Set:
     """Sizes for which interval arithmetic shows the subscript inside, whatever the data is."""
-    interval = value_interval(sub, program.types, frame.indices, sizes)
+    interval = values.subscript(sub, frame.indices)
     if interval.lower is None or interval.upper is None:
         return islpy.Set.empty(sizes.context.get_space())
     return interval.lower.ge_set(bounds.lower).intersect(interval.upper.le_set(bounds.upper))

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import reduce
 
 import islpy
 
-from polyc.ir.expr import Call, Cast, Const, Expr, Index, Pad, Read, Select, Size
+from polyc.ir.expr import Call, Cast, Const, Expr, Index, Pad, Read, Select, Size, type_of
+from polyc.ir.program import Program
+from polyc.ir.segments import loaded_clauses
 from polyc.ir.types import DType
 from polyc.poly.isl import NotAffine
 from polyc.poly.sizes import Bounds, Sizes, Value
+from polyc.poly.solve import StatementSolution
 from polyc.records import dataclass
 
 
@@ -21,35 +25,80 @@ class ValueInterval:
     upper: Value | None = None
 
 
-def value_interval(expr: Expr, types: Mapping[str, DType], indices: Mapping[str, Bounds], sizes: Sizes) -> ValueInterval:
-    """An interval for an integer expression over indices, sizes and tensor elements (of dtypes `types`)."""
+MAX_DEPTH = 16
+"""Temporaries of temporaries beyond which values may be anything of their type."""
 
-    def of(e: Expr) -> ValueInterval:
-        return value_interval(e, types, indices, sizes)
+_EXACT = frozenset(("max", "min", "mod", "floordiv"))
+"""Integer operators whose values are between those of their operands, or nearer to 0."""
 
-    match expr:
-        case Const() if not expr.dtype.is_float:
-            value = sizes.constant(int(expr.value))
-            return ValueInterval(value, value)
-        case Size():
-            try:
-                value = sizes.value(expr)
-            except NotAffine:
-                return ValueInterval()
-            return ValueInterval(value, value)
-        case Index() if expr.name in indices:
-            return ValueInterval(indices[expr.name].lower, indices[expr.name].upper)
-        case Read():
-            return _type_interval(types[expr.tensor], sizes)
-        case Pad():
-            return _hull(of(expr.read), of(expr.value))
-        case Select():
-            return _hull(of(expr.then), of(expr.other))
-        case Cast():
-            return _cast_interval(expr, of(expr.value), sizes)
-        case Call():
-            return _call_interval(expr.op, [of(a) for a in expr.args], sizes)
-    return ValueInterval()
+
+class Values:
+    """Intervals for integer values, whatever the inputs hold: elements of temporaries are what is assigned to them."""
+
+    def __init__(self, program: Program, solutions: Sequence[StatementSolution], sizes: Sizes) -> None:
+        self._types, self._sizes = program.types, sizes
+        self._writers: dict[str, list[StatementSolution]] = {}
+        for solution in solutions:
+            self._writers.setdefault(solution.statement.target, []).append(solution)
+        self._known: dict[str, ValueInterval] = {}
+        self._depth = 0
+
+    def subscript(self, expr: Expr, indices: Mapping[str, Bounds]) -> ValueInterval:
+        """Of an expression over indices, sizes and elements in 64 bits, as subscripts are computed."""
+        return self._of(expr, indices, None)
+
+    def _of_tensor(self, name: str) -> ValueInterval:
+        """Of all elements that are read of a tensor."""
+        if name not in self._known:
+            if self._depth == MAX_DEPTH:
+                return _type_interval(self._types[name], self._sizes)
+            # What a recurrence reads of itself may be anything of its type.
+            self._known[name] = _type_interval(self._types[name], self._sizes)
+            self._depth += 1
+            writers = self._writers.get(name, [])
+            if self._types[name].is_integer and writers and all(map(_assigns, writers)):
+                values = (self._of(w.statement.value, w.indices, self._types) for w in writers)
+                self._known[name] = reduce(_hull, values)
+            self._depth -= 1
+        return self._known[name]
+
+    def _of(self, expr: Expr, indices: Mapping[str, Bounds], types: Mapping[str, DType] | None) -> ValueInterval:
+        """`types`: of tensors, where arithmetic is in the types of its operands and wraps around."""
+        sizes = self._sizes
+
+        def of(e: Expr) -> ValueInterval:
+            return self._of(e, indices, types)
+
+        match expr:
+            case Const() if not expr.dtype.is_float:
+                value = sizes.constant(int(expr.value))
+                return ValueInterval(value, value)
+            case Size():
+                try:
+                    value = sizes.value(expr)
+                except NotAffine:
+                    return ValueInterval()
+                return ValueInterval(value, value)
+            case Index() if expr.name in indices:
+                return ValueInterval(indices[expr.name].lower, indices[expr.name].upper)
+            case Read():
+                return self._of_tensor(expr.tensor)
+            case Pad():
+                return _hull(of(expr.read), of(expr.value))
+            case Select():
+                return _hull(of(expr.then), of(expr.other))
+            case Cast():
+                return _cast_interval(expr, of(expr.value), sizes)
+            case Call():
+                found = _call_interval(expr.op, [of(a) for a in expr.args], sizes)
+                return found if types is None or expr.op in _EXACT else _wrap(found, type_of(expr, types), sizes)
+        return ValueInterval()
+
+
+def _assigns(solution: StatementSolution) -> bool:
+    """Whether each element that is read of what a statement writes has a value of its expression."""
+    s = solution.statement
+    return s.reduction is None and not solution.non_affine and not any(loaded_clauses(s.where))
 
 
 def _hull(a: ValueInterval, b: ValueInterval) -> ValueInterval:
@@ -59,20 +108,32 @@ def _hull(a: ValueInterval, b: ValueInterval) -> ValueInterval:
 
 
 def _type_interval(dtype: DType, sizes: Sizes) -> ValueInterval:
-    """The values of an integer type; floats (truncated by a cast) may be anything."""
-    if not dtype.is_integer and dtype.kind != "b":
+    """The values of an integer type of at most 32 bits; others may be anything: floats are truncated by a cast."""
+    if (not dtype.is_integer and dtype.kind != "b") or dtype.bits > 32:
         return ValueInterval()
     low, high = dtype.limits
     return ValueInterval(sizes.constant(low), sizes.constant(high))
 
 
 def _cast_interval(cast: Cast, inner: ValueInterval, sizes: Sizes) -> ValueInterval:
-    """A conversion that may wrap around gives any value of its type; sizes and indices fit 32 bits and more."""
-    limits = _type_interval(cast.dtype, sizes)
-    if limits.lower is None or limits.upper is None or inner.lower is None or inner.upper is None:
-        return limits
-    fits = sizes.at_least(inner.lower, limits.lower) and sizes.at_least(limits.upper, inner.upper)
-    return inner if fits else limits
+    """A conversion that may wrap around gives any value of its type."""
+    return inner if cast.dtype.is_integer and _fits(inner, cast.dtype, sizes) else _type_interval(cast.dtype, sizes)
+
+
+def _wrap(found: ValueInterval, dtype: DType, sizes: Sizes) -> ValueInterval:
+    """What arithmetic in a type gives that would give `found` in whole numbers; sizes and indices fit 64 bits."""
+    if found.lower is None or found.upper is None:
+        return _type_interval(dtype, sizes)
+    if dtype.bits > 32 and not (found.lower.is_cst() and found.upper.is_cst()):
+        return found
+    return found if _fits(found, dtype, sizes) else _type_interval(dtype, sizes)
+
+
+def _fits(found: ValueInterval, dtype: DType, sizes: Sizes) -> bool:
+    if found.lower is None or found.upper is None:
+        return False
+    low, high = map(sizes.constant, dtype.limits)
+    return sizes.at_least(found.lower, low) and sizes.at_least(high, found.upper)
 
 
 def _call_interval(op: str, args: list[ValueInterval], sizes: Sizes) -> ValueInterval:

@@ -12,14 +12,12 @@ from polyc.code_limits import FUNCTION_WORK, MAX_STRIDE, SHORT_SUM, UNKNOWN_EXTE
 from polyc.ir.expr import Call, Const, Expr, Index, Read, Select, Size, children, index_names, reads, walk
 from polyc.ir.linear import index_coefficients, index_steps
 from polyc.ir.loaded_ranges import LoadedRange, expected_trips
+from polyc.poly.footprints import TILE
 from polyc.poly.scop import Scop, ScopStatement
 from polyc.records import dataclass
 
 Motion = Literal["invariant", "unit", "strided"]
 """unit: to the neighbour; for a read also a few elements on, because all in between are loaded together and shuffled."""
-
-TILE = ".tile"
-"""What the names of temporaries of a tile end with, and those of the indices that count such tiles (`rewriting.overlap`)."""
 
 LONGEST_STEP = 2
 """Elements from lane to lane, on average, up to which two registers hold all in between."""
@@ -28,11 +26,6 @@ _CHEAP_CALLS = frozenset(
     "add sub mul neg abs max min fmax fmin lt le gt ge eq ne and or not floordiv mod "
     "bitand bitor bitxor shl shr dot4u8s8 floor ceil rint trunc".split()
 )
-
-
-def tile_name(index: str) -> str:
-    """The index that counts the tiles of `index`, and the temporary of a tile in place of a tensor of that name."""
-    return index + TILE
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,10 +10,10 @@ from dataclasses import replace
 
 from polyc.ir.expr import Const
 from polyc.ir.linear import index_coefficients
+from polyc.poly.footprints import tile_name
 from polyc.poly.rows import free_positions
 from polyc.poly.scop import Scop, ScopStatement
 from polyc.poly.tree import Mark, Plan, PlanLeaf, PlanLoop, PlanSequence, plan_statements
-from polyc.scheduler.accesses import tile_name
 
 
 def mark_row_tiles(plan: Plan, scop: Scop) -> Plan:

@@ -82,6 +82,20 @@ CHAINS = {
         """def f(float(N) X) -> (A, O) { A(i) = exp(X(i) + X(i+1))  B(i) = exp(A(i) - A(i+1))  O(i) = B(i) + B(i+2) }""",
         ((4,), (23,)),
     ),
+    "parts of rows and columns": (
+        """def f(float(M,N) X, float(M,N) Z) -> (O) {
+            T(2*y,2*x) = exp(X(y,x))  T(2*y,2*x+1) = X(y,x) + Z(y,x)
+            T(2*y+1,2*x) = X(y,x) - Z(y,x)  T(2*y+1,2*x+1) = tanh(Z(y,x))
+            O(y,x) = T(y,x) + T(y+1,x+1) * T(y+2,x) }""",
+        ((1, 1), (3, 5), (7, 13)),
+    ),
+    "parts of which a tile needs one, or a border": (
+        """def f(float(M,N) X) -> (O) {
+            A(0,x) = X(0,x)  A(y,x) = exp(X(y,x) - X(y-1,x)) where y in 1:M
+            T(2*y,x) = A(y,x)  T(2*y+1,x) = tanh(X(y,x))
+            O(y,x) = T(2*y,x) * T(2*y+4,x) + A(y+1,x) }""",
+        ((3, 1), (4, 6), (17, 11)),
+    ),
     "doubles": (
         """def f(double(H,W) X) -> (O) { A(y,x) = exp(X(y,x) / X(y,x+1))  O(y,x) = A(y,x) / A(y+1,x) }""",
         ((2, 2), (9, 18)),

@@ -274,3 +274,24 @@ def test_initial_values_at_places_that_data_chooses_are_refused() -> None:
     )
     with pytest.raises(UnsupportedError, match="unsupported-init-subscript"):
         infer_ranges(program)
+
+
+@pytest.mark.parametrize("dtype", ["int32", "int64"])
+def test_elements_of_temporaries_are_what_is_assigned_to_them(dtype: str) -> None:
+    def found(statements: str) -> int:
+        return len(guards(infer_text(f"def f(float(4) T, {dtype}(B) I) -> (O) {{ {statements}  O(b) = T(k(b)) }}")))
+
+    for proved in (
+        "min(max(I(b),0),3)",
+        "max(min(I(b),3),0)",
+        "I(b) % 4",
+        "(I(b)>7 ? 1 : I(b)%3) + 1",
+        "max(I(b)%7 - 3,0)",
+    ):
+        assert found(f"k(b) = {proved}") == 0, proved
+    # Sums wrap around.
+    for guarded in ("I(b)", "min(I(b),3)", "min(max(I(b),0),4)", "min(max(I(b),0) + 1,3)"):
+        assert found(f"k(b) = {guarded}") == 1, guarded
+    assert found("k(0) = 3  k(b) = min(max(k(b-1) + I(b),0),3) where b in 1:B") == 0
+    assert found("k(0) = I(0)  k(b) = min(max(I(b),0),3) where b in 1:B") == 1
+    assert found("k(b) max=! min(max(I(b),0),3) * r where r in 0:2") == 1

@@ -25,7 +25,7 @@ def stencils(draw: Any) -> str:
         if not n or draw(st.booleans()):
             sources[0] = names[-1]
         terms = []
-        kind = draw(st.sampled_from(("points", "points", "window", "halved")))
+        kind = draw(st.sampled_from(("points", "points", "window", "halved", "woven")))
         for source in sources:
             dy, dx = draw(st.integers(0, 2)), draw(st.integers(0, 3))
             step = 2 if kind == "halved" and border == "none" and n < 2 else 1
@@ -42,6 +42,8 @@ def stencils(draw: Any) -> str:
         where = f" where {', '.join(ranges)}" if ranges else ""
         if kind == "window":
             stages.append(f"  {name}(y,x) {draw(st.sampled_from(('+=!', 'max=!')))} {value}{where}")
+        elif kind == "woven" and border == "none":
+            stages += [f"  {name}(2*y,x) = exp(0.1 * ({value}))", f"  {name}(2*y+1,x) = tanh(0.2 * ({value}))"]
         else:
             stages.append(f"  {name}(y,x) = {draw(st.sampled_from(('', 'exp', 'tanh')))}(0.1 * ({value})){where}")
         names.append(name)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 
+import numpy as np
 import pytest
 
+from polyc.codegen.objects.host import host_target
 from polyc.diagnostics import Remark
-from polyc.machine import X86_64_V2, X86_64_V3, X86_64_V4, Machine
+from polyc.machine import X86_64_V2, X86_64_V3, X86_64_V4, Machine, select_model
 from polyc.poly.rows import format_rows
 from polyc.scheduler.rewriting.overlap.costs import Model
 from polyc.scheduler.rewriting.overlap.overlap import overlap_tiles
@@ -109,3 +111,40 @@ def test_numbers_of_tiles_are_no_rows_of_register_tiles() -> None:
         lowered = lower(text, {"H": 20, "W": 60, "K": 5})
     tiles = {n: s.moduli for n, s in lowered.storage.items() if n.endswith(".tile")}
     assert tiles and all(m is not None and m[0] == m[1] == 1 for m in tiles.values())
+
+
+SHARED = """def f(float(H,W) X) -> (O, P) {
+  A(y,x) = exp(X(y,x))
+  O(y,x) = A(y,x) - A(y+1,x)
+  P(y,x) = A(2*y,x) * A(2*y+1,x) }"""
+
+CHOSEN = """def f(float(H,W,8) G, int32(H,W) k) -> (O) {
+  D(y,x,z) = exp(G(y,x,z))
+  I(y,x) = D(y,x,k(y,x)) + D(y+1,x,k(y,x))
+  O(y,x) = I(y,x) - I(y+2,x) }"""
+
+
+def test_what_tiles_of_different_results_read_is_computed_for_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pyramid reads its finest level, and so does what comes after it: a level was stored whole for both."""
+    sizes = {"H": 21, "W": 13}
+    with small_thresholds():
+        assert any("A[" in line for line in overlap(SHARED, **sizes)[0])
+        monkeypatch.setattr(Model, "is_far", lambda *_: True)
+        lines, _ = overlap(SHARED, **sizes)
+        lowered = lower(SHARED, sizes)
+    assert len(lines) == 4 and not any("A[" in line for line in lines)
+    check_nest(lowered, sizes)
+
+
+def test_a_subscript_that_data_gives_is_checked_in_tiles_as_the_user_wrote_it() -> None:
+    with small_thresholds():
+        lowered = lower(CHOSEN, {"H": 19, "W": 17}, target=select_model(host_target(), "x86-64-v2"))
+    assert any(r.pass_name == "overlap" and r.kind == "passed" for r in lowered.remarks)
+    kernel, rng = lowered.compile(), np.random.default_rng(1)
+    given, planes = rng.random((19, 17, 8), np.float32), rng.integers(0, 8, (19, 17), np.int32)
+    d, (y, x) = np.exp(given), np.mgrid[:18, :17]
+    i = d[y, x, planes[:18]] + d[y + 1, x, planes[:18]]
+    np.testing.assert_allclose(kernel(given, planes), i[:-2] - i[2:], rtol=1e-5, atol=1e-5)
+    planes[7, 16] = 8
+    with pytest.raises(IndexError, match="subscript 8 of dimension 2 of D is outside 0 <= subscript < 8"):
+        kernel(given, planes)

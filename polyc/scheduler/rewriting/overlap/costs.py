@@ -20,10 +20,10 @@ from polyc.ir.read_sites import collect_reads
 from polyc.ir.simplify import constant_of
 from polyc.machine import Level, Machine
 from polyc.machine.memory import LINE
+from polyc.poly.footprints import Boxes, collect_accesses, index_boxes
 from polyc.poly.ranges import Ranges, estimate_extent
 from polyc.records import dataclass, replace
 from polyc.scheduler.accesses import operation_weight
-from polyc.scheduler.rewriting.overlap.footprints import Boxes, collect_accesses
 from polyc.scheduler.traffic import carries_sums, find_level, pass_cycles
 
 UNKNOWN_EXTENT = 4 * code_limits.UNKNOWN_EXTENT
@@ -48,8 +48,9 @@ class Estimate:
 class Model:
     """Who writes and reads each tensor, and what estimates ask of a program: extents are estimated where they are symbolic."""
 
-    def __init__(self, program: Program, ranges: Ranges, target: Machine) -> None:
-        self.program, self.ranges, self.target = program, ranges, target
+    def __init__(self, program: Program, ranges: Ranges, target: Machine, stored: frozenset[str] = frozenset()) -> None:
+        """`stored`: tensors that are computed once, whoever reads them."""
+        self.program, self.ranges, self.target, self.stored = program, ranges, target, stored
         self.statements = {s.name: s for s in program.statements}
         self.writers = program.writers()
         self.sites = {s.name: _collect_reads(s) for s in program.statements}
@@ -125,11 +126,15 @@ class Model:
         return self._tests[s.name]
 
     def whole(self, s: Statement, n_shared: int) -> float:
-        """Cycles to write a producer and to read it again; `n_shared`: outer dimensions along which readers follow at once.
+        """Cycles to write all parts of a tensor and to read it again; `n_shared`: outer dimensions that readers follow at once.
 
-        What it reads passes meanwhile, too."""
-        touched = sum(map(self.bytes, self.read[s.name] | {s.target}))
+        What they read passes meanwhile, too."""
+        touched = sum(map(self.bytes, self.reads(part.name for part in self.writers[s.target]) | {s.target}))
         return pass_cycles(self.bytes(s.target), touched / prod(self.shape(s.target)[:n_shared]), self.target)
+
+    def is_far(self, tensor: str) -> bool:
+        """Whether a tensor goes through memory, so that all that read it had perhaps better compute it again."""
+        return tensor not in self.stored and find_level(self.bytes(tensor), self.target) is Level.MEMORY
 
     # -- in tiles
     def short_row(self, s: Statement) -> int:
@@ -168,15 +173,15 @@ class Model:
         return self.target.overlap.cut_short_rows, size / self.target.memory.filled if is_filled else 0.0
 
     def window_cycles(self, s: Statement, row: int | None = None) -> float:
-        """Cycles in which a whole statement reads rows again that a window needs, where those of all windows leave the
-        first-level cache; `row`: elements of the rows of a tile, at most."""
+        """Cycles in which a whole statement reads rows again that a window needs, from the cache that holds those of all
+        windows; `row`: elements of the rows of a tile, at most."""
         trips = self.trips(s)
         held = again = 0.0
         for tensor, (n_rows, _) in self.windows(s).items():
             shape, size = self.shape(tensor), self.itemsize(tensor)
             held += n_rows * min(shape[-1], row or shape[-1]) * size if shape else 0
             again += (n_rows - 1) * prod(trips[i] for i in s.left_indices) * size
-        return again / self.target.memory.read[Level.L2] if find_level(held, self.target) > Level.L1 else 0.0
+        return again / self.target.memory.read[find_level(held, self.target)]
 
     def windows(self, s: Statement) -> dict[str, tuple[int, set[str]]]:
         """Of each tensor, the rows that one point of a statement reads, and the indices along its memory."""
@@ -201,8 +206,12 @@ class Model:
         """Whether all that read a producer follow it element by element: loops that they share keep it in a line."""
         if p.name not in self._followed:
             readers = map(self.statements.__getitem__, self.readers[p.target])
-            self._followed[p.name] = all(self._follows(s, p.target) for s in readers)
+            self._followed[p.name] = self.is_whole(p) and all(self._follows(s, p.target) for s in readers)
         return self._followed[p.name]
+
+    def is_whole(self, p: Statement) -> bool:
+        """Whether a statement alone writes a tensor, element by element."""
+        return p.has_plain_left and len(self.writers[p.target]) == 1
 
     def _follows(self, s: Statement, tensor: str) -> bool:
         found = {site.read for site in self.sites[s.name] if site.read.tensor == tensor}
@@ -236,10 +245,17 @@ class Trial:
     """Consumers in tiles of given sizes, with more or fewer of their producers inside: what each adds is found once."""
 
     def __init__(
-        self, model: Model, roots: Sequence[Statement], chain: Sequence[Statement], sizes: Mapping[str, int], boxes: Boxes
+        self,
+        model: Model,
+        roots: Sequence[Statement],
+        chain: Sequence[Statement],
+        again: Mapping[str, int],
+        sizes: Mapping[str, int],
+        boxes: Boxes,
     ) -> None:
-        """`chain`: what may be inside, readers before producers, all of which have `boxes`."""
-        self.model, self.roots, self.boxes = model, roots, boxes
+        """`chain`: what may be inside, readers before producers, all of which have `boxes`; those in `again` are computed by
+        so many readers, which share what it costs to compute them once."""
+        self.model, self.roots, self.boxes, self._again = model, roots, boxes, again
         trips = model.trips(roots[0])
         n_tiles = [ceil(trips[i] / size) for i, size in sizes.items()]
         self._n_tiles, self._is_one_loop = prod(n_tiles), all(n == 1 for n in n_tiles[1:])
@@ -293,16 +309,16 @@ class Trial:
             return sum(buffers.values())
         steps = [*reversed(producers), *self.roots]
         last = {tensor: n for n, s in enumerate(steps) for tensor in self.model.read[s.name]}
-        alive = most = 0
+        alive, most, waiting = 0, 0, dict(buffers)
         for n, s in enumerate(steps):
-            alive += buffers.get(s.target, 0)
+            alive += waiting.pop(s.target, 0)
             most = max(most, alive)
             alive -= sum(size for tensor, size in buffers.items() if last.get(tensor) == n)
         return most
 
     def _find_steps(self, chain: Sequence[Statement]) -> None:
         model, sums = self.model, set[str]()
-        for p in chain:
+        for p in (p for p in chain if model.is_whole(p) and p.name not in self._again):
             sites = [
                 (s, site.read)
                 for s in map(model.statements.__getitem__, model.readers[p.target])
@@ -331,16 +347,21 @@ class Trial:
         return [min(n, box.extent) if box is not None else n for n, box in pairs]
 
     def _producer_share(self, p: Statement) -> _Share:
-        model, trips, shape, extents = self.model, self.model.trips(p), self.model.shape(p.target), self._extents(p)
+        model, trips, shape, whole = self.model, self.model.trips(p), self.model.shape(p.target), self._extents(p)
+        extents = whole
+        if not model.is_whole(p):  # the points of a part
+            inside, shape = index_boxes(p, {}, self.boxes), [trips[i] for i in p.left_indices]
+            extents = [min(trips[i], inside[i].extent) if i in inside else trips[i] for i in p.left_indices]
         volume, depth = prod(extents), prod(trips[i] for i in p.reduction_indices)
-        share = self._share(p, extents, self._n_tiles * volume * depth, prod(shape) * depth)
-        again = max(0.0, self._n_tiles * volume / prod(shape) - 1) / model.target.memory.read[Level.L3]
+        once = 1 / self._again.get(p.name, 1)
+        share = self._share(p, extents, self._n_tiles * volume * depth, once * prod(shape) * depth)
+        again = max(0.0, self._n_tiles * volume / prod(shape) - once) / model.target.memory.read[Level.L3]
         outer = {t: again * model.bytes(t) for t in sorted(model.read[p.name])}
-        held = prod(n for d, n in enumerate(extents) if d not in self._steps.get(p.target, ()))
+        held = prod(n for d, n in enumerate(whole) if d not in self._steps.get(p.target, ()))
         buffer = 0 if model.is_followed(p) else held * model.itemsize(p.target)
         return replace(share, outer=outer, buffer=buffer)
 
-    def _share(self, s: Statement, extents: Sequence[int], points: int, once: int) -> _Share:
+    def _share(self, s: Statement, extents: Sequence[int], points: int, once: float) -> _Share:
         """Of a statement with tiles of these extents; `points`: those of all tiles; `once`: those that are needed."""
         model, work = self.model, self.model.work(s)
         others = model.window_cycles(s, extents[-1] if extents else None)

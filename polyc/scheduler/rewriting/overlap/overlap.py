@@ -16,12 +16,12 @@ from math import lcm
 from polyc.code_limits import MARGIN, MINIMUM_ITERATIONS, powers
 from polyc.diagnostics import Remark
 from polyc.ir.expr import Call, Const, Index, reads, walk
-from polyc.ir.linear import index_steps
+from polyc.ir.linear import index_coefficients, index_steps
 from polyc.ir.program import Program, Statement
 from polyc.machine import Machine
+from polyc.poly.footprints import Boxes, has_steps_left, root_boxes, tile_boxes
 from polyc.poly.ranges import Ranges
 from polyc.scheduler.rewriting.overlap.costs import Model, Trial
-from polyc.scheduler.rewriting.overlap.footprints import Boxes, root_boxes, tile_boxes
 from polyc.scheduler.rewriting.overlap.tiles import Cluster, store_apart, tile_cluster
 from polyc.scheduler.rewriting.rules.analysis import writes_whole
 
@@ -43,12 +43,25 @@ PATIENCE = 8
 
 def overlap_tiles(program: Program, ranges: Ranges, target: Machine) -> tuple[Program, Ranges, list[Remark]]:
     """Overlapped tiling: producers are computed a tile at a time."""
-    remarks: list[Remark] = []
-    done: set[str] = set()
-    model = Model(program, ranges, target)
+    stored = frozenset[str]()
+    while True:
+        model, again, remarks = _tile_all(Model(program, ranges, target, stored))
+        left = again & model.readers.keys()
+        if not left:
+            return model.program, model.ranges, remarks
+        stored |= left  # for one of its readers: then the others read it, too
+
+
+def _tile_all(model: Model) -> tuple[Model, set[str], list[Remark]]:
+    """The program with all clusters that are faster in tiles, and the tensors of which tiles have computed again what others
+    read."""
+    remarks, done, again = list[Remark](), set[str](), set[str]()
+    program, target = model.program, model.target
     for name in [s.name for s in reversed(program.statements)]:
-        s = model.statements[name]
-        found = _best_cluster(s, model, done) if name not in done and _is_eligible(s, model, as_producer=False) else None
+        s = model.statements.get(name)
+        if s is None or name in done or not _is_eligible(s, model, as_producer=False):
+            continue
+        found = _best_cluster(s, model, done)
         if found is None:
             continue
         cluster, apart = found
@@ -56,10 +69,11 @@ def overlap_tiles(program: Program, ranges: Ranges, target: Machine) -> tuple[Pr
         if result is None:
             remarks.append(Remark("missed", "overlap", "not proved that a tile computes all that it reads", name, s.span))
             continue
-        model = Model(*result, target)
-        done |= {x.name for x in cluster.statements}
+        model = Model(*result, target, model.stored)
+        again |= {p.target for p in cluster.producers if p.name in cluster.again}
+        done |= {x.name for x in cluster.statements} - cluster.again
         remarks.append(Remark("passed", "overlap", _describe(cluster, apart.program), name, s.span))
-    return model.program, model.ranges, remarks
+    return model, again, remarks
 
 
 def is_faster(tiled: float, whole: float) -> bool:
@@ -81,30 +95,41 @@ def _describe(cluster: Cluster, program: Program) -> str:
 
 def _is_eligible(s: Statement, model: Model, *, as_producer: bool) -> bool:
     """Whether a statement can be cut into tiles."""
-    if model.ranges.statements[s.name].guards or any(r.tensor == s.target for r in reads(s.value)):
+    if any(r.tensor == s.target for r in reads(s.value)):
         return False
     if s.reduction is not None and (s.reduction.monoid is not None or reads(s.reduction.init)):
         return False
     if any(reads(e) for e in s.subscripts):
         return False
-    if as_producer or s.reduction is not None:
-        return s.has_plain_left and len(model.writers[s.target]) == 1 and (as_producer or writes_whole(s, model.ranges))
-    return True
+    if s.reduction is not None:
+        return model.is_whole(s) and (as_producer or writes_whole(s, model.ranges))
+    return not as_producer or has_steps_left(s)
 
 
 def _producers(roots: Sequence[Statement], model: Model, done: set[str]) -> list[Statement]:
-    """What could be computed for tiles of `roots`: temporaries that nothing else reads, readers before their producers."""
+    """What could be computed for tiles of `roots`, readers before their producers: temporaries that nothing else reads, or that
+    are read from memory."""
     members, found = {s.name for s in roots}, list[Statement]()
-    queue = deque(roots)
-    while queue and len(found) < MAX_PRODUCERS:
-        for tensor in model.accesses[queue.popleft().name]:
-            p = next(iter(model.writers.get(tensor, ())), None)
-            if p is None or p.name in members | done or not model.readers[tensor] <= members or len(found) == MAX_PRODUCERS:
+    queue, far, shared = deque(roots), dict[str, int](), set[str]()
+    order = {s.name: n for n, s in enumerate(model.program.statements)}
+    while queue or far:
+        reader = queue.popleft() if queue else None
+        # Of what others read, too, the last one first: all that reads it here has been found.
+        for tensor in model.accesses[reader.name] if reader is not None else [max(far, key=far.__getitem__)]:
+            parts = model.writers.get(tensor, [])
+            names = {p.name for p in parts}
+            is_last = far.pop(tensor, None) is not None and reader is None
+            if names & (members | done) or len(found) + len(parts) > MAX_PRODUCERS or not model.is_temporary(tensor):
                 continue
-            if model.is_temporary(tensor) and _is_eligible(p, model, as_producer=True):
-                members.add(p.name)
-                found.append(p)
-                queue.append(p)
+            if not all(_is_eligible(p, model, as_producer=True) for p in parts):
+                continue
+            if is_last or model.readers[tensor] <= members - shared:
+                members |= names
+                shared |= names if is_last else set()
+                found += parts
+                queue += parts
+            elif model.is_far(tensor):
+                far[tensor] = order[parts[0].name]
     return found
 
 
@@ -139,7 +164,7 @@ def _best_cluster(s: Statement, model: Model, done: set[str]) -> tuple[Cluster, 
     root = s
     if s.reduction is not None:
         program, ranges, root = store_apart(model.program, model.ranges, s)
-        model = Model(program, ranges, model.target)
+        model = Model(program, ranges, model.target, model.stored)
     companions = _companions(root, model, done)
     for others in [companions, []] if companions else [[]]:
         roots = (root, *others)
@@ -192,35 +217,40 @@ def _clusters(
         return tile_boxes(roots, chain, root_boxes(roots, sizes, model.ranges), model.ranges, model.accesses)
 
     unit = _unit([*roots, *producers], model)
-    if unit > 1 and any(model.is_temporary(root.target) for root in roots):
+    if _divisor([*roots, *producers], model) > 1 and any(model.is_temporary(root.target) for root in roots):
         return  # what reads its rows at once would read them from memory
     probe = _probe(unit)
     probed = boxes_for(producers, dict.fromkeys(indices, probe))
     chain, halos = _bounded(producers, probed, indices, model), set[str]()
+    again = _computed_again(roots, chain, model)
     tried: dict[tuple[int, ...], Trial] = {}
     whole, saved, slower = sum(map(model.window_cycles, roots)), 0, 0
     for n, p in enumerate(chain, 1):
         whole += model.window_cycles(p)
+        if any(q.target == p.target for q in chain[n : n + 1]):  # all parts of a tensor together
+            continue
         wider = [box for box in probed[p.target] if box is not None and box.extent != probe]
         if not wider:  # its reader follows at once
             continue
         halos |= {i for i in indices if any(box.moves_with(i) for box in wider)}
         saved += model.bytes(p.target)
         # A loop over outer dimensions that run along with a tile, and over the reader, needs no tiles.
-        shared = takewhile(lambda box: box is not None and box.extent == probe, probed[p.target][:-1])
-        whole += model.whole(p, len(list(shared)))
+        outer = probed[p.target][:-1] if model.is_whole(p) else ()
+        shared = takewhile(lambda box: box is not None and box.extent == probe, outer)
+        whole += model.whole(p, len(list(shared))) / again.get(p.name, 1)
         if not is_faster(0.0, whole):
             continue
         slower, ahead = slower + 1, chain[: max(2 * PATIENCE, 1 << (n - 1).bit_length())]
+        ahead = ahead + [q for q in chain[len(ahead) :] if q.target == ahead[-1].target]
         for sizes in _sizes(roots[0], indices, halos, unit, model):
             key = len(ahead), *sizes.values()
             if key not in tried:
-                tried[key] = Trial(model, roots, ahead, sizes, boxes_for(ahead, sizes))
+                tried[key] = Trial(model, roots, ahead, again, sizes, boxes_for(ahead, sizes))
             estimate = tried[key].estimate(chain[:n], whole, saved)
             if estimate is not None and is_faster(estimate.tiled, whole):
                 boxes = {q.target: tried[key].boxes[q.target] for q in chain[:n]}
                 slower = 0
-                yield Cluster(roots, tuple(chain[:n]), sizes, boxes, estimate)
+                yield Cluster(roots, tuple(chain[:n]), sizes, boxes, estimate, again.keys() & {q.name for q in chain[:n]})
         if slower == PATIENCE:
             return
 
@@ -240,12 +270,27 @@ def _bounded(producers: Sequence[Statement], boxes: Boxes, indices: Sequence[str
     return kept
 
 
+def _computed_again(roots: Sequence[Statement], chain: Sequence[Statement], model: Model) -> dict[str, int]:
+    """Those of `chain` whose values others need, too, and how many do, the tile included."""
+    members, found = {s.name for s in (*roots, *chain)}, dict[str, int]()
+    for p in chain:
+        others = model.readers[p.target] - (members - found.keys())
+        found |= {p.name: 1 + len(others)} if others else {}
+    return found
+
+
 def _unit(statements: Sequence[Statement], model: Model) -> int:
-    """What sizes are multiples of, so that quotients in subscripts begin alike in every tile."""
+    """What sizes are multiples of, so that quotients in subscripts and parts of tensors begin alike in every tile."""
+    parts = (index_coefficients(e) or {} for s in statements if model.is_temporary(s.target) for e in s.subscripts)
+    unit = _divisor(statements, model) * lcm(*(abs(c) for steps in parts for c in steps.values()))
+    return unit if unit <= 4 * PROBE else 1
+
+
+def _divisor(statements: Sequence[Statement], model: Model) -> int:
+    """The least number that all divisors of quotients in subscripts divide."""
     nodes = (n for s in statements for site in model.sites[s.name] for e in site.read.subscripts for n in walk(e))
     divisors = (n.args[1] for n in nodes if isinstance(n, Call) and n.op == "floordiv")
-    unit = lcm(*(int(e.value) for e in divisors if isinstance(e, Const) and e.value > 0))
-    return unit if unit <= 4 * PROBE else 1
+    return lcm(*(int(e.value) for e in divisors if isinstance(e, Const) and e.value > 0))
 
 
 def _probe(unit: int) -> int:

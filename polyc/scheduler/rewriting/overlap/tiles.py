@@ -7,7 +7,7 @@ After:  ``R.tile[t, v, x] = f(X)`` at ``y = 32*t + v`` for ``v in 0:34``, and
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Set
 from typing import TypeVar
 
 from polyc.diagnostics import CompileBudgetError
@@ -18,13 +18,12 @@ from polyc.ir.simplify import form_expr, simplify
 from polyc.poly import isl
 from polyc.poly.domains import reads_within
 from polyc.poly.extraction import write_out_pad
+from polyc.poly.footprints import Box, Boxes, index_boxes, root_boxes, tile_name
 from polyc.poly.points import Points, points_of
-from polyc.poly.ranges import Interval, Ranges
+from polyc.poly.ranges import GuardedSubscript, Interval, Ranges
 from polyc.records import dataclass, replace
-from polyc.scheduler.accesses import tile_name
 from polyc.scheduler.rewriting.builder import ProgramBuilder
 from polyc.scheduler.rewriting.overlap.costs import Estimate
-from polyc.scheduler.rewriting.overlap.footprints import Box, Boxes, index_boxes, root_boxes
 from polyc.scheduler.rewriting.reindexing import map_reads
 
 QUOTA = 2_000_000
@@ -42,6 +41,8 @@ class Cluster:
     sizes: Mapping[str, int]
     boxes: Boxes
     estimate: Estimate
+    again: Set[str] = frozenset()
+    """Producers that others read, too: what a tile needs of them is computed beside them."""
 
     @property
     def statements(self) -> tuple[Statement, ...]:
@@ -69,12 +70,20 @@ def tile_cluster(program: Program, ranges: Ranges, cluster: Cluster) -> tuple[Pr
     """The program with the consumer of a cluster in tiles, and its producers computed for each tile.
 
     None where not all that a tile reads is proved to be computed for it."""
+    guarded = (g for s in cluster.statements for g in ranges.statements[s.name].guards if g.read.tensor in cluster.boxes)
+    if any(cluster.boxes[g.read.tensor][g.dimension] is not None for g in guarded):
+        return None  # only data tells whether a tensor that a tile has a part of is empty
     maker = _Maker(ProgramBuilder(program, ranges), cluster)
     made = {s.name: maker.tile_statement(s) for s in cluster.statements}
-    maker.builder.statements += [made.get(s.name, s) for s in program.statements]
+    # Parts of a tensor that write between the elements which a tile reads are gone.
+    parts = {n for n, s in made.items() if n not in maker.roots and not s.has_plain_left}
+    gone = {n for n in parts if maker.builder.own[made[n].name].domain.is_empty()}
+    for s in program.statements:
+        maker.builder.statements += [s] if s.name not in made or s.name in cluster.again else []
+        maker.builder.statements += [made[s.name]] if s.name in made and s.name not in gone else []
     try:
         with isl.operation_quota(QUOTA, "the proof of overlapping tiles"):
-            return maker.builder.finish() if maker.is_covered(made.values()) else None
+            return maker.builder.finish() if maker.is_covered([s for n, s in made.items() if n not in gone]) else None
     except CompileBudgetError:
         return None
 
@@ -90,14 +99,23 @@ class _Maker:
             t, extent = Index(tile_name(i)), first[i].extent
             self.tiles[t.name] = Interval(int_const(0), simplify(ceil_div(extent, size)))
             self.conditions += [ge(t, 0), lt(size * t, extent)]
-        self.names = {t: builder.temporary(tile_name(t), self._shape(t), builder.tensor(t)) for t in cluster.boxes}
+        self.again = cluster.again
+        self.names = {t: builder.temporary(self._free_tile(t), self._shape(t), builder.tensor(t)) for t in cluster.boxes}
         tiles = {t: builder.tensor(name) for t, name in self.names.items()}
-        builder.tensors = [tiles.get(t.name, t) for t in builder.program.tensors]
+        builder.tensors = [x for t in builder.program.tensors for x in (t, tiles.get(t.name)) if x is not None]
+
+    def _free_tile(self, name: str) -> str:
+        """The name of a tensor's tile, of which other consumers may have one, too."""
+        return tile_name(name) if tile_name(name) not in self.builder.intervals else self._free_tile(f"{name}.again")
 
     def _kept(self, tensor: str, parts: Iterable[T]) -> list[tuple[T, Box | None]]:
         """What stands at the dimensions of a tensor that its tiles have, with the boxes there: a box of one element needs no
         dimension, as the tile says where it is."""
         return [(x, box) for x, box in zip(parts, self.boxes[tensor], strict=True) if box is None or box.extent != 1]
+
+    def _inside(self, tensor: str, subscripts: Iterable[Expr]) -> list[Expr]:
+        """Subscripts of a whole tensor as places in its tile."""
+        return [e if box is None else simplify(e - form_expr(box.lower)) for e, box in self._kept(tensor, subscripts)]
 
     def _shape(self, name: str) -> tuple[Interval, ...]:
         """Of the dimensions of a tile of tensor `name`: numbers of the tile, then its own."""
@@ -119,17 +137,32 @@ class _Maker:
                 conditions += [ge(local, 0), lt(local, box.extent)]
                 values[i] = simplify(values[i] + local)
         order = (*self.tiles, *(inner.get(i, i) for i in s.indices if i not in boxes or boxes[i].extent != 1))
-        points = self.builder.points(s).move(order, new, values, conditions)
         reduction, region = s.reduction, None
         target, subscripts = s.target, tuple(simplify(substitute(e, values)) for e in s.subscripts)
         if s.name not in self.roots:
-            kept = [inner.get(e.name, e.name) for e, _ in self._kept(s.target, s.subscripts) if isinstance(e, Index)]
-            target, subscripts = self.names[s.target], tuple(map(Index, (*self.tiles, *kept)))
+            if not s.has_plain_left:  # a part of the tensor: what it writes into this tile
+                boxed = [(e, form_expr(box.lower), box) for e, box in zip(subscripts, self.boxes[s.target], strict=True) if box]
+                conditions += [c for e, lower, box in boxed for c in (ge(e, lower), lt(e, lower + box.extent))]
+            target, subscripts = self.names[s.target], (*map(Index, self.tiles), *self._inside(s.target, subscripts))
             if reduction is not None:  # the elements of a tile that are elements of the whole tensor
-                region = self.builder.elements(s).move((*self.tiles, *kept), new, values, conditions)
+                names = [e.name for e in subscripts if isinstance(e, Index)]
+                region = self.builder.elements(s).move(names, new, values, conditions)
                 reduction = Reduction(reduction.op, self._redirect(substitute(reduction.init, values)))
+        points = self.builder.points(s).move(order, new, values, conditions)
         value = self._redirect(substitute(self._expand_pads(s), values))
-        return self.builder.assign(s.name, target, subscripts, value, points, s, reduction, (), region)
+        guards = tuple(self._move_guard(g, values) for g in self.ranges.statements[s.name].guards)
+        name = self.builder.free_name(f"{s.name}_again") if s.name in self.again else s.name
+        return self.builder.assign(name, target, subscripts, value, points, s, reduction, guards, region)
+
+    def _move_guard(self, g: GuardedSubscript, values: Mapping[str, Expr]) -> GuardedSubscript:
+        """The guard of a read in a tile: the user is shown the dimension of the whole tensor."""
+        moved, boxes = g.map(lambda e: self._redirect(substitute(e, values))), self.boxes.get(g.read.tensor)
+        if boxes is None:
+            return moved
+        shown = g.shown or (self.builder.tensor(self.names[g.read.tensor]).base, g.dimension)
+        kept = self._kept(g.read.tensor, range(len(boxes)))
+        number = len(self.tiles) + next(n for n, (d, _) in enumerate(kept) if d == g.dimension)
+        return replace(moved, dimension=number, shown=shown)
 
     def _expand_pads(self, s: Statement) -> Expr:
         """``pad(R[…], v)`` of a tensor of the cluster, which is no whole tensor any more → ``inside ? R[…] : v``."""
@@ -148,9 +181,8 @@ class _Maker:
         def move(read: Read) -> Expr:
             if read.tensor not in self.names:
                 return read
-            places = self._kept(read.tensor, read.subscripts)
-            own = (e if box is None else simplify(e - form_expr(box.lower)) for e, box in places)
-            return Read(self.names[read.tensor], (*map(Index, self.tiles), *own), read.span)
+            places = self._inside(read.tensor, read.subscripts)
+            return Read(self.names[read.tensor], (*map(Index, self.tiles), *places), read.span)
 
         return map_reads(value, move)
 
@@ -160,9 +192,11 @@ class _Maker:
         value."""
         own, written = self.builder.own, dict[str, isl.Set]()
         for s in (s for s in made if s.name not in self.roots):
-            region = own[s.name].region
-            whole = self.builder.points(s).project(s.element_names).domain if region is None else region
-            written[s.target] = whole.set_tuple_name(s.target)
+            points, region = self.builder.points(s), own[s.name].region
+            if region is None and s.has_plain_left:
+                region = points.project(s.element_names).domain
+            part = points.access(s.target, s.subscripts).range() if region is None else region.set_tuple_name(s.target)
+            written[s.target] = written[s.target].union(part) if s.target in written else part
         for s in made:
             domain = own[s.name].domain.intersect_params(self.ranges.context)
             sites = (site for site in collect_reads(s) if site.read.tensor in written)

@@ -10,9 +10,9 @@ from polyc.ir.linear import index_coefficients
 from polyc.ir.program import Program, Statement
 from polyc.ir.simplify import simplify_int
 from polyc.ir.types import DType
+from polyc.poly.footprints import tile_name
 from polyc.poly.ranges import Interval, Ranges, StatementRanges
 from polyc.records import dataclass
-from polyc.scheduler.accesses import tile_name
 from polyc.scheduler.rewriting.rules.analysis import is_whole_box
 from polyc.scheduler.rewriting.rules.operands import find_operand
 

@@ -12,12 +12,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import reduce
 
 from polyc.ir.expr import Call, Const, Expr, Index, PadMode, Size, int_const
+from polyc.ir.linear import index_coefficients
 from polyc.ir.program import Statement
 from polyc.ir.read_sites import ReadSite
 from polyc.ir.simplify import Term, add_forms, clean_form, linear_form
 from polyc.poly.ranges import Interval, Ranges
 from polyc.records import dataclass
-from polyc.scheduler.accesses import tile_name
+
+TILE = ".tile"
+"""What the names of temporaries of a tile end with, and those of the indices that count such tiles."""
 
 Form = dict[Term, int]
 """A linear form over tile indices and sizes, the constant under the key 1."""
@@ -70,6 +73,20 @@ def collect_accesses(sites: Iterable[ReadSite]) -> Accesses:
     return {tensor: [[(linear_form(e), mode) for e, mode in seen] for seen in along] for tensor, along in found.items()}
 
 
+def has_steps_left(s: Statement) -> bool:
+    """Whether each index of a statement stands in one subscript on the left, times a positive number, with something added."""
+    steps = [index_coefficients(e) for e in s.subscripts]
+    names = [i for found in steps if found is not None for i in found]
+    return sorted(names) == sorted(s.indices) and all(
+        found is not None and len(found) < 2 and min(found.values(), default=1) > 0 for found in steps
+    )
+
+
+def tile_name(index: str) -> str:
+    """The index that counts the tiles of `index`."""
+    return index + TILE
+
+
 def root_boxes(roots: Sequence[Statement], sizes: Mapping[str, int], ranges: Ranges) -> Roots:
     """Consumers in tiles: `sizes` are by index of the first one, and the others have theirs at the same places."""
 
@@ -86,7 +103,22 @@ def index_boxes(s: Statement, roots: Roots, boxes: Boxes) -> Mapping[str, Box]:
     if s.name in roots:
         return roots[s.name]
     pairs = zip(s.subscripts, boxes[s.target], strict=True)
-    return {e.name: box for e, box in pairs if isinstance(e, Index) and box is not None}
+    return dict(found for e, box in pairs if box is not None and (found := _place_box(e, box)) is not None)
+
+
+def _place_box(e: Expr, box: Box) -> tuple[str, Box] | None:
+    """The index of a left subscript ``c*i + b`` that writes into a box, and where it runs: from ``ceil((lower - b) / c)`` on.
+
+    None without an index, or where it does not start alike in all tiles."""
+    form = linear_form(e) or {}
+    name, c = next(((t.name, c) for t, c in form.items() if isinstance(t, Index)), ("", 1))
+    rest = add_forms(box.lower, {t: k for t, k in form.items() if t != Index(name)}, -1)
+    if not name or any(k % c for t, k in rest.items() if t != 1):
+        return None
+    start = rest.get(1, 0)
+    first, last = -(-start // c), (start + box.extent - 1) // c
+    # One value at least, whether or not it writes into this box: the domain is exact.
+    return name, Box(clean_form({t: k // c for t, k in rest.items()} | {1: first}), max(1, last - first + 1))
 
 
 def tile_boxes(
