@@ -281,12 +281,11 @@ def _sharing(state: State, name: str) -> frozenset[str]:
 def _emit_in_order(state: State, ctx: Context, loop: Loop, lower: Val, upper: Val) -> None:
     whole, test = assume_tests(loop)
     found = segment_checks(state, ctx, whole)
-    in_order = lambda: _emit_serial(state, ctx, loop, lower, upper)  # noqa: E731
+    in_order = partial(_emit_serial, state, ctx, loop, lower, upper)
+    in_blocks = partial(emit_segments, state, ctx, whole, found, lower, upper, partial(_emit_serial, state))
     if not found:
         in_order()
-        return
-    in_blocks = lambda: emit_segments(state, ctx, whole, found, lower, upper, partial(_emit_serial, state))  # noqa: E731
-    if test is None:
+    elif test is None:
         in_blocks()
     else:
         choose(state, eval_value(state, ctx, test), in_blocks, in_order)
