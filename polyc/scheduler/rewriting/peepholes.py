@@ -154,7 +154,7 @@ def _scaled(factor: float, u: Expr, dtype: DType) -> Expr:
 
 def _multiply(invert: Callable[[Expr, Expr], Expr | None], through: str) -> Rule:
     """What ``invert(dividend, divisor)`` makes of a divisor is multiplied with instead, in operands of the operators `through`
-    and in arms of selections."""
+    and in arms of selections; in their conditions where comparisons are among `through`."""
     operators = through.split()
 
     def rule(expr: Expr, inside: Inside) -> Expr | None:
@@ -162,8 +162,9 @@ def _multiply(invert: Callable[[Expr, Expr], Expr | None], through: str) -> Rule
             case Call("truediv", (a, b)):
                 a, inverse = inside(a), invert(a, b)
                 return replace(expr, args=(a, b)) if inverse is None else Call("mul", (a, inverse), expr.span)
-            case Select(_, then, other):
-                return replace(expr, then=inside(then), other=inside(other))
+            case Select(condition, then, other):
+                condition = inside(condition) if "eq" in operators else condition
+                return replace(expr, condition=condition, then=inside(then), other=inside(other))
         return None if isinstance(expr, Call) and expr.op in operators else expr
 
     return rule
@@ -214,7 +215,8 @@ def _roots(s: Statement, program: Program, _: Ranges) -> Rule | None:
 
     Where the dividend moves and the root stays, its reciprocal is computed once.  Roots and their reciprocals never leave
     the normal floats but for zero, infinity and NaN, so these come out as of a division, and nothing else overflows or
-    vanishes; there is one rounding more, of a divisor that was rounded already."""
+    vanishes; there is one rounding more, of a divisor that was rounded already.  Those that are compared change as well, so that
+    values still equal their maximum."""
     dtype = program.tensor(s.target).dtype
     if not dtype.is_float or dtype.is_storage:
         return None
@@ -229,7 +231,7 @@ def _roots(s: Statement, program: Program, _: Ranges) -> Rule | None:
                 return Call("truediv", (Const(1.0, dtype), divisor)) if 0 <= value <= LARGEST_ADDEND else None
         return None
 
-    return _multiply(invert, "add sub mul neg max min fmax fmin")
+    return _multiply(invert, "add sub mul neg max min fmax fmin eq ne lt le gt ge and or not")
 
 
 # -- bounded exponentials: exp(a * (x[i, k] - m[i])) with a literal a > 0, under m[i] max= x[i, k]  to  exp_below(…)
