@@ -4,8 +4,9 @@
     after   ``A.at0[i] = X[i]`` ; ``A.at1[i] = f(A.at0[i-1], A.at0[i])`` and so on ; ``Y[i] = A.at3[i]``
 
 Steps that are written out already (`A[1, i] = f(A[0, i])`) become tensors likewise.  Copies at both ends are then inlined, and
-what remains are producers and consumers that overlapping tiles compute together (`overlap`): one pass over memory for all steps, in tiles that need nothing of each other.  Tiles of time (`loops.time_tiling`)
-of few steps are one column, which is one thread's work.
+what remains are producers and consumers that overlapping tiles compute together (`overlap`): one pass over memory for all
+steps, in tiles that need nothing of each other.  Tiles of time (`loops.time_tiling`) of few steps are one column, which is one
+thread's work.
 """
 
 from __future__ import annotations
