@@ -91,7 +91,9 @@ def _is_eligible(s: Statement, model: Model, *, as_producer: bool) -> bool:
         return False
     if s.reduction is not None:
         return model.is_whole(s) and (as_producer or writes_whole(s, model.ranges))
-    return not as_producer or has_steps_left(s)
+    # Parts of what sums make (a convolution that is filtered minimally) leave the sums the register tiles of whole products.
+    is_of_sums = any(w.reduction is not None for t in model.read[s.name] for w in model.writers.get(t, ()))
+    return not as_producer or model.is_whole(s) or (has_steps_left(s) and not is_of_sums)
 
 
 def _producers(roots: Sequence[Statement], model: Model, done: set[str]) -> list[Statement]:
