@@ -113,27 +113,10 @@ def test_numbers_of_tiles_are_no_rows_of_register_tiles() -> None:
     assert tiles and all(m is not None and m[0] == m[1] == 1 for m in tiles.values())
 
 
-SHARED = """def f(float(H,W) X) -> (O, P) {
-  A(y,x) = exp(X(y,x))
-  O(y,x) = A(y,x) - A(y+1,x)
-  P(y,x) = A(2*y,x) * A(2*y+1,x) }"""
-
 CHOSEN = """def f(float(H,W,8) G, int32(H,W) k) -> (O) {
   D(y,x,z) = exp(G(y,x,z))
   I(y,x) = D(y,x,k(y,x)) + D(y+1,x,k(y,x))
   O(y,x) = I(y,x) - I(y+2,x) }"""
-
-
-def test_what_tiles_of_different_results_read_is_computed_for_each(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A pyramid reads its finest level, and so does what comes after it: a level was stored whole for both."""
-    sizes = {"H": 21, "W": 13}
-    with small_thresholds():
-        assert any("A[" in line for line in overlap(SHARED, **sizes)[0])
-        monkeypatch.setattr(Model, "is_far", lambda *_: True)
-        lines, _ = overlap(SHARED, **sizes)
-        lowered = lower(SHARED, sizes)
-    assert len(lines) == 4 and not any("A[" in line for line in lines)
-    check_nest(lowered, sizes)
 
 
 def test_a_subscript_that_data_gives_is_checked_in_tiles_as_the_user_wrote_it() -> None:

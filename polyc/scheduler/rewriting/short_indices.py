@@ -114,6 +114,16 @@ class Plan:
         self.dimensions.setdefault(tensor, set()).add(dimension)
         return True
 
+    def spread_numbers(self, s: Statement) -> bool:
+        """Take apart what a statement writes and reads other parts of, along dimensions where only numbers stand."""
+        if all(r.tensor != s.target for r in reads(s.value)):
+            return False
+        places = zip(
+            *(a.subscripts for x in self.program.statements for a in _accesses(x) if a.tensor == s.target), strict=True
+        )
+        numbered = [d for d, along in enumerate(places) if all(isinstance(e, Const) for e in along)]
+        return any([self.spread(s.target, d) for d in numbered])
+
     def follow(self) -> None:
         """Everything that has to be, or may be, written out because something else is."""
         is_new = True

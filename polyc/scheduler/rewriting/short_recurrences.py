@@ -3,9 +3,10 @@
     before  ``A[0, i] = X[i]`` ; ``A[t, i] = f(A[t-1, i-1], A[t-1, i])  t in 1:4`` ; ``Y[i] = A[3, i]``
     after   ``A.at0[i] = X[i]`` ; ``A.at1[i] = f(A.at0[i-1], A.at0[i])`` and so on ; ``Y[i] = A.at3[i]``
 
-Copies at both ends are then inlined, and what remains are producers and consumers that overlapping tiles compute together
-(`overlap`): one pass over memory for all steps, in tiles that need nothing of each other.  Tiles of time (`loops.time_tiling`)
-of few steps are one column, which is one thread's work.
+Steps that are written out already (`A[1, i] = f(A[0, i])`) become tensors likewise.  Copies at both ends are then inlined, and
+what remains are producers and consumers that overlapping tiles compute together (`overlap`): one pass over memory for all
+steps, in tiles that need nothing of each other.  Tiles of time (`loops.time_tiling`) of few steps are one column, which is one
+thread's work.
 """
 
 from __future__ import annotations
@@ -43,9 +44,12 @@ def write_out_steps(
     first = dict(plan.indices)
     plan.follow()
     targets = {s.target for s in program.statements if s.name in first}
-    if not first or not targets <= set(plan.dimensions) or not plan.is_small():
+    if first and (not targets <= set(plan.dimensions) or not plan.is_small()):
         return program, ranges, []
-    remarks = []
+    numbered = [] if shared else [s for s in program.statements if plan.spread_numbers(s)]
+    if not first and not numbered:
+        return program, ranges, []
+    remarks = [Remark("passed", "short-recurrences", f"parts of {s.target} are apart", s.name, s.span) for s in numbered]
     for s in program.statements:
         if s.name in first:
             message = f"the steps of {program.tensor(s.target).base} are written out"

@@ -48,9 +48,8 @@ class Estimate:
 class Model:
     """Who writes and reads each tensor, and what estimates ask of a program: extents are estimated where they are symbolic."""
 
-    def __init__(self, program: Program, ranges: Ranges, target: Machine, stored: frozenset[str] = frozenset()) -> None:
-        """`stored`: tensors that are computed once, whoever reads them."""
-        self.program, self.ranges, self.target, self.stored = program, ranges, target, stored
+    def __init__(self, program: Program, ranges: Ranges, target: Machine) -> None:
+        self.program, self.ranges, self.target = program, ranges, target
         self.statements = {s.name: s for s in program.statements}
         self.writers = program.writers()
         self.sites = {s.name: _collect_reads(s) for s in program.statements}
@@ -131,10 +130,6 @@ class Model:
         What they read passes meanwhile, too."""
         touched = sum(map(self.bytes, self.reads(part.name for part in self.writers[s.target]) | {s.target}))
         return pass_cycles(self.bytes(s.target), touched / prod(self.shape(s.target)[:n_shared]), self.target)
-
-    def is_far(self, tensor: str) -> bool:
-        """Whether a tensor goes through memory, so that all that read it had perhaps better compute it again."""
-        return tensor not in self.stored and find_level(self.bytes(tensor), self.target) is Level.MEMORY
 
     # -- in tiles
     def short_row(self, s: Statement) -> int:
@@ -245,17 +240,10 @@ class Trial:
     """Consumers in tiles of given sizes, with more or fewer of their producers inside: what each adds is found once."""
 
     def __init__(
-        self,
-        model: Model,
-        roots: Sequence[Statement],
-        chain: Sequence[Statement],
-        again: Mapping[str, int],
-        sizes: Mapping[str, int],
-        boxes: Boxes,
+        self, model: Model, roots: Sequence[Statement], chain: Sequence[Statement], sizes: Mapping[str, int], boxes: Boxes
     ) -> None:
-        """`chain`: what may be inside, readers before producers, all of which have `boxes`; those in `again` are computed by
-        so many readers, which share what it costs to compute them once."""
-        self.model, self.roots, self.boxes, self._again = model, roots, boxes, again
+        """`chain`: what may be inside, readers before producers, all of which have `boxes`."""
+        self.model, self.roots, self.boxes = model, roots, boxes
         trips = model.trips(roots[0])
         n_tiles = [ceil(trips[i] / size) for i, size in sizes.items()]
         self._n_tiles, self._is_one_loop = prod(n_tiles), all(n == 1 for n in n_tiles[1:])
@@ -318,7 +306,7 @@ class Trial:
 
     def _find_steps(self, chain: Sequence[Statement]) -> None:
         model, sums = self.model, set[str]()
-        for p in (p for p in chain if model.is_whole(p) and p.name not in self._again):
+        for p in filter(model.is_whole, chain):
             sites = [
                 (s, site.read)
                 for s in map(model.statements.__getitem__, model.readers[p.target])
@@ -353,15 +341,14 @@ class Trial:
             inside, shape = index_boxes(p, {}, self.boxes), [trips[i] for i in p.left_indices]
             extents = [min(trips[i], inside[i].extent) if i in inside else trips[i] for i in p.left_indices]
         volume, depth = prod(extents), prod(trips[i] for i in p.reduction_indices)
-        once = 1 / self._again.get(p.name, 1)
-        share = self._share(p, extents, self._n_tiles * volume * depth, once * prod(shape) * depth)
-        again = max(0.0, self._n_tiles * volume / prod(shape) - once) / model.target.memory.read[Level.L3]
+        share = self._share(p, extents, self._n_tiles * volume * depth, prod(shape) * depth)
+        again = max(0.0, self._n_tiles * volume / prod(shape) - 1) / model.target.memory.read[Level.L3]
         outer = {t: again * model.bytes(t) for t in sorted(model.read[p.name])}
         held = prod(n for d, n in enumerate(whole) if d not in self._steps.get(p.target, ()))
         buffer = 0 if model.is_followed(p) else held * model.itemsize(p.target)
         return replace(share, outer=outer, buffer=buffer)
 
-    def _share(self, s: Statement, extents: Sequence[int], points: int, once: float) -> _Share:
+    def _share(self, s: Statement, extents: Sequence[int], points: int, once: int) -> _Share:
         """Of a statement with tiles of these extents; `points`: those of all tiles; `once`: those that are needed."""
         model, work = self.model, self.model.work(s)
         others = model.window_cycles(s, extents[-1] if extents else None)

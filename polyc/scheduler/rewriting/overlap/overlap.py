@@ -43,20 +43,9 @@ PATIENCE = 8
 
 def overlap_tiles(program: Program, ranges: Ranges, target: Machine) -> tuple[Program, Ranges, list[Remark]]:
     """Overlapped tiling: producers are computed a tile at a time."""
-    stored = frozenset[str]()
-    while True:
-        model, again, remarks = _tile_all(Model(program, ranges, target, stored))
-        left = again & model.readers.keys()
-        if not left:
-            return model.program, model.ranges, remarks
-        stored |= left  # for one of its readers: then the others read it, too
-
-
-def _tile_all(model: Model) -> tuple[Model, set[str], list[Remark]]:
-    """The program with all clusters that are faster in tiles, and the tensors of which tiles have computed again what others
-    read."""
-    remarks, done, again = list[Remark](), set[str](), set[str]()
-    program, target = model.program, model.target
+    remarks: list[Remark] = []
+    done: set[str] = set()
+    model = Model(program, ranges, target)
     for name in [s.name for s in reversed(program.statements)]:
         s = model.statements.get(name)
         if s is None or name in done or not _is_eligible(s, model, as_producer=False):
@@ -69,11 +58,10 @@ def _tile_all(model: Model) -> tuple[Model, set[str], list[Remark]]:
         if result is None:
             remarks.append(Remark("missed", "overlap", "not proved that a tile computes all that it reads", name, s.span))
             continue
-        model = Model(*result, target, model.stored)
-        again |= {p.target for p in cluster.producers if p.name in cluster.again}
-        done |= {x.name for x in cluster.statements} - cluster.again
+        model = Model(*result, target)
+        done |= {x.name for x in cluster.statements}
         remarks.append(Remark("passed", "overlap", _describe(cluster, apart.program), name, s.span))
-    return model, again, remarks
+    return model.program, model.ranges, remarks
 
 
 def is_faster(tiled: float, whole: float) -> bool:
@@ -103,33 +91,25 @@ def _is_eligible(s: Statement, model: Model, *, as_producer: bool) -> bool:
         return False
     if s.reduction is not None:
         return model.is_whole(s) and (as_producer or writes_whole(s, model.ranges))
-    return not as_producer or has_steps_left(s)
+    # Parts of what sums make (a convolution that is filtered minimally) leave the sums the register tiles of whole products.
+    is_of_sums = any(w.reduction is not None for t in model.read[s.name] for w in model.writers.get(t, ()))
+    return not as_producer or model.is_whole(s) or (has_steps_left(s) and not is_of_sums)
 
 
 def _producers(roots: Sequence[Statement], model: Model, done: set[str]) -> list[Statement]:
-    """What could be computed for tiles of `roots`, readers before their producers: temporaries that nothing else reads, or that
-    are read from memory."""
+    """What could be computed for tiles of `roots`: temporaries that nothing else reads, readers before their producers."""
     members, found = {s.name for s in roots}, list[Statement]()
-    queue, far, shared = deque(roots), dict[str, int](), set[str]()
-    order = {s.name: n for n, s in enumerate(model.program.statements)}
-    while queue or far:
-        reader = queue.popleft() if queue else None
-        # Of what others read, too, the last one first: all that reads it here has been found.
-        for tensor in model.accesses[reader.name] if reader is not None else [max(far, key=far.__getitem__)]:
+    queue = deque(roots)
+    while queue:
+        for tensor in model.accesses[queue.popleft().name]:
             parts = model.writers.get(tensor, [])
             names = {p.name for p in parts}
-            is_last = far.pop(tensor, None) is not None and reader is None
-            if names & (members | done) or len(found) + len(parts) > MAX_PRODUCERS or not model.is_temporary(tensor):
+            if names & (members | done) or not model.readers[tensor] <= members or len(found) + len(parts) > MAX_PRODUCERS:
                 continue
-            if not all(_is_eligible(p, model, as_producer=True) for p in parts):
-                continue
-            if is_last or model.readers[tensor] <= members - shared:
+            if model.is_temporary(tensor) and all(_is_eligible(p, model, as_producer=True) for p in parts):
                 members |= names
-                shared |= names if is_last else set()
                 found += parts
                 queue += parts
-            elif model.is_far(tensor):
-                far[tensor] = order[parts[0].name]
     return found
 
 
@@ -164,7 +144,7 @@ def _best_cluster(s: Statement, model: Model, done: set[str]) -> tuple[Cluster, 
     root = s
     if s.reduction is not None:
         program, ranges, root = store_apart(model.program, model.ranges, s)
-        model = Model(program, ranges, model.target, model.stored)
+        model = Model(program, ranges, model.target)
     companions = _companions(root, model, done)
     for others in [companions, []] if companions else [[]]:
         roots = (root, *others)
@@ -222,7 +202,6 @@ def _clusters(
     probe = _probe(unit)
     probed = boxes_for(producers, dict.fromkeys(indices, probe))
     chain, halos = _bounded(producers, probed, indices, model), set[str]()
-    again = _computed_again(roots, chain, model)
     tried: dict[tuple[int, ...], Trial] = {}
     whole, saved, slower = sum(map(model.window_cycles, roots)), 0, 0
     for n, p in enumerate(chain, 1):
@@ -237,7 +216,7 @@ def _clusters(
         # A loop over outer dimensions that run along with a tile, and over the reader, needs no tiles.
         outer = probed[p.target][:-1] if model.is_whole(p) else ()
         shared = takewhile(lambda box: box is not None and box.extent == probe, outer)
-        whole += model.whole(p, len(list(shared))) / again.get(p.name, 1)
+        whole += model.whole(p, len(list(shared)))
         if not is_faster(0.0, whole):
             continue
         slower, ahead = slower + 1, chain[: max(2 * PATIENCE, 1 << (n - 1).bit_length())]
@@ -245,12 +224,12 @@ def _clusters(
         for sizes in _sizes(roots[0], indices, halos, unit, model):
             key = len(ahead), *sizes.values()
             if key not in tried:
-                tried[key] = Trial(model, roots, ahead, again, sizes, boxes_for(ahead, sizes))
+                tried[key] = Trial(model, roots, ahead, sizes, boxes_for(ahead, sizes))
             estimate = tried[key].estimate(chain[:n], whole, saved)
             if estimate is not None and is_faster(estimate.tiled, whole):
                 boxes = {q.target: tried[key].boxes[q.target] for q in chain[:n]}
                 slower = 0
-                yield Cluster(roots, tuple(chain[:n]), sizes, boxes, estimate, again.keys() & {q.name for q in chain[:n]})
+                yield Cluster(roots, tuple(chain[:n]), sizes, boxes, estimate)
         if slower == PATIENCE:
             return
 
@@ -268,15 +247,6 @@ def _bounded(producers: Sequence[Statement], boxes: Boxes, indices: Sequence[str
         else:
             left_out |= {p.target, *model.read[p.name]}
     return kept
-
-
-def _computed_again(roots: Sequence[Statement], chain: Sequence[Statement], model: Model) -> dict[str, int]:
-    """Those of `chain` whose values others need, too, and how many do, the tile included."""
-    members, found = {s.name for s in (*roots, *chain)}, dict[str, int]()
-    for p in chain:
-        others = model.readers[p.target] - (members - found.keys())
-        found |= {p.name: 1 + len(others)} if others else {}
-    return found
 
 
 def _unit(statements: Sequence[Statement], model: Model) -> int:

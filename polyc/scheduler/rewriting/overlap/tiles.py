@@ -7,7 +7,7 @@ After:  ``R.tile[t, v, x] = f(X)`` at ``y = 32*t + v`` for ``v in 0:34``, and
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Set
+from collections.abc import Collection, Iterable, Mapping
 from typing import TypeVar
 
 from polyc.diagnostics import CompileBudgetError
@@ -41,8 +41,6 @@ class Cluster:
     sizes: Mapping[str, int]
     boxes: Boxes
     estimate: Estimate
-    again: Set[str] = frozenset()
-    """Producers that others read, too: what a tile needs of them is computed beside them."""
 
     @property
     def statements(self) -> tuple[Statement, ...]:
@@ -77,10 +75,8 @@ def tile_cluster(program: Program, ranges: Ranges, cluster: Cluster) -> tuple[Pr
     made = {s.name: maker.tile_statement(s) for s in cluster.statements}
     # Parts of a tensor that write between the elements which a tile reads are gone.
     parts = {n for n, s in made.items() if n not in maker.roots and not s.has_plain_left}
-    gone = {n for n in parts if maker.builder.own[made[n].name].domain.is_empty()}
-    for s in program.statements:
-        maker.builder.statements += [s] if s.name not in made or s.name in cluster.again else []
-        maker.builder.statements += [made[s.name]] if s.name in made and s.name not in gone else []
+    gone = {n for n in parts if maker.builder.own[n].domain.is_empty()}
+    maker.builder.statements += [made.get(s.name, s) for s in program.statements if s.name not in gone]
     try:
         with isl.operation_quota(QUOTA, "the proof of overlapping tiles"):
             return maker.builder.finish() if maker.is_covered([s for n, s in made.items() if n not in gone]) else None
@@ -99,14 +95,9 @@ class _Maker:
             t, extent = Index(tile_name(i)), first[i].extent
             self.tiles[t.name] = Interval(int_const(0), simplify(ceil_div(extent, size)))
             self.conditions += [ge(t, 0), lt(size * t, extent)]
-        self.again = cluster.again
-        self.names = {t: builder.temporary(self._free_tile(t), self._shape(t), builder.tensor(t)) for t in cluster.boxes}
+        self.names = {t: builder.temporary(tile_name(t), self._shape(t), builder.tensor(t)) for t in cluster.boxes}
         tiles = {t: builder.tensor(name) for t, name in self.names.items()}
-        builder.tensors = [x for t in builder.program.tensors for x in (t, tiles.get(t.name)) if x is not None]
-
-    def _free_tile(self, name: str) -> str:
-        """The name of a tensor's tile, of which other consumers may have one, too."""
-        return tile_name(name) if tile_name(name) not in self.builder.intervals else self._free_tile(f"{name}.again")
+        builder.tensors = [tiles.get(t.name, t) for t in builder.program.tensors]
 
     def _kept(self, tensor: str, parts: Iterable[T]) -> list[tuple[T, Box | None]]:
         """What stands at the dimensions of a tensor that its tiles have, with the boxes there: a box of one element needs no
@@ -151,8 +142,7 @@ class _Maker:
         points = self.builder.points(s).move(order, new, values, conditions)
         value = self._redirect(substitute(self._expand_pads(s), values))
         guards = tuple(self._move_guard(g, values) for g in self.ranges.statements[s.name].guards)
-        name = self.builder.free_name(f"{s.name}_again") if s.name in self.again else s.name
-        return self.builder.assign(name, target, subscripts, value, points, s, reduction, guards, region)
+        return self.builder.assign(s.name, target, subscripts, value, points, s, reduction, guards, region)
 
     def _move_guard(self, g: GuardedSubscript, values: Mapping[str, Expr]) -> GuardedSubscript:
         """The guard of a read in a tile: the user is shown the dimension of the whole tensor."""
