@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from benchmarks import pipelines
+from benchmarks import gradients, pipelines
 from benchmarks.workload import Workload, in_double
 from benchmarks.workloads import (
     contractions,
@@ -34,10 +34,10 @@ _POLYBENCH = {w.name: w for w in polybench.WORKLOADS}
 
 _BOARD = {name: derived.add_peers(w) for name, w in (_SINGLE | _DOUBLE | _POLYBENCH).items()}
 
-WORKLOADS: dict[str, Workload] = _BOARD | {w.name: w for module in (sparse, ragged, pipelines) for w in module.WORKLOADS}
+WORKLOADS: dict[str, Workload] = _BOARD | {w.name: w for module in (sparse, ragged, pipelines, gradients) for w in module.WORKLOADS}
 
 BOARD = tuple(_BOARD)
-"""Those that are measured where none are named: sparse and ragged ones, hundreds of them, and pipelines, which take long, are
+"""Those that are measured where none are named: sparse and ragged ones, hundreds of them, pipelines, which take long, and gradients are
 asked for by their groups."""
 
 
@@ -54,6 +54,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
     **sparse.GROUPS,
     **ragged.GROUPS,
     **pipelines.GROUPS,
+    **gradients.GROUPS,
     "programs": tuple(w.name for module in (programs, samples) for w in module.WORKLOADS),
 }
 """Workloads that are asked for by one name; contractions in single and in double precision."""

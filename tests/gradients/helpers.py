@@ -1,0 +1,280 @@
+"""Derivatives of a program against each other and against differences, in the reference interpreter.
+
+`check_derivatives` compares, for one program and its inputs x, tangents v and cotangents w:
+
+- the results of the forward mode with those of the program itself;
+- the tangents J v with central differences (f(x + h v) - f(x - h v)) / 2 h, element by element, where f is smooth within h;
+- ⟨w, J v⟩ with ⟨Jᵀ w, v⟩.
+
+All in float64, whatever the program's own float types are.  `check_exactly` takes whole numbers instead, for which programs of sums
+and products are exact: the two inner products are then equal bit for bit.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from polyc.diagnostics import PolycError, UnsupportedError
+from polyc.gradients import jvp, vjp
+from polyc.ir.expr import Call, type_of, walk
+from polyc.ir.interpret import interpret
+from polyc.ir.operators import OPERATORS
+from polyc.ir.program import Program, statement_expressions
+
+Arrays = dict[str, np.ndarray]
+
+STEP = 1e-6
+"""Of differences, for inputs of about 1."""
+KINK = 1e-3
+"""Relative distance of the differences to both sides from which on an element is not differentiated between them."""
+DIFFERENCE_TOLERANCE = 1e-5
+PRODUCT_TOLERANCE = 1e-9
+"""Of inner products, relative to the sum of the magnitudes of their terms."""
+
+
+class Runnable(Protocol):
+    """A program at concrete sizes with inputs; `out` is what accumulated results hold before the call."""
+
+    @property
+    def program(self) -> Program: ...
+    @property
+    def sizes(self) -> dict[str, int]: ...
+    @property
+    def arrays(self) -> Arrays: ...
+    @property
+    def out(self) -> Arrays: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """The plainest of them."""
+
+    program: Program
+    sizes: dict[str, int]
+    arrays: Arrays
+    out: Arrays
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What came of a program: ``right``, the code of the error that refuses it, or why there is nothing to compare."""
+
+    forward: str
+    reverse: str
+
+
+NOTHING = "nothing to differentiate"
+NOT_FINITE = "not finite"
+REFUSED = "the program itself is refused"
+RIGHT = "right"
+
+
+def float_inputs(program: Program) -> tuple[str, ...]:
+    """The parameters that derivatives are taken with respect to by default."""
+    return tuple(p for p in program.parameters if program.tensor(p).dtype.is_float)
+
+
+def float_results(program: Program) -> tuple[str, ...]:
+    return tuple(r.name for r in program.returns if program.tensor(r.version).dtype.is_float)
+
+
+def run(case: Runnable, program: Program | None = None, arrays: Mapping[str, np.ndarray] | None = None) -> Arrays:
+    """Results of the case's program, or of a derivative of it, in float64."""
+    program = case.program if program is None else program
+    given = {n: widened(a) for n, a in (case.arrays if arrays is None else arrays).items()}
+    out = {r.name: accumulated(case, program, r.name) for r in program.returns if r.initial is not None}
+    return interpret(program, given, case.sizes, out, float_as=np.float64)
+
+
+def accumulated(case: Runnable, program: Program, name: str) -> np.ndarray:
+    """What a result holds before the call; the tangents of what is not differentiated are zero."""
+    if name in case.out:
+        return widened(case.out[name])
+    return np.zeros_like(widened(case.out[name.removeprefix("t_")]))
+
+
+def widened(array: np.ndarray) -> np.ndarray:
+    """A float array in float64, any other as it is."""
+    return array.astype(np.float64) if array.dtype.kind in "fV" or array.dtype.name == "bfloat16" else array
+
+
+def shifted(arrays: Mapping[str, np.ndarray], tangents: Arrays, by: float) -> Arrays:
+    return {n: widened(a) + by * tangents[n] if n in tangents else a for n, a in arrays.items()}
+
+
+def named(arrays: Arrays, prefix: str) -> Arrays:
+    return {prefix + n: a for n, a in arrays.items()}
+
+
+def inner(a: Arrays, b: Arrays) -> tuple[float, float]:
+    """The sum of the products of all elements, and that of their magnitudes."""
+    products = [a[n] * b[n] for n in a]
+    return float(sum(p.sum() for p in products)), float(sum(np.abs(p).sum() for p in products))
+
+
+def draw_like(rng: np.random.Generator, arrays: Mapping[str, np.ndarray], names: Iterable[str], whole: bool = False) -> Arrays:
+    """Directions in the shapes of some arrays: normal, or small whole numbers."""
+    shapes = {n: arrays[n].shape for n in names}
+    return {n: (rng.integers(-3, 4, s) if whole else rng.standard_normal(s)).astype(np.float64) for n, s in shapes.items()}
+
+
+def refusal(make: Callable[[], Program]) -> Program | str:
+    """The derivative, or the code of the error that says that it is not supported."""
+    try:
+        return make()
+    except UnsupportedError as error:
+        return error.code
+
+
+def check_derivatives(case: Runnable, wrt: tuple[str, ...] | None = None, seed: int = 0) -> Outcome:
+    """Both modes of a program against each other and against differences; raises AssertionError where they differ."""
+    program, rng = case.program, np.random.default_rng(seed)
+    wrt = float_inputs(program) if wrt is None else wrt
+    results = float_results(program)
+    if not wrt or not results:
+        return Outcome(NOTHING, NOTHING)
+    try:
+        values = run(case)
+    except PolycError:
+        return Outcome(REFUSED, REFUSED)
+    if not all(np.isfinite(values[n]).all() for n in results):
+        return Outcome(NOT_FINITE, NOT_FINITE)
+    tangents, cotangents = draw_like(rng, case.arrays, wrt), draw_like(rng, values, results)
+    forward, reverse = refusal(lambda: jvp(program, wrt)), refusal(lambda: vjp(program, wrt))
+    moved: Arrays | None = None
+    if isinstance(forward, Program):
+        moved = run_forward(case, forward, tangents, values)
+        check_differences(case, moved, tangents, values)
+    if isinstance(reverse, Program):
+        gradients = run_reverse(case, reverse, wrt, cotangents)
+        if moved is None:
+            moved = differences(case, tangents, results)[0]
+        tolerance = PRODUCT_TOLERANCE if isinstance(forward, Program) else DIFFERENCE_TOLERANCE
+        check_products(moved, cotangents, gradients, tangents, tolerance)
+    return Outcome(*(RIGHT if isinstance(p, Program) else p for p in (forward, reverse)))
+
+
+def check_exactly(case: Runnable, wrt: tuple[str, ...] | None = None, seed: int = 0) -> Outcome:
+    """⟨w, J v⟩ = ⟨Jᵀ w, v⟩ bit for bit, at small whole numbers; of programs for which `is_polynomial`."""
+    program, rng = case.program, np.random.default_rng(seed)
+    wrt = float_inputs(program) if wrt is None else wrt
+    results = float_results(program)
+    whole = {n: rng.integers(-2, 3, a.shape).astype(np.float64) if n in wrt else a for n, a in case.arrays.items()}
+    case = Case(program, case.sizes, whole, {n: np.rint(widened(a)) for n, a in case.out.items()})
+    values = run(case)
+    tangents, cotangents = draw_like(rng, whole, wrt, True), draw_like(rng, values, results, True)
+    forward, reverse = refusal(lambda: jvp(program, wrt)), refusal(lambda: vjp(program, wrt))
+    if isinstance(forward, Program) and isinstance(reverse, Program):
+        moved = run_forward(case, forward, tangents, values)
+        gradients = run_reverse(case, reverse, wrt, cotangents)
+        (one, size), (other, _) = inner(cotangents, moved), inner(gradients, tangents)
+        assert size < 2**52, "too large to be exact"
+        assert one == other, f"⟨w, J v⟩ = {one}, ⟨Jᵀ w, v⟩ = {other}"
+    return Outcome(*(RIGHT if isinstance(p, Program) else p for p in (forward, reverse)))
+
+
+def run_forward(case: Runnable, forward: Program, tangents: Arrays, values: Arrays) -> Arrays:
+    """The tangents of the results, by the results' names; the results themselves are those of the program."""
+    found = run(case, forward, {**case.arrays, **named(tangents, "t_")})
+    for name, value in values.items():
+        np.testing.assert_array_equal(found[name], value, err_msg=f"{name} of the forward mode")
+    moved = {n: found[f"t_{n}"] for n in float_results(case.program)}
+    for name, tangent in moved.items():
+        assert tangent.shape == values[name].shape, f"t_{name} has the shape {tangent.shape}, {name} {values[name].shape}"
+    return moved
+
+
+def run_reverse(case: Runnable, reverse: Program, wrt: tuple[str, ...], cotangents: Arrays) -> Arrays:
+    """The gradients, by the inputs' names."""
+    found = run(case, reverse, {**case.arrays, **named(cotangents, "d_")})
+    assert list(found) == [f"d_{n}" for n in wrt], f"returns {', '.join(found)}"
+    for name in wrt:
+        shape, wanted = found[f"d_{name}"].shape, case.arrays[name].shape
+        assert shape == wanted, f"d_{name} has the shape {shape}, {name} {wanted}"
+    return {n: found[f"d_{n}"] for n in wrt}
+
+
+def differences(case: Runnable, tangents: Arrays, results: Iterable[str]) -> tuple[Arrays, Arrays]:
+    """Central differences of the results along `tangents`, and where the results are smooth within a step."""
+    at = {by: run(case, None, shifted(case.arrays, tangents, by * STEP)) for by in (-1, 0, 1)}
+    central, is_smooth = {}, {}
+    for name in results:
+        before, here, behind = (at[by][name] for by in (-1, 0, 1))
+        with np.errstate(all="ignore"):
+            left, right = (here - before) / STEP, (behind - here) / STEP
+            central[name] = (behind - before) / (2 * STEP)
+            scale = 1 + np.abs(here) + np.abs(left) + np.abs(right)
+            is_smooth[name] = np.isfinite(central[name]) & (np.abs(right - left) <= KINK * scale)
+    return central, is_smooth
+
+
+def check_differences(case: Runnable, moved: Arrays, tangents: Arrays, values: Arrays) -> None:
+    """Tangents of results are central differences, up to rounding."""
+    central, is_smooth = differences(case, tangents, moved)
+    for name, tangent in moved.items():
+        scale = 1 + np.abs(values[name]) + np.abs(central[name]) + np.abs(central[name][is_smooth[name]]).max(initial=0.0)
+        with np.errstate(invalid="ignore"):
+            is_off = is_smooth[name] & ~(np.abs(tangent - central[name]) <= DIFFERENCE_TOLERANCE * scale)
+        if is_off.any():
+            place = tuple(int(i) for i in np.argwhere(is_off)[0])
+            raise AssertionError(
+                f"t_{name}{list(place)} is {tangent[place]}, the difference quotient {central[name][place]} "
+                f"({is_off.sum()} of {is_off.size} elements)"
+            )
+
+
+def check_products(moved: Arrays, cotangents: Arrays, gradients: Arrays, tangents: Arrays, tolerance: float) -> None:
+    (one, size), (other, size_2) = inner(cotangents, moved), inner(gradients, tangents)
+    assert abs(one - other) <= tolerance * (size + size_2 + 1), f"⟨w, J v⟩ = {one}, ⟨Jᵀ w, v⟩ = {other}"
+
+
+# --- Programs --------------------------------------------------------------------------------------------------------
+
+POLYNOMIAL = {"add", "sub", "mul", "neg"}
+"""Operators whose values, and those of their derivatives, at whole numbers are whole numbers."""
+
+
+def is_polynomial(program: Program) -> bool:
+    """Whether all floating-point arithmetic is sums and products, so that whole numbers stay exact."""
+    for s in program.statements:
+        if s.reduction is not None and program.types[s.target].is_float and s.reduction.op != "add":
+            return False
+        for expr in statement_expressions(s):
+            for node in walk(expr):
+                if isinstance(node, Call) and node.op not in POLYNOMIAL and not _is_of_integers(node, program):
+                    return False
+    return all(not t.dtype.is_storage for t in program.tensors)
+
+
+def _is_of_integers(node: Call, program: Program) -> bool:
+    return OPERATORS[node.op].result == "bool" or not type_of(node.args[0], program.types).is_float
+
+
+def perturbed(case: Runnable, seed: int = 0, by: float = 0.01) -> Case:
+    """The case with float inputs moved a little, each by another amount: values that were equal are so no longer."""
+    rng = np.random.default_rng(seed)
+    arrays = {n: a + by * rng.standard_normal(a.shape) if a.dtype.kind == "f" else a for n, a in widen_all(case.arrays).items()}
+    return Case(case.program, case.sizes, arrays, widen_all(case.out))
+
+
+def widen_all(arrays: Mapping[str, np.ndarray]) -> Arrays:
+    return {n: widened(a) for n, a in arrays.items()}
+
+
+def seed_of(name: str) -> int:
+    return zlib.crc32(name.encode())
+
+
+def count_outcomes(found: Mapping[str, Outcome | str]) -> str:
+    """How many programs came to what in each mode: right, refused by a code, or wrong."""
+    lines = []
+    for mode in ("forward", "reverse"):
+        counts = Counter("wrong" if isinstance(o, str) else getattr(o, mode) for o in found.values())
+        lines.append(f"  {mode}: " + ", ".join(f"{n} {what}" for what, n in counts.most_common()))
+    return "\n".join(lines)
