@@ -1,6 +1,6 @@
 """Fit the parameters of a pendulum to a noisy record of its angle: its stiffness, its damping, and the angle it was let go at.
 
-Three numbers and a thousand measurements: the Jacobian has three columns, which the forward mode gives one by one, and Gauss and
+Three numbers and a thousand measurements: the Jacobian has three columns, which the forward mode gives one by one.  Gauss and
 Newton's method takes from there.  ``python -m examples.fit_pendulum``
 """
 

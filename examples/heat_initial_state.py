@@ -1,7 +1,7 @@
 """Recover the initial state of a heat equation from what twenty thermometers show during 200 steps.
 
-The misfit is a quadratic function of the initial state, so conjugate gradients find its minimum with gradients alone; each is the
-recurrence, run backwards.  ``python -m examples.heat_initial_state``
+The misfit is a quadratic function of the initial state, so conjugate gradients find its minimum with gradients alone.  Each is
+the recurrence, run backwards.  ``python -m examples.heat_initial_state``
 """
 
 from __future__ import annotations

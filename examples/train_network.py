@@ -1,7 +1,7 @@
 """Train a small network with plain NumPy arrays: two classes of points on two spirals, three layers, Adam.
 
-The network and its loss are one operator; `value_and_grad` makes another one of it, which returns the loss and its derivatives by the
-parameters.  ``python -m examples.train_network``
+The network and its loss are one operator; `value_and_grad` makes another one of it, which returns the loss and its derivatives
+by the parameters.  ``python -m examples.train_network``
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ import numpy as np
 import polyc
 
 NETWORK = """
-def network(float(N, D) x, int32(N) label, float(H, D) W1, float(H) b1, float(H, H) W2, float(H) b2, float(C, H) W3, float(C) b3)
-    -> (loss, wrong) {
+def network(float(N, D) x, int32(N) label, float(H, D) W1, float(H) b1, float(H, H) W2, float(H) b2, float(C, H) W3,
+    float(C) b3) -> (loss, wrong) {
   s(n, h) +=! x(n, d) * W1(h, d)
   u(n, h) = tanh(s(n, h) + b1(h))
   r(n, h) +=! u(n, k) * W2(h, k)

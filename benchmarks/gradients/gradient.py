@@ -1,7 +1,7 @@
-"""What a row of the board of gradients is: a forward computation in three notations, and the gradient that each side makes of it.
+"""What a row of the board of gradients is: a forward computation in three notations, and what each side makes of it.
 
-Every side takes the inputs and the cotangents of the results, and gives the derivatives by the inputs in `wrt`: what it needs of the
-forward values it computes in the call, so that no side is given what another one has to compute."""
+Every side takes the inputs and the cotangents of the results, and gives the derivatives by the inputs in `wrt`: what it needs
+of the forward values it computes in the call, so that no side is given what another one has to compute."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from benchmarks.workload import Arrays, Gradient, Peer, Results, ShapesOnly, Wor
 class Row:
     """One computation to be differentiated.
 
-    `make_inputs` draws the inputs of the operator; the cotangents (``d_`` and the name of a result) are drawn in the shapes of the
-    results, which `results` gives by name, unless the loss is differentiated (`has_value`): then the value comes with the
+    `make_inputs` draws the inputs of the operator.  The cotangents (``d_`` and the name of a result) are drawn in the shapes of
+    the results, which `results` gives by name, unless a loss is differentiated (`has_value`): then the value comes with the
     gradients, and `results` holds it alone.  `exact` computes what all sides return, from float64 arrays."""
 
     name: str

@@ -1,4 +1,4 @@
-"""Layers of networks: linear, a multilayer perceptron, convolutions, normalisation, losses, attention, bags of embeddings, an LSTM."""
+"""Layers of networks: linear ones, convolutions, normalisation, losses, attention, bags of embeddings, an LSTM."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ def linear_gelu(float(M, K) X, float(N, K) W, float(N) B) -> (Y) {
 """
 
 MLP = """
-def mlp(float(M, K) X, float(N, K) W1, float(N) B1, float(P, N) W2, float(P) B2, float(Q, P) W3, float(Q) B3, float(M, Q) T) -> (loss) {
+def mlp(float(M, K) X, float(N, K) W1, float(N) B1, float(P, N) W2, float(P) B2, float(Q, P) W3, float(Q) B3, float(M, Q) T)
+    -> (loss) {
   S(m, n) +=! X(m, k) * W1(n, k)
   A(m, n) = fmax(S(m, n) + B1(n), 0.0)
   U(m, p) +=! A(m, n) * W2(p, n)

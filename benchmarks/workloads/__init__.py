@@ -34,11 +34,13 @@ _POLYBENCH = {w.name: w for w in polybench.WORKLOADS}
 
 _BOARD = {name: derived.add_peers(w) for name, w in (_SINGLE | _DOUBLE | _POLYBENCH).items()}
 
-WORKLOADS: dict[str, Workload] = _BOARD | {w.name: w for module in (sparse, ragged, pipelines, gradients) for w in module.WORKLOADS}
+WORKLOADS: dict[str, Workload] = _BOARD | {
+    w.name: w for module in (sparse, ragged, pipelines, gradients) for w in module.WORKLOADS
+}
 
 BOARD = tuple(_BOARD)
-"""Those that are measured where none are named: sparse and ragged ones, hundreds of them, pipelines, which take long, and gradients are
-asked for by their groups."""
+"""Those that are measured where none are named: sparse and ragged ones, hundreds of them, pipelines, which take long, and gradients
+are asked for by their groups."""
 
 
 def _both(names: tuple[str, ...]) -> tuple[str, ...]:

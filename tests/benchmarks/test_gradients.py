@@ -1,4 +1,4 @@
-"""The board of gradients: what its references, worked out by hand, say of small inputs, against the gradient that polyc derives."""
+"""The board of gradients: what its references, worked out by hand, say of small inputs, against what polyc derives."""
 
 from __future__ import annotations
 

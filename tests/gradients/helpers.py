@@ -6,15 +6,15 @@
 - the tangents J v with central differences (f(x + h v) - f(x - h v)) / 2 h, element by element, where f is smooth within h;
 - ⟨w, J v⟩ with ⟨Jᵀ w, v⟩.
 
-All in float64, whatever the program's own float types are.  `check_exactly` takes whole numbers instead, for which programs of sums
-and products are exact: the two inner products are then equal bit for bit.
+All in float64, whatever the program's own float types are.  `check_exactly` takes whole numbers instead, for which programs of
+sums and products are exact: the two inner products are then equal bit for bit.
 """
 
 from __future__ import annotations
 
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -84,19 +84,14 @@ def float_results(program: Program) -> tuple[str, ...]:
     return tuple(r.name for r in program.returns if program.tensor(r.version).dtype.is_float)
 
 
-def run(case: Runnable, program: Program | None = None, arrays: Mapping[str, np.ndarray] | None = None) -> Arrays:
-    """Results of the case's program, or of a derivative of it, in float64."""
+def run(case: Runnable, program: Program | None = None, more: Sequence[np.ndarray] = (), out: Arrays | None = None) -> Arrays:
+    """Results of the case's program, or of a derivative of it, which takes `more` inputs, in float64."""
     program = case.program if program is None else program
-    given = {n: widened(a) for n, a in (case.arrays if arrays is None else arrays).items()}
-    out = {r.name: accumulated(case, program, r.name) for r in program.returns if r.initial is not None}
-    return interpret(program, given, case.sizes, out, float_as=np.float64)
-
-
-def accumulated(case: Runnable, program: Program, name: str) -> np.ndarray:
-    """What a result holds before the call; the tangents of what is not differentiated are zero."""
-    if name in case.out:
-        return widened(case.out[name])
-    return np.zeros_like(widened(case.out[name.removeprefix("t_")]))
+    names = program.parameters[len(case.program.parameters) :]
+    given = widen_all(case.arrays) | dict(zip(names, more, strict=True))
+    held = widen_all(case.out) | (out or {})
+    starts = {r.name: held[r.name] for r in program.returns if r.initial is not None}
+    return interpret(program, given, case.sizes, starts, float_as=np.float64)
 
 
 def widened(array: np.ndarray) -> np.ndarray:
@@ -104,12 +99,10 @@ def widened(array: np.ndarray) -> np.ndarray:
     return array.astype(np.float64) if array.dtype.kind in "fV" or array.dtype.name == "bfloat16" else array
 
 
-def shifted(arrays: Mapping[str, np.ndarray], tangents: Arrays, by: float) -> Arrays:
-    return {n: widened(a) + by * tangents[n] if n in tangents else a for n, a in arrays.items()}
-
-
-def named(arrays: Arrays, prefix: str) -> Arrays:
-    return {prefix + n: a for n, a in arrays.items()}
+def shifted(case: Runnable, tangents: Arrays, by: float) -> Case:
+    """The case at other inputs."""
+    arrays = {n: a + by * tangents[n] if n in tangents else a for n, a in widen_all(case.arrays).items()}
+    return Case(case.program, case.sizes, arrays, case.out)
 
 
 def inner(a: Arrays, b: Arrays) -> tuple[float, float]:
@@ -181,10 +174,13 @@ def check_exactly(case: Runnable, wrt: tuple[str, ...] | None = None, seed: int 
 
 def run_forward(case: Runnable, forward: Program, tangents: Arrays, values: Arrays) -> Arrays:
     """The tangents of the results, by the results' names; the results themselves are those of the program."""
-    found = run(case, forward, {**case.arrays, **named(tangents, "t_")})
+    results, names = float_results(case.program), [r.name for r in forward.returns][len(values) :]
+    assert len(names) == len(results), f"tangents {names} of the results {results}"
+    still = {t: np.zeros_like(values[n]) for t, n in zip(names, results, strict=True)}
+    found = run(case, forward, list(tangents.values()), still)
     for name, value in values.items():
         np.testing.assert_array_equal(found[name], value, err_msg=f"{name} of the forward mode")
-    moved = {n: found[f"t_{n}"] for n in float_results(case.program)}
+    moved = {n: found[t] for n, t in zip(results, names, strict=True)}
     for name, tangent in moved.items():
         assert tangent.shape == values[name].shape, f"t_{name} has the shape {tangent.shape}, {name} {values[name].shape}"
     return moved
@@ -192,17 +188,18 @@ def run_forward(case: Runnable, forward: Program, tangents: Arrays, values: Arra
 
 def run_reverse(case: Runnable, reverse: Program, wrt: tuple[str, ...], cotangents: Arrays) -> Arrays:
     """The gradients, by the inputs' names."""
-    found = run(case, reverse, {**case.arrays, **named(cotangents, "d_")})
-    assert list(found) == [f"d_{n}" for n in wrt], f"returns {', '.join(found)}"
-    for name in wrt:
-        shape, wanted = found[f"d_{name}"].shape, case.arrays[name].shape
-        assert shape == wanted, f"d_{name} has the shape {shape}, {name} {wanted}"
-    return {n: found[f"d_{n}"] for n in wrt}
+    found = run(case, reverse, list(cotangents.values()))
+    assert len(found) == len(wrt), f"returns {', '.join(found)}"
+    gradients = dict(zip(wrt, found.values(), strict=True))
+    for name, gradient in gradients.items():
+        wanted = case.arrays[name].shape
+        assert gradient.shape == wanted, f"d_{name} has the shape {gradient.shape}, {name} {wanted}"
+    return gradients
 
 
 def differences(case: Runnable, tangents: Arrays, results: Iterable[str]) -> tuple[Arrays, Arrays]:
     """Central differences of the results along `tangents`, and where the results are smooth within a step."""
-    at = {by: run(case, None, shifted(case.arrays, tangents, by * STEP)) for by in (-1, 0, 1)}
+    at = {by: run(shifted(case, tangents, by * STEP)) for by in (-1, 0, 1)}
     central, is_smooth = {}, {}
     for name in results:
         before, here, behind = (at[by][name] for by in (-1, 0, 1))

@@ -25,7 +25,9 @@ IS_FULL = os.environ.get("POLYC_TEST_GRADIENTS") == "all"
 """Every program is checked, not a sample of each kind."""
 RUNNABLE = ("core", "gather", "inplace", "ext", "ext-triangular")
 
-SMALL = {"NI": 3, "NJ": 4, "NK": 5, "NL": 2, "NM": 6, "NQ": 3, "NR": 2, "NP": 4, "NX": 5, "NY": 6, "W": 5, "H": 6, "TSTEPS": 3, "TMAX": 3}
+SMALL = {
+    "NI": 3, "NJ": 4, "NK": 5, "NL": 2, "NM": 6, "NQ": 3, "NR": 2, "NP": 4, "NX": 5, "NY": 6, "W": 5, "H": 6, "TSTEPS": 3, "TMAX": 3,
+}
 """Sizes of PolyBench's kernels, by name; others are `SQUARE`."""
 SQUARE = 6
 
@@ -74,7 +76,8 @@ def polybench_case(name: str) -> Case:
 
 def example_case(name: str) -> Case:
     """An example of ``examples/*.tc``: with the inputs of its own test, or drawn ones."""
-    program = compile_text((EXAMPLES / f"{name}.tc").read_text(), "transformer_block" if name == "transformer_block" else None).program
+    entry = name if name == "transformer_block" else None
+    program = compile_text((EXAMPLES / f"{name}.tc").read_text(), entry).program
     if name in CASES:
         given = CASES[name][0](4)
         arrays = dict(zip(program.parameters, map(np.asarray, given), strict=True))

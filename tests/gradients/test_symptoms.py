@@ -1,8 +1,8 @@
 """What other systems were reported to get wrong, in programs of our own, each against a derivative that is worked out by hand.
 
-taichi #8802, #6666 and warp #947, #1294: memory that is written after it was read, in one kernel; jax #1052: an arm that is not taken
-and is not valid; jax #40150: long scans with many carried values; xla #34273: windows; jax #12469, #9296: products with repeated
-subscripts, and zeros among the factors; warp #1552: where the largest value stands.
+taichi #8802, #6666 and warp #947, #1294: memory that is written after it was read, in one kernel; jax #1052: an arm that is not
+taken and not valid; jax #40150: long scans with many carried values; xla #34273: windows; jax #12469, #9296: products with
+repeated subscripts, and zeros among the factors; warp #1552: where the largest value stands.
 """
 
 from __future__ import annotations
@@ -227,7 +227,8 @@ def blurred(double(N, M) x, double(3, 5) f) -> (y) {{
     x, f, w = RNG.standard_normal((5, 7)), RNG.standard_normal((3, 5)), RNG.standard_normal((5, 7))
     numpy_mode = {"0.0": "constant", "clamp": "edge"}.get(mode, mode)
     # Where each element of the padded array comes from: -1 for none.
-    origin = np.pad(np.arange(x.size).reshape(x.shape), ((1, 1), (2, 2)), numpy_mode, **({"constant_values": -1} if mode == "0.0" else {}))
+    constant = {"constant_values": -1} if mode == "0.0" else {}
+    origin = np.pad(np.arange(x.size).reshape(x.shape), ((1, 1), (2, 2)), numpy_mode, **constant)
     values, d_x, d_f = np.where(origin < 0, 0.0, x.ravel()[origin]), np.zeros(x.size + 1), np.zeros_like(f)
     for i, j in np.ndindex(x.shape):
         np.add.at(d_x, origin[i : i + 3, j : j + 5], w[i, j] * f)
