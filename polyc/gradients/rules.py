@@ -270,13 +270,32 @@ def times(a: Expr | None, b: Expr | None) -> Expr | None:
     if a is None or b is None:
         return None
     for one, other in ((a, b), (b, a)):
-        if isinstance(one, Select) and any(isinstance(e, Const) and e.value == 0.0 for e in (one.then, one.other)):
-            then, otherwise = (e if isinstance(e, Const) and e.value == 0.0 else times(e, other) for e in (one.then, one.other))
-            assert then is not None and otherwise is not None
-            return Select(one.condition, then, otherwise)  # what is not taken contributes nothing, be it infinite
+        if _may_be_zero(one):
+            return _times_choice(one, other)
         if isinstance(one, Const) and one.value in (1.0, -1.0):
             return other if one.value == 1.0 else Call("neg", (other,))
     return Call("mul", (a, b))
+
+
+def _may_be_zero(expr: Expr) -> bool:
+    """Whether it is a choice with 0 as one of its arms."""
+    arms = (expr.then, expr.other) if isinstance(expr, Select) else ()
+    return any(_is_zero(e) or _may_be_zero(e) for e in arms)
+
+
+def _is_zero(expr: Expr) -> bool:
+    return isinstance(expr, Const) and expr.value == 0.0
+
+
+def _times_choice(by: Expr, value: Expr) -> Expr:
+    """The product, arm by arm: 0 contributes nothing, be `value` infinite."""
+    if _is_zero(by):
+        return by
+    if isinstance(by, Select):
+        return Select(by.condition, _times_choice(by.then, value), _times_choice(by.other, value), by.span)
+    product = times(by, value)
+    assert product is not None
+    return product
 
 
 def plus(a: Expr | None, b: Expr | None) -> Expr | None:

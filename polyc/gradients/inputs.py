@@ -1,0 +1,77 @@
+"""What derivatives are taken by and of, and the names of what they add to a program."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import count
+
+from polyc.diagnostics import ArgumentError, Diagnostic, suggest_name
+from polyc.gradients.rules import is_differentiable
+from polyc.ir.program import Program, Return
+
+
+def differentiable_inputs(program: Program) -> tuple[str, ...]:
+    """The floating-point and complex inputs, in order."""
+    return tuple(p for p in program.parameters if is_differentiable(program.tensor(p).dtype))
+
+
+def differentiable_results(program: Program) -> tuple[Return, ...]:
+    """The floating-point and complex results, in order."""
+    return tuple(r for r in program.returns if is_differentiable(program.tensor(r.version).dtype))
+
+
+def check_inputs(program: Program, wrt: Sequence[str]) -> tuple[str, ...]:
+    """Those of `wrt`; ArgumentError ``argument-gradient`` for what is no floating-point input, or where there is none."""
+    known = differentiable_inputs(program)
+    listing = f"its floating-point inputs are: {', '.join(known) or 'none'}"
+    for name in wrt:
+        if name not in program.parameters:
+            raise _error(f"{program.name} has no input named {name}", suggest_name(name, known) or listing)
+        if name not in known:
+            message = f"{program.name} has no derivative by {name}, which is {program.tensor(name).dtype}"
+            raise _error(message, listing, program, name)
+    if not wrt:
+        raise _error(f"there is nothing to differentiate {program.name} by", listing)
+    if len(set(wrt)) < len(wrt):
+        twice = next(n for n in wrt if list(wrt).count(n) > 1)
+        raise _error(f"{twice} is named twice in wrt", f"name it once: wrt={tuple(dict.fromkeys(wrt))}")
+    return tuple(wrt)
+
+
+def check_results(program: Program, of: Sequence[str] | None = None) -> tuple[Return, ...]:
+    """The results named by `of`, by default all that have derivatives; ArgumentError ``argument-gradient``."""
+    results = {r.name: r for r in differentiable_results(program)}
+    listing = f"its floating-point results are: {', '.join(results) or 'none'}"
+    if of is None:
+        if not results:
+            raise _error(f"no result of {program.name} has a derivative", listing)
+        return tuple(results.values())
+    for name in of:
+        if name not in results:
+            raise _error(f"{program.name} has no floating-point result named {name}", suggest_name(name, results) or listing)
+    return tuple(results[n] for n in of)
+
+
+def _error(message: str, help: str, program: Program | None = None, name: str = "") -> ArgumentError:
+    span = None if program is None else program.tensor(name).span
+    return ArgumentError(Diagnostic("argument-gradient", message, span, help))
+
+
+class Names:
+    """Names that nothing in a program has; a number is behind those that something has."""
+
+    def __init__(self, program: Program) -> None:
+        self.taken = {s.name for s in program.statements} | {n for n, _ in program.defined_sizes} | {*program.sizes}
+        self.taken |= {n for t in program.tensors for n in (t.name, t.base)} | {r.name for r in program.returns}
+        self.taken |= {m.name for m in program.compressed}
+
+    def add(self, wanted: str) -> str:
+        """`wanted`, or with the least number behind it that makes it new."""
+        name = next(n for n in self._candidates(wanted) if n not in self.taken)
+        self.taken.add(name)
+        return name
+
+    @staticmethod
+    def _candidates(wanted: str) -> Iterable[str]:
+        yield wanted
+        yield from (f"{wanted}{k}" for k in count(2))
