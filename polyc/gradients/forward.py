@@ -17,7 +17,7 @@ from collections.abc import Sequence
 
 from polyc.gradients.inputs import Names, check_inputs, check_results, differentiable_results
 from polyc.gradients.rules import is_differentiable, plus, refuse, tangent, times
-from polyc.ir.expr import Call, Cast, Const, Expr, Index, Pad, Read, Select, identity_of, index_names, reads, substitute, walk
+from polyc.ir.expr import Call, Const, Expr, Index, Pad, Read, Select, identity_of, index_names, reads, substitute, walk
 from polyc.ir.program import (
     Exists,
     Monoid,
@@ -31,7 +31,7 @@ from polyc.ir.program import (
     statement_expressions,
     tuple_components,
 )
-from polyc.ir.types import DType
+from polyc.ir.storage_types import widen_arithmetic
 from polyc.records import replace
 
 
@@ -42,7 +42,7 @@ def jvp(program: Program, wrt: Sequence[str]) -> Program:
     Names that the program has already get a number: ``t_X2``.  Other inputs, and what a result that is accumulated into holds
     before, count as constants.  Raises ArgumentError ``argument-gradient`` for what is no floating-point input, and
     UnsupportedError ``unsupported-gradient``."""
-    return _Forward(program, check_inputs(program, wrt)).run()
+    return _Forward(widen_arithmetic(program), check_inputs(program, wrt)).run()
 
 
 class _Forward:
@@ -174,19 +174,19 @@ class _Forward:
         fields = {"target": self.tangents[s.target], "where": (*s.where, *told)} | changes
         self.statements.append(replace(s, name=self.names.add(f"{s.name}_t"), **fields))  # type: ignore[arg-type]
 
-    def _init(self, s: Statement, target: str, init: Expr | None, dtype: DType | None = None) -> Expr:
+    def _init(self, s: Statement, target: str, init: Expr | None) -> Expr:
         """An initial value over the names of the elements of `target`."""
         if init is None:
-            return identity_of("add", dtype or self.types[s.target])
+            return identity_of("add", self.types[s.target])
         new = element_names(target, s.subscripts)
         return substitute(init, {old: Index(name) for old, name in zip(s.element_names, new, strict=True)})
 
     # -- reductions
-    def _helper(self, s: Statement, suffix: str, dtype: DType | None = None) -> str:
+    def _helper(self, s: Statement, suffix: str) -> str:
         """A temporary in the shape of what `s` writes."""
         like = self.program.tensor(s.target)
         name = self.names.add(f"{s.target}.{suffix}")
-        self.new[name] = replace(like, name=name, dtype=dtype or like.dtype, role="temporary", base=f"{like.base}.{suffix}")
+        self.new[name] = replace(like, name=name, role="temporary", base=f"{like.base}.{suffix}")
         return name
 
     def _reduce(self, s: Statement, target: str, value: Expr, reduction: Reduction) -> None:
@@ -213,27 +213,21 @@ class _Forward:
         of no points, is one of them."""
         assert s.reduction is not None
         dtype = self.types[s.target]
-        counted = dtype.computed
         value, init = s.value, s.reduction.init
-        if dtype.is_storage and not isinstance(value, Read):
-            message = f"the derivative of a {s.reduction.op} of {dtype} values that are computed is not supported"
-            raise refuse(message, s.span, "assign the values to a tensor first, and reduce that")
-        total, number = self._helper(s, "tangents"), self._helper(s, "ties", counted)
-        one, none, zero = Const(1.0, counted), Const(0.0, counted), self.zero(s.target)
+        total, number = self._helper(s, "tangents"), self._helper(s, "ties")
+        one, zero = Const(1.0, dtype), self.zero(s.target)
         hit = Call("eq", (value, Read(s.target, s.subscripts, s.span)))
         moved = self.move(value) or zero
-        starts: dict[str, Expr] = {total: zero, number: none}
+        starts: dict[str, Expr] = {total: zero, number: zero}
         if init != identity_of(s.reduction.op, dtype):
             first = Call("eq", (init, Read(s.target, tuple(map(Index, s.element_names)), s.span)))
-            starts = {total: Select(first, self.move(init) or zero, zero), number: Select(first, one, none)}
-        for target, then, other in ((total, moved, zero), (number, one, none)):
+            starts = {total: Select(first, self.move(init) or zero, zero), number: Select(first, one, zero)}
+        for target, then, other in ((total, moved, zero), (number, one, zero)):
             start = self._init(s, target, starts[target])
             self._reduce(s, target, Select(hit, then, other), Reduction("add", start))
         element = tuple(map(Index, s.element_names))
         n_ties = Call("max", (Read(number, element), one))
-        sum_ = Read(total, element)
-        mean = Call("truediv", (sum_ if dtype == counted else Cast(sum_, counted), n_ties))
-        self._add_of_region(s, mean if dtype == counted else Cast(mean, dtype))
+        self._add_of_region(s, Call("truediv", (Read(total, element), n_ties)))
 
     def _add_of_product(self, s: Statement) -> None:
         """Products of dual numbers: (p, p') (q, q') = (p q, p q' + p' q)."""
