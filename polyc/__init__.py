@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from polyc import onnx as onnx
     from polyc.api.einops import rearrange, reduce, repeat
     from polyc.api.functions import compile, einsum, einsum_operator, indices, op
+    from polyc.api.gradients import grad, jvp, value_and_grad, vjp
     from polyc.api.monoids import monoid
     from polyc.api.names import bf16, bool_, c64, c128, f16, f32, f64, i8, i16, i32, i64, u8, u16, u32, u64, where
     from polyc.api.operator import Operator
@@ -55,6 +56,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "polyc.api.einops": "rearrange reduce repeat",
     "polyc.api.functions": "compile einsum einsum_operator indices op",
+    "polyc.api.gradients": "grad jvp value_and_grad vjp",
     "polyc.api.monoids": "monoid",
     "polyc.api.operator": "Operator",
     "polyc.api.names": "bf16 bool_ c64 c128 f16 f32 f64 i8 i16 i32 i64 u8 u16 u32 u64 where",
@@ -99,11 +101,13 @@ __all__ = [
     "f32",
     "f64",
     "get_num_threads",
+    "grad",
     "i8",
     "i16",
     "i32",
     "i64",
     "indices",
+    "jvp",
     "memory",
     "monoid",
     "op",
@@ -115,6 +119,8 @@ __all__ = [
     "u16",
     "u32",
     "u64",
+    "value_and_grad",
+    "vjp",
     "where",
 ]
 

@@ -58,7 +58,7 @@ class _Forward:
         # Inputs first, so that they get the plain names.
         moving = self._find_moving()
         wanted = [t.name for t in program.tensors if t.name in moving]
-        self.tangents = {n: self.names.add(f"t_{n.removesuffix('.data')}") for n in (*wrt, *wanted) if n in moving}
+        self.tangents = {n: self.names.add(f"t_{n.removesuffix('.data')}") for n in dict.fromkeys((*wrt, *wanted))}
 
     def _find_moving(self) -> set[str]:
         """Versions that have a tangent: those that depend on `wrt`, the results, and where one in `Pad` needs it."""
@@ -139,7 +139,9 @@ class _Forward:
         self.new[name] = replace(t, name=name, role=role, base=base)
 
     def _return(self, r: Return) -> Return:
-        return replace(r, name=self.names.add(f"t_{r.name}"), version=self.tangents[r.version], initial=None)
+        version = self.tangents[r.version]
+        name = version if version == f"t_{r.name}" else self.names.add(f"t_{r.name}")
+        return replace(r, name=name, version=version, initial=None)
 
     def _stand_still(self, t: Tensor) -> None:
         """A tangent of zeros, of an input that does not move."""
