@@ -46,8 +46,8 @@ class Differentiable:
     def vjp(self, wrt: Names = None, of: Names = None) -> Operator:
         """Reverse mode: the operator of the products of cotangents with the Jacobian.
 
-        It takes the inputs, then a cotangent ``d_Y`` in the shape of each floating-point result Y (or of those that `of` names),
-        and returns ``d_X`` in the shape of each X in `wrt`, in that order::
+        It takes the inputs, then a cotangent ``d_Y`` in the shape of each floating-point result Y (or of those
+        that `of` names), and returns ``d_X`` in the shape of each X in `wrt`, in that order::
 
             d_x, d_w = layer.vjp(wrt=("X", "W"))(x, w, b, d_y)
         """
@@ -59,8 +59,8 @@ class Differentiable:
     def jvp(self, wrt: Names = None) -> Operator:
         """Forward mode: the operator of the results and of their directional derivatives.
 
-        It takes the inputs, then a tangent ``t_X`` in the shape of each X in `wrt`, and returns the results, then ``t_Y`` in the
-        shape of each floating-point result Y::
+        It takes the inputs, then a tangent ``t_X`` in the shape of each X in `wrt`, and returns the results, then ``t_Y`` in
+        the shape of each floating-point result Y::
 
             y, t_y = layer.jvp(wrt="X")(x, w, b, t_x)
         """
@@ -122,7 +122,8 @@ class Differentiable:
         if len(scalars) == 1 and of is None:
             return scalars[0].name
         if len(scalars) > 1:
-            raise _error(f"{self.name} has several scalar results: {', '.join(r.name for r in scalars)}", f"of={scalars[0].name!r}")
+            listing = ", ".join(r.name for r in scalars)
+            raise _error(f"{self.name} has several scalar results: {listing}", f"name one: of={scalars[0].name!r}")
         message = f"{found[0].name} of {self.name} is no real scalar, and a gradient is that of one number"
         raise _error(message, "reduce it to a scalar result, or use vjp, which takes a weight for each element")
 

@@ -195,7 +195,7 @@ class _Forward:
         self._add(s, target=target, value=value, reduction=reduction)
 
     def _add_of_region(self, s: Statement, value: Expr) -> None:
-        """``t_T[…] = value`` for the elements that a reduction writes; `value` reads helpers there, by `Statement.element_names`."""
+        """``t_T[…] = value`` for the elements that a reduction writes, by `Statement.element_names`."""
         names, where = s.element_names, ()
         if len(self.writers[s.target]) > 1:
             left = set(s.left_indices)
@@ -269,7 +269,8 @@ class _Forward:
         """UnsupportedError where a product cannot be one of tuples."""
         made = self.program.made_from(s.target)
         if any(r.tensor in made for e in statement_expressions(s) for r in reads(e)):
-            raise refuse("the derivative of a product of values that depend on it is not supported", s.span, "multiply step by step")
+            message = "the derivative of a product of values that depend on it is not supported"
+            raise refuse(message, s.span, "multiply step by step: P(n) = P(n - 1) * x(n)")
         if not s.has_plain_left:
             message = "the derivative of a product at computed subscripts is not supported in the forward mode"
             raise refuse(message, s.span, "use the reverse mode, vjp, or sort the factors into rows first")
