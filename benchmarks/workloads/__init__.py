@@ -39,8 +39,8 @@ WORKLOADS: dict[str, Workload] = _BOARD | {
 }
 
 BOARD = tuple(_BOARD)
-"""Those that are measured where none are named: sparse and ragged ones, hundreds of them, pipelines, which take long, and gradients
-are asked for by their groups."""
+"""Those that are measured where none are named: sparse and ragged ones, hundreds of them, pipelines, which take long, and
+gradients are asked for by their groups."""
 
 
 def _both(names: tuple[str, ...]) -> tuple[str, ...]:

@@ -12,12 +12,15 @@ from functools import partial
 
 from hypothesis import HealthCheck, Phase, given, settings
 
-from tests.gradients.helpers import Case, Outcome, check_derivatives, check_exactly, is_polynomial, perturbed, count_outcomes
+from polyc.ir.types import BF16, BOOL, F16, F32, F64, I32
+from tests.gradients.helpers import Case, Outcome, check_derivatives, check_exactly, count_outcomes, is_polynomial, perturbed
 from tests.gradients.sources import all_cases
 from tests.property.strategies import Case as Drawn
 from tests.property.strategies import cases
 
 RANDOM = 500
+TYPES = (F64, F64, F32, F32, F16, BF16, I32, BOOL)
+"""Mostly floats, as the others are not differentiated."""
 
 
 def outcome_of(make: Callable[[], Case]) -> Outcome | str:
@@ -44,7 +47,7 @@ def draw_cases(count: int) -> list[Drawn]:
         phases=[Phase.generate],
         suppress_health_check=list(HealthCheck),
     )
-    @given(cases())
+    @given(cases(dtypes=TYPES))
     def collect(case: Drawn) -> None:
         found.append(case)
 

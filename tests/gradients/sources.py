@@ -26,7 +26,20 @@ IS_FULL = os.environ.get("POLYC_TEST_GRADIENTS") == "all"
 RUNNABLE = ("core", "gather", "inplace", "ext", "ext-triangular")
 
 SMALL = {
-    "NI": 3, "NJ": 4, "NK": 5, "NL": 2, "NM": 6, "NQ": 3, "NR": 2, "NP": 4, "NX": 5, "NY": 6, "W": 5, "H": 6, "TSTEPS": 3, "TMAX": 3,
+    "NI": 3,
+    "NJ": 4,
+    "NK": 5,
+    "NL": 2,
+    "NM": 6,
+    "NQ": 3,
+    "NR": 2,
+    "NP": 4,
+    "NX": 5,
+    "NY": 6,
+    "W": 5,
+    "H": 6,
+    "TSTEPS": 3,
+    "TMAX": 3,
 }
 """Sizes of PolyBench's kernels, by name; others are `SQUARE`."""
 SQUARE = 6

@@ -7,7 +7,16 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.gradients.helpers import RIGHT, check_derivatives, check_exactly, float_inputs, is_polynomial, perturbed, run, seed_of
+from tests.gradients.helpers import (
+    RIGHT,
+    check_derivatives,
+    check_exactly,
+    float_inputs,
+    is_polynomial,
+    perturbed,
+    run,
+    seed_of,
+)
 from tests.gradients.sources import IS_FULL, compile_text, conformance, conformance_case
 
 SAMPLE = ("mm", "conv", "maxpool2x2", "tensordot", "matmul_bw")

@@ -1,4 +1,4 @@
-"""Derivatives of derivatives: products with the Hessian matrix against differences of the gradient, in both orders of the modes."""
+"""Derivatives of derivatives: products with the Hessian matrix against differences of the gradient, in both orders."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from tests.gradients.sources import compile_text, example_case
 
 PROGRAMS = {
     "cubes": "def f(double(N) x) -> (y) { y +=! x(n) * x(n) * x(n) }",
-    "products of rows": "def f(double(M, K) X, double(N, K) W) -> (y) { H(m, n) +=! X(m, k) * W(n, k)  y +=! H(m, n) * H(m, n) }",
+    "products of rows": "def f(double(M, K) X, double(N, K) W) -> (y) { "
+    "H(m, n) +=! X(m, k) * W(n, k)  y +=! H(m, n) * H(m, n) }",
     "functions": "def f(double(N) x) -> (y) { y(n) = exp(sin(x(n))) * tanh(x(n)) / (2.0 + x(n) * x(n)) }",
     "windows": "def f(double(N) x, double(3) w) -> (y) { y(i) +=! pad(x(i + k - 1), 0.0) * w(k) * x(i) where i in 0:N }",
     "chosen": "def f(double(N) x) -> (y) { y(n) = x(n) > 0.0 ? x(n) * x(n) : sin(x(n)) }",
