@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from polyc import memory as memory
     from polyc import onnx as onnx
+    from polyc.api.check_grad import GradientCheck, check_grad
     from polyc.api.einops import rearrange, reduce, repeat
     from polyc.api.functions import compile, einsum, einsum_operator, indices, op
     from polyc.api.gradients import grad, jvp, value_and_grad, vjp
@@ -54,6 +55,7 @@ if TYPE_CHECKING:
 # Names are imported at their first use, so that the command line can answer Ctrl-C before modules are read (`polyc.__main__`),
 # and isl and LLVM, which the driver brings, only when something is compiled.
 _HOMES = {
+    "polyc.api.check_grad": "GradientCheck check_grad",
     "polyc.api.einops": "rearrange reduce repeat",
     "polyc.api.functions": "compile einsum einsum_operator indices op",
     "polyc.api.gradients": "grad jvp value_and_grad vjp",
@@ -76,6 +78,7 @@ __all__ = [
     "BoundsError",
     "CompileBudgetError",
     "Diagnostic",
+    "GradientCheck",
     "Index",
     "InternalError",
     "Kernel",
@@ -94,6 +97,7 @@ __all__ = [
     "bool_",
     "c64",
     "c128",
+    "check_grad",
     "compile",
     "einsum",
     "einsum_operator",

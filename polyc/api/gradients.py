@@ -53,7 +53,7 @@ class Differentiable:
         """
         from polyc.gradients.reverse import vjp
 
-        inputs, results = self._inputs(wrt), self._results(of)
+        inputs, results = self.name_inputs(wrt), self._results(of)
         return self._derive("vjp", inputs, results, lambda p: vjp(p, inputs, results))
 
     def jvp(self, wrt: Names = None) -> Operator:
@@ -66,7 +66,7 @@ class Differentiable:
         """
         from polyc.gradients.forward import jvp
 
-        inputs = self._inputs(wrt)
+        inputs = self.name_inputs(wrt)
         return self._derive("jvp", inputs, (), lambda p: jvp(p, inputs))
 
     def grad(self, wrt: Names = None, of: str | None = None) -> Operator:
@@ -74,14 +74,14 @@ class Differentiable:
         and returns ``d_X`` for each X in `wrt`."""
         from polyc.gradients.reverse import vjp
 
-        inputs, loss = self._inputs(wrt), self._loss(of)
+        inputs, loss = self.name_inputs(wrt), self._loss(of)
         return self._derive("grad", inputs, (loss,), lambda p: vjp(p, inputs, (loss,), seeded=True))
 
     def value_and_grad(self, wrt: Names = None, of: str | None = None) -> Operator:
         """The same, with all results in front of the gradients."""
         from polyc.gradients.reverse import vjp
 
-        inputs, loss = self._inputs(wrt), self._loss(of)
+        inputs, loss = self.name_inputs(wrt), self._loss(of)
         kept = [r.name for r in self.program.returns]
         return self._derive("value_and_grad", inputs, (loss,), lambda p: vjp(p, inputs, (loss,), keep=kept, seeded=True))
 
@@ -93,14 +93,19 @@ class Differentiable:
         dimensions as the result."""
         from polyc.gradients.jacobian import jacobian
 
-        inputs, results = self._inputs(wrt), self._results(of)
+        inputs, results = self.name_inputs(wrt), self._results(of)
         for names, what in ((inputs, "input"), (results, "result")):
             if len(names) != 1:
                 message = f"{self.name} has {len(names)} {what}s ({', '.join(names)}) to take a Jacobian by or of"
                 raise _error(message, f"name one: {'wrt' if what == 'input' else 'of'}={names[0]!r}")
         return self._derive("jacobian", inputs, results, lambda p: jacobian(p, results[0], inputs[0]))
 
-    def _inputs(self, wrt: Names) -> tuple[str, ...]:
+    @property
+    def fixed_sizes(self) -> dict[str, int]:
+        """Sizes that are the same for every call."""
+        return dict(self._fixed_sizes)
+
+    def name_inputs(self, wrt: Names) -> tuple[str, ...]:
         """Parameters of the program: of a sparse matrix its entries."""
         entries = {m.name: m.data for m in self.program.compressed}
         if wrt is None:
@@ -156,25 +161,26 @@ def _error(message: str, help: str) -> ArgumentError:
 
 def vjp(op: Operator, wrt: Names = None, of: Names = None) -> Operator:
     """`Operator.vjp`."""
-    return _operator(op).vjp(wrt, of)
+    return find_operator(op).vjp(wrt, of)
 
 
 def jvp(op: Operator, wrt: Names = None) -> Operator:
     """`Operator.jvp`."""
-    return _operator(op).jvp(wrt)
+    return find_operator(op).jvp(wrt)
 
 
 def grad(op: Operator, wrt: Names = None, of: str | None = None) -> Operator:
     """`Operator.grad`."""
-    return _operator(op).grad(wrt, of)
+    return find_operator(op).grad(wrt, of)
 
 
 def value_and_grad(op: Operator, wrt: Names = None, of: str | None = None) -> Operator:
     """`Operator.value_and_grad`."""
-    return _operator(op).value_and_grad(wrt, of)
+    return find_operator(op).value_and_grad(wrt, of)
 
 
-def _operator(op: Any) -> Any:
+def find_operator(op: Any) -> Any:
+    """The operator itself; ArgumentError ``argument-gradient`` for anything else."""
     if isinstance(op, Differentiable):
         return op
     raise _error(f"a {type(op).__name__} is no operator", "make one of a function with @polyc.op, of text with polyc.compile")
