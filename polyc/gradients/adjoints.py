@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from polyc.gradients.rules import CONSTANT, LINEAR, is_differentiable, partials, times
-from polyc.ir.expr import Call, Cast, Const, Expr, Pad, Read, Select, reads, type_of
+from polyc.ir.expr import Call, Cast, Const, Expr, Pad, Read, Select, all_hold, reads, type_of
 from polyc.ir.operators import OPERATORS
 from polyc.ir.types import DType
 from polyc.poly.extraction import write_out_pad
@@ -72,6 +72,7 @@ def _convert(cotangent: Expr, source: DType, target: DType) -> Expr:
 def select(conditions: Conditions, value: Expr, dtype: DType) -> Expr:
     """`value` where the conditions hold, else 0."""
     zero = Const(0.0, dtype)
-    for condition, holds in reversed(conditions):
-        value = Select(condition, value, zero) if holds else Select(condition, zero, value)
-    return value
+    positive = [c for c, holds in conditions if holds]
+    for condition in (c for c, holds in conditions if not holds):
+        value = Select(condition, zero, value)
+    return Select(all_hold(positive), value, zero) if positive else value

@@ -29,14 +29,14 @@ class Seeds:
     statements: tuple[Statement, ...] = ()
 
 
-def seeds_of(s: Statement, program: Program, name: Callable[[str], str], shape: tuple[Expr, ...]) -> Seeds:
-    """Of a statement; `name` makes free names, `shape` is that of the target."""
+def seeds_of(s: Statement, program: Program, name: Callable[[str], str]) -> Seeds:
+    """Of a statement; `name` makes free names."""
     if s.reduction is None or s.reduction.op == "add":
         return Seeds(lambda value, element, d: (d, ()))
     if s.reduction.op in ("max", "min"):
-        return _of_extremes(s, program, name, shape)
+        return _of_extremes(s, program, name)
     if s.reduction.op == "mul":
-        return _of_products(s, program, name, shape)
+        return _of_products(s, program, name)
     message = f"{program.tensor(s.target).base} combines values in a way whose derivative is not supported"
     raise refuse(message, s.span, "write it with sums, products, or extremes")
 
@@ -46,18 +46,18 @@ def _is_one(expr: Expr, op: str, s: Statement, program: Program) -> bool:
 
 
 def _beside(
-    s: Statement, program: Program, name: str, shape: tuple[Expr, ...], op: str, value: Expr, init: Expr
+    s: Statement, program: Program, name: str, op: str, value: Expr, init: Expr
 ) -> tuple[Tensor, Statement]:
     """Another reduction over the same points into as many elements."""
     target = program.tensor(s.target)
-    tensor = Tensor(name, target.dtype, target.rank, shape, "temporary", target.base, s.span)
+    tensor = Tensor(name, target.dtype, target.rank, target.shape, "temporary", target.base, s.span)
     new = dict(zip(element_names(s.target, s.subscripts), element_names(name, s.subscripts), strict=True))
     init = substitute(init, {old: Index(i) for old, i in new.items()})
     made = replace(s, name=f"S_{name}", target=name, value=value, reduction=Reduction(op, init))
     return tensor, made
 
 
-def _of_extremes(s: Statement, program: Program, name: Callable[[str], str], shape: tuple[Expr, ...]) -> Seeds:
+def _of_extremes(s: Statement, program: Program, name: Callable[[str], str]) -> Seeds:
     assert s.reduction is not None
     dtype = program.tensor(s.target).dtype
     one, zero = Const(1.0, dtype), Const(0.0, dtype)
@@ -70,7 +70,7 @@ def _of_extremes(s: Statement, program: Program, name: Callable[[str], str], sha
         else Select(Call("eq", (init, Read(s.target, element, s.span))), one, zero)
     )
     counted = Select(Call("eq", (s.value, result)), one, zero)
-    tensor, made = _beside(s, program, name(f"{s.target}.ties"), shape, "add", counted, ties)
+    tensor, made = _beside(s, program, name(f"{s.target}.ties"), "add", counted, ties)
 
     def cotangent(value: Expr, element: tuple[Expr, ...], d: Expr) -> tuple[Expr, Conditions]:
         condition = Call("eq", (value, Read(s.target, element, s.span)))
@@ -79,7 +79,7 @@ def _of_extremes(s: Statement, program: Program, name: Callable[[str], str], sha
     return Seeds(cotangent, (tensor,), (made,))
 
 
-def _of_products(s: Statement, program: Program, name: Callable[[str], str], shape: tuple[Expr, ...]) -> Seeds:
+def _of_products(s: Statement, program: Program, name: Callable[[str], str]) -> Seeds:
     assert s.reduction is not None
     dtype = program.tensor(s.target).dtype
     one, zero = Const(1.0, dtype), Const(0.0, dtype)
@@ -90,11 +90,11 @@ def _of_products(s: Statement, program: Program, name: Callable[[str], str], sha
     init = s.reduction.init
     is_plain = _is_one(init, "mul", s, program)
     n, count = _beside(
-        s, program, name(f"{s.target}.zeros"), shape, "add", Select(is_zero(s.value), one, zero),
+        s, program, name(f"{s.target}.zeros"), "add", Select(is_zero(s.value), one, zero),
         zero if is_plain else Select(is_zero(init), one, zero),
     )
     p, others = _beside(
-        s, program, name(f"{s.target}.others"), shape, "mul", Select(is_zero(s.value), one, s.value),
+        s, program, name(f"{s.target}.others"), "mul", Select(is_zero(s.value), one, s.value),
         one if is_plain else Select(is_zero(init), one, init),
     )
 
