@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from polyc.gradients.inputs import Names, check_inputs, check_results, differentiable_results
+from polyc.gradients.inputs import Names, add_number, check_inputs, check_results, differentiable_results
 from polyc.gradients.rules import is_differentiable, plus, refuse, tangent, times
 from polyc.ir.expr import Call, Const, Expr, Index, Pad, Read, Select, identity_of, index_names, reads, substitute, walk
 from polyc.ir.program import (
@@ -139,9 +139,8 @@ class _Forward:
         self.new[name] = replace(t, name=name, role=role, base=base)
 
     def _return(self, r: Return) -> Return:
-        version = self.tangents[r.version]
-        name = version if version == f"t_{r.name}" else self.names.add(f"t_{r.name}")
-        return replace(r, name=name, version=version, initial=None)
+        taken = {x.name for x in self.program.returns} | {*self.program.parameters, *(self.tangents[n] for n in self.wrt)}
+        return replace(r, name=add_number(f"t_{r.name}", taken), version=self.tangents[r.version], initial=None)
 
     def _stand_still(self, t: Tensor) -> None:
         """A tangent of zeros, of an input that does not move."""

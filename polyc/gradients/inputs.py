@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from itertools import count
+from collections.abc import Sequence, Set
+from itertools import chain, count
 
 from polyc.diagnostics import ArgumentError, Diagnostic, suggest_name
 from polyc.gradients.rules import is_differentiable
@@ -67,11 +67,11 @@ class Names:
 
     def add(self, wanted: str) -> str:
         """`wanted`, or with the least number behind it that makes it new."""
-        name = next(n for n in self._candidates(wanted) if n not in self.taken)
+        name = add_number(wanted, self.taken)
         self.taken.add(name)
         return name
 
-    @staticmethod
-    def _candidates(wanted: str) -> Iterable[str]:
-        yield wanted
-        yield from (f"{wanted}{k}" for k in count(2))
+
+def add_number(wanted: str, taken: Set[str]) -> str:
+    """`wanted`, or with the least number from 2 behind it that none of `taken` has."""
+    return next(n for n in chain([wanted], (f"{wanted}{k}" for k in count(2))) if n not in taken)

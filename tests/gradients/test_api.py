@@ -1,0 +1,146 @@
+"""Derivatives as operators: names, defaults, the command line, checks, and what else one does with an operator."""
+
+# ruff: noqa: F821
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+import polyc
+from polyc.cli import main
+
+LAYER = """
+def layer(double(M, K) X, double(N, K) W, double(N) b) -> (Y) {
+  H(m, n) +=! X(m, k) * W(n, k)
+  Y(m, n) = tanh(H(m, n) + b(n))
+}
+"""
+LOSS = "def loss(double(N) x, int32(N) k) -> (y, count) { y +=! double(k(n)) * x(n) * x(n)  count +=! k(n) }"
+RNG = np.random.default_rng(5)
+X, W, B = RNG.standard_normal((3, 4)), RNG.standard_normal((5, 4)), RNG.standard_normal(5)
+
+
+@polyc.op
+def held(x: f64[N]):
+    y[i] = stop_gradient(x[i]) * x[i]
+    return y
+
+
+def test_derivatives_take_and_return_what_their_names_say() -> None:
+    layer = polyc.compile(LAYER)
+    assert repr(layer.vjp(wrt=("W", "X"))).endswith("W: f64[N, K], b: f64[N], d_Y: f64[M, N]) -> (d_W, d_X)>")
+    assert repr(layer.jvp(wrt="b")).endswith("t_b: f64[N]) -> (Y, t_Y)>")
+    assert layer.vjp() is layer.vjp(("X", "W", "b")) is polyc.vjp(layer)
+    d_y, t_x = RNG.standard_normal((3, 5)), RNG.standard_normal((3, 4))
+    y, t_y = layer.jvp("X")(X, W, B, t_x)
+    d_x, d_w, d_b = layer.vjp()(X, W, B, d_Y=d_y)
+    inner = d_y * (1 - y * y)
+    for found, wanted in ((d_x, inner @ W), (d_w, inner.T @ X), (d_b, inner.sum(0)), (t_y, (t_x @ W.T) * (1 - y * y))):
+        np.testing.assert_allclose(found, wanted)
+
+
+def test_a_loss_has_a_gradient_and_all_results_beside_it() -> None:
+    loss, k = polyc.compile(LOSS), np.arange(5, dtype=np.int32)
+    np.testing.assert_allclose(polyc.grad(loss)(B, k), 2 * k * B)
+    y, count, d_x = loss.value_and_grad(of="y")(B, k)
+    assert (y, count) == (pytest.approx((k * B * B).sum()), 10)
+    np.testing.assert_allclose(d_x, 2 * k * B)
+
+
+def test_gradients_are_differentiated_again() -> None:
+    cubes = polyc.compile("def f(double(N) x) -> (y) { y +=! x(n) * x(n) * x(n) }")
+    _, product = cubes.grad().jvp()(B, np.ones(5))
+    np.testing.assert_allclose(product, 6 * B)
+    np.testing.assert_allclose(cubes.grad().jacobian()(B), np.diag(6 * B))
+
+
+def test_jacobians_have_the_dimensions_of_the_result_then_of_the_input() -> None:
+    layer = polyc.compile(LAYER)
+    found, y = layer.jacobian(wrt="X")(X, W, B), layer(X, W, B)
+    np.testing.assert_allclose(found, np.einsum("mn,nk,mp->mnpk", 1 - y * y, W, np.eye(3)))
+    total = polyc.compile("def f(double(M, K) X) -> (s) { s +=! X(m, k) * X(m, k) }").jacobian()
+    np.testing.assert_allclose(total(X), 2 * X)
+
+
+def test_derivatives_are_bound_pickled_explained_and_made_objects() -> None:
+    layer = polyc.compile(LAYER)
+    gradient = layer.vjp(wrt="X")
+    d_y = RNG.standard_normal((3, 5))
+    wanted = gradient(X, W, B, d_y)
+    np.testing.assert_allclose(layer.bind(W=W).vjp()(X, B, d_y)[0], wanted)
+    np.testing.assert_allclose(pickle.loads(pickle.dumps(gradient))(X, W, B, d_y), wanted)
+    assert "d_X" in gradient.explain(X, W, B, d_y)
+    assert gradient.compiled(M=3, K=4, N=5).object_code()[:4] == b"\x7fELF"
+    assert "layer_vjp" in gradient.compiled(M=3, K=4, N=5).c_header()
+
+
+def test_what_is_held_fixed_has_no_derivative_in_any_notation() -> None:
+    text = polyc.compile("def f(double(N) x) -> (y) { y(n) = stop_gradient(x(n)) * x(n) }")
+    for operator in (held, text):
+        np.testing.assert_array_equal(operator(B), B * B)
+        np.testing.assert_array_equal(operator.vjp()(B, np.ones(5)), B)
+        np.testing.assert_array_equal(operator.jvp()(B, np.ones(5))[1], B)
+
+
+def test_checks_name_the_element_that_is_worst() -> None:
+    layer = polyc.compile(LAYER)
+    found = polyc.check_grad(layer, X, W, B)
+    assert found, found
+    assert max(found.forward_error, found.reverse_error) < 1e-8
+    off = polyc.check_grad(held, B)  # whose derivatives are not those of its values, as it says
+    assert not off
+    worst = {m.mode: m for m in off.worst}
+    assert worst["forward"].element.startswith("t_y[")
+    assert worst["reverse"].element.startswith("d_x[")
+    assert worst["reverse"].difference == pytest.approx(2 * worst["reverse"].derivative)
+    assert "d_x[" in str(off)
+
+
+def test_checks_leave_kinks_out() -> None:
+    found = polyc.check_grad(polyc.compile("def f(double(N) x) -> (y) { y(n) = fabs(x(n)) }"), np.array([0.0, 1.0, -2.0]))
+    assert found
+    assert found.n_kinks == 1
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: polyc.compile(LAYER).vjp(wrt="x"), "no input named x.*did you mean X"),
+        (lambda: polyc.compile(LAYER).vjp(of="Z"), "no floating-point result named Z"),
+        (lambda: polyc.compile(LAYER).grad(), "is no real scalar.*use vjp"),
+        (lambda: polyc.compile(LAYER).jacobian(), "3 inputs.*name one: wrt='X'"),
+        (lambda: polyc.compile(LOSS).jvp(wrt="k"), "no derivative by k, which is i32.*inputs are: x"),
+        (lambda: polyc.compile(LAYER).bind(W=W).vjp(wrt="W"), "W is bound"),
+        (lambda: polyc.compile(LAYER).vjp(wrt=3), "wrt is 3"),
+        (lambda: polyc.vjp(np.sin), "a ufunc is no operator"),
+        (lambda: polyc.compile("def f(int32(N) x) -> (y) { y(n) = x(n) }").vjp(), "no result of f has a derivative"),
+    ],
+)
+def test_what_has_no_derivative_is_an_error_with_a_way_out(make: Any, message: str) -> None:
+    with pytest.raises(polyc.ArgumentError, match=f"(?s){message}") as found:
+        make()
+    assert found.value.code == "argument-gradient"
+
+
+def test_functions_without_types_say_what_is_missing() -> None:
+    with pytest.raises(polyc.PolycError, match="annotate every parameter"):
+        polyc.op("def f(x):\n    y[i] = x[i]\n    return y\n").vjp()
+
+
+def test_derivatives_run_from_the_command_line(tmp_path: Path) -> None:
+    (tmp_path / "layer.tc").write_text(LAYER)
+    path = str(tmp_path / "layer.tc")
+    done = CliRunner().invoke(main, ["run", path, "--vjp", "X,W", "--size", "M=3,K=4,N=5", "--verify"])
+    assert done.exit_code == 0, done.stderr
+    assert done.stdout.startswith("d_X: float64[3, 4]")
+    done = CliRunner().invoke(main, ["compile", path, "--vjp", "X"])
+    assert done.exit_code == 0, done.stderr
+    assert {p.name for p in tmp_path.iterdir()} == {"layer.tc", "layer_vjp.o", "layer_vjp.h"}
+    done = CliRunner().invoke(main, ["run", path, "--grad", "X", "--vjp", "X"])
+    assert "give one of them" in done.stderr
