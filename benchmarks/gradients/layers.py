@@ -29,8 +29,8 @@ def mlp(float(M, K) X, float(N, K) W1, float(N) B1, float(P, N) W2, float(P) B2,
 """
 
 CONV_SAME = """
-def conv_same(float(N, C, H, W) X, float(K, C, R, S) F) -> (float(N, K, H, W) Y) {
-  Y(n, k, h, w) +=! pad(X(n, c, h + r - 1, w + s - 1), 0.0) * F(k, c, r, s)
+def conv_same(float(N, C, H, W) X, float(K, C, R, S) F) -> (Y) {
+  Y(n, k, h, w) +=! pad(X(n, c, h + r - 1, w + s - 1), 0.0) * F(k, c, r, s) where h in 0:H, w in 0:W
 }
 """
 

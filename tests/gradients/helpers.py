@@ -22,10 +22,11 @@ import numpy as np
 
 from polyc.diagnostics import PolycError, UnsupportedError
 from polyc.gradients import jvp, vjp
-from polyc.ir.expr import Call, Cast, Const, type_of, walk
+from polyc.ir.expr import Call, Cast, Const, reads, type_of, walk
 from polyc.ir.interpret import interpret
 from polyc.ir.operators import OPERATORS
-from polyc.ir.program import Program, statement_expressions
+from polyc.ir.program import Program, all_reads, statement_expressions
+from polyc.poly.infer import infer_ranges
 
 Arrays = dict[str, np.ndarray]
 
@@ -120,11 +121,11 @@ def draw_like(rng: np.random.Generator, arrays: Mapping[str, np.ndarray], names:
 
 
 def refusal(make: Callable[[], Program]) -> Program | str:
-    """The derivative, or the code of the error that says that it is not supported."""
+    """The derivative, or what the error says that refuses it."""
     try:
         return make()
     except UnsupportedError as error:
-        return error.code
+        return f"{error.code}: {error.diagnostics[0].message}"
 
 
 def check_derivatives(case: Runnable, wrt: tuple[str, ...] | None = None, seed: int = 0) -> Outcome:
@@ -135,6 +136,7 @@ def check_derivatives(case: Runnable, wrt: tuple[str, ...] | None = None, seed: 
     if not wrt or not results:
         return Outcome(NOTHING, NOTHING)
     try:
+        infer_ranges(program)
         values = run(case)
     except PolycError:
         return Outcome(REFUSED, REFUSED)
@@ -161,7 +163,8 @@ def check_exactly(case: Runnable, wrt: tuple[str, ...] | None = None, seed: int 
     program, rng = case.program, np.random.default_rng(seed)
     wrt = float_inputs(program) if wrt is None else wrt
     results = float_results(program)
-    whole = {n: rng.integers(-2, 3, a.shape).astype(np.float64) if n in wrt else a for n, a in case.arrays.items()}
+    moved = set(wrt) - choosing(program)
+    whole = {n: rng.integers(-2, 3, a.shape).astype(np.float64) if n in moved else a for n, a in case.arrays.items()}
     case = Case(program, case.sizes, whole, {n: np.rint(widened(a)) for n, a in case.out.items()})
     values = run(case)
     tangents, cotangents = draw_like(rng, whole, wrt, True), draw_like(rng, values, results, True)
@@ -264,10 +267,21 @@ def _is_of_integers(node: Call, program: Program) -> bool:
     return OPERATORS[node.op].result == "bool" or not type_of(node.args[0], program.types).is_float
 
 
+def choosing(program: Program) -> set[str]:
+    """Tensors whose elements stand in subscripts: they are not moved, as they choose elements that have to be there."""
+    return {read.tensor for s in program.statements for e in all_reads(s) for sub in e.subscripts for read in reads(sub)}
+
+
 def perturbed(case: Runnable, seed: int = 0, by: float = 0.01) -> Case:
-    """The case with float inputs moved a little, each by another amount: values that were equal are so no longer."""
+    """The case with float inputs moved a little, each by another amount: values that were equal are so no longer.
+
+    Inputs that choose elements stay."""
     rng = np.random.default_rng(seed)
-    arrays = {n: a + by * rng.standard_normal(a.shape) if a.dtype.kind == "f" else a for n, a in widen_all(case.arrays).items()}
+    chooses = choosing(case.program)
+    arrays = {
+        n: a + by * rng.standard_normal(a.shape) if a.dtype.kind == "f" and n not in chooses else a
+        for n, a in widen_all(case.arrays).items()
+    }
     return Case(case.program, case.sizes, arrays, widen_all(case.out))
 
 

@@ -101,8 +101,8 @@ ARMS = {
     "quotient by zero": ("x(n) == 0.0 ? 1.0 : sin(x(n)) / x(n)", lambda x: np.where(x == 0, 0, d_sinc(np.where(x == 0, 1, x)))),
     "logarithm": ("x(n) > 0.0 ? x(n) * log(x(n)) : 0.0", lambda x: np.where(x > 0, 1 + np.log(np.where(x > 0, x, 1)), 0)),
     "overflow": (
-        "x(n) > 20.0 ? x(n) : log1p(exp(1000.0 * x(n))) / 1000.0",
-        lambda x: np.where(x > 20, 1, 1 / (1 + np.exp(-1000 * np.minimum(x, 0.1)))),
+        "x(n) > 0.5 ? x(n) : log1p(exp(1000.0 * x(n))) / 1000.0",
+        lambda x: np.where(x > 0.5, 1, 1 / (1 + np.exp(-1000 * np.minimum(x, 0.5)))),
     ),
     "two arms": ("x(n) < 0.0 ? -sqrt(-x(n)) : (x(n) > 0.0 ? pow(x(n), 0.5) : 0.0 * x(n))", lambda x: d_root(x)),
 }
