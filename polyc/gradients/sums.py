@@ -7,13 +7,13 @@ of a matrix product two products.  Others scatter.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import reduce
 
 from polyc.gradients.adjoints import Conditions, select
 from polyc.gradients.inversion import Frame, Solution, kept_to, solve, upper_end
 from polyc.gradients.rules import plus
-from polyc.ir.expr import Call, Const, Expr, Index, Read, Select, ge, index_names, int_const, lt, operands_of, reads, rewrite
+from polyc.ir.expr import Call, Const, Expr, Index, Read, Select, eq, ge, index_names, int_const, lt, operands_of, reads, rewrite
 from polyc.ir.expr import substitute, walk
 from polyc.ir.program import Condition, RangeClause, Reduction, Statement, Where
 from polyc.ir.segments import is_loaded, loaded_clauses
@@ -65,6 +65,7 @@ def scatter(part: Part, box: Sequence[Interval], ranges: Ranges, dtype: DType) -
     fixed = {w.index for w in loaded} | index_names(*(e for w in loaded for e in w.expressions))
     new: dict[str, Interval] = {}
     at: dict[int, str] = {}
+    equal: list[Expr] = []
 
     def name_element(d: int, i: str) -> str:
         if part.subscripts[d] == Index(i):
@@ -80,11 +81,19 @@ def scatter(part: Part, box: Sequence[Interval], ranges: Ranges, dtype: DType) -
     moved = {i for i, e in solution.indices.items() if e != Index(i)}
     points = new | {i: part.intervals[i] for i in s.indices if i not in moved}
     left = [Index(at[d]) if d in at else _place(e, solution) for d, e in enumerate(part.subscripts)]
-    left = [simplify(e - b.lower) for e, b in zip(left, box, strict=True)]
     frame = Frame(ranges, points)
+    for d, e in enumerate(left):
+        if d not in at and not reads(e) and not all(map(frame.implies, kept_to(e, box[d]))):
+            # Conditions alone keep it inside: over all elements, those that it is.
+            left[d] = Index(name_element(d, "at"))
+            points[at[d]] = box[d]
+            equal.append(eq(left[d], e))
+    if equal:
+        frame = Frame(ranges, points)
+    left = [simplify(e - b.lower) for e, b in zip(left, box, strict=True)]
     where: list[Where] = [RangeClause(i, b.lower, upper_end(b)) for i, b in points.items()]
     where += [replace(w, lower=_place(w.lower, solution), upper=_place(w.upper, solution)) for w in loaded]
-    where += [Condition(t) for t in _narrow(frame, _tests(part, solution))]
+    where += [Condition(t) for t in _narrow(frame, [*equal, *_tests(part, solution)])]
     terms = list(_terms(part, solution, frame))
     reduction = Reduction("add", Const(0.0, dtype))
 
@@ -127,7 +136,7 @@ def _conditions(s: Statement) -> Iterator[Expr]:
                 yield lt(Index(w.index), w.upper)
 
 
-def _narrow(frame: Frame, tests: Iterator[Expr]) -> list[Expr]:
+def _narrow(frame: Frame, tests: Iterable[Expr]) -> list[Expr]:
     """The tests that do not hold anyway; the frame is what is left of it."""
     needed = []
     for test in tests:
