@@ -13,6 +13,7 @@ from polyc.crash import name_crashes
 from polyc.diagnostics import ArgumentError, Diagnostic
 from polyc.gradients.inputs import check_results, differentiable_inputs
 from polyc.ir.program import Program, Return
+from polyc.records import replace
 
 if TYPE_CHECKING:
     from polyc.api.operator import Operator
@@ -99,6 +100,45 @@ class Differentiable:
                 message = f"{self.name} has {len(names)} {what}s ({', '.join(names)}) to take a Jacobian by or of"
                 raise _error(message, f"name one: {'wrt' if what == 'input' else 'of'}={names[0]!r}")
         return self._derive("jacobian", inputs, results, lambda p: jacobian(p, results[0], inputs[0]))
+
+    def defvjp(self, rule: Any) -> Any:
+        """Replace the derivative in reverse mode of this operator, wherever it is called from now on; a decorator.
+
+        `rule` is an operator, or a function or text that one is made of.  Its parameters are inputs and results of this
+        operator, by their names, and ``d_Y`` for results Y; it returns a cotangent for each floating-point input, in order::
+
+            @clipped.defvjp
+            def clipped_vjp(x: "f64[N]", d_y: "f64[N]"):
+                d_x[i] = min(max(d_y[i], -1.0), 1.0)
+                return d_x
+
+        Only operators that are read after that know it.  Returns `rule`."""
+        return self._add_rule(rule, "vjp")
+
+    def defjvp(self, rule: Any) -> Any:
+        """The same in forward mode: parameters are inputs, results and ``t_X`` for inputs X, and it returns a tangent for each
+        floating-point result."""
+        return self._add_rule(rule, "jvp")
+
+    @property
+    def has_rules(self) -> bool:
+        """Whether it, or what it calls, has a derivative of its own."""
+        fixed = self._source.fixed
+        return fixed is not None and bool(fixed.rules)
+
+    def _add_rule(self, rule: Any, mode: str) -> Any:
+        from polyc.api import functions
+        from polyc.gradients.custom import make_rule
+
+        given = rule if isinstance(rule, Differentiable) else functions.op(rule) if callable(rule) else functions.compile(rule)
+        program = self.program
+        with driver.compiling(), name_crashes(f"reading the derivative of {self.name}"):
+            made = make_rule(program, given.program, mode)
+        kept = tuple(r for r in program.rules if r.mode != mode or set(r.inside) < set(made.inside))
+        ruled = replace(program, rules=(*kept, made))
+        self._source = replace(self._source, **{"program" if isinstance(self._source, FixedSource) else "fixed": ruled})
+        self.__dict__.pop("_derivatives", None)
+        return rule
 
     @property
     def fixed_sizes(self) -> dict[str, int]:

@@ -15,8 +15,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from polyc.gradients.custom import Spliced, rules_of
 from polyc.gradients.inputs import Names, add_number, check_inputs, check_results, differentiable_results
 from polyc.gradients.rules import is_differentiable, plus, refuse, tangent, times
+from polyc.ir.custom_rules import Rule
 from polyc.ir.expr import Call, Const, Expr, Index, Pad, Read, Select, identity_of, index_names, reads, substitute, walk
 from polyc.ir.program import (
     Exists,
@@ -55,8 +57,12 @@ class _Forward:
         self.writers = program.writers()
         self.new: dict[str, Tensor] = {}
         self.statements: list[Statement] = []
-        # Inputs first, so that they get the plain names.
+        self.rules: list[Rule] = []
+        self.inside: set[str] = set()
         moving = self._find_moving()
+        if program.rules:
+            self.rules = [r for r in rules_of(program, "jvp", moving) if not moving.isdisjoint(r.inputs)]
+            self.inside = {n for r in self.rules for n in r.inside}
         wanted = [t.name for t in program.tensors if t.name in moving]
         self.tangents = {n: self.names.add(f"t_{n.removesuffix('.data')}") for n in dict.fromkeys((*wrt, *wanted))}
 
@@ -120,8 +126,10 @@ class _Forward:
                     self._stand_still(t)
         for s in program.statements:
             self.statements.append(s)
-            if s.target in self.tangents:
+            if s.target in self.tangents and s.target not in self.inside:
                 self._add_tangent(s)
+        for rule in self.rules:
+            self._add_rule(rule)
         returns = [*program.returns, *(self._return(r) for r in differentiable_results(program))]
         moved = replace(
             program,
@@ -141,6 +149,22 @@ class _Forward:
     def _return(self, r: Return) -> Return:
         taken = {x.name for x in self.program.returns} | {*self.program.parameters, *(self.tangents[n] for n in self.wrt)}
         return replace(r, name=add_number(f"t_{r.name}", taken), version=self.tangents[r.version], initial=None)
+
+    def _add_rule(self, rule: Rule) -> None:
+        """What the user's rule makes of the tangents of the inputs, for the results of a call."""
+        spliced = Spliced(rule, self.names)
+        for name, version in zip(spliced.directions, rule.inputs, strict=True):
+            moved = self.tangents.get(version)
+            spliced.direct(name, None if moved is None else lambda element, moved=moved: Read(moved, element))  # type: ignore[misc]
+        self.new |= {t.name: t for t in spliced.tensors}
+        self.statements += spliced.statements
+        for version, derived in zip(rule.results, spliced.derived, strict=True):
+            if version in self.tangents:
+                t = self.program.tensor(version)
+                element = tuple(Index(f"i{d}", t.span) for d in range(t.rank))
+                name, order = self.names.add(f"S_{self.tangents[version]}"), tuple(i.name for i in element)
+                value = Read(derived, element)
+                self.statements.append(Statement(name, self.tangents[version], element, order, value, None, (), t.span))
 
     def _stand_still(self, t: Tensor) -> None:
         """A tangent of zeros, of an input that does not move."""

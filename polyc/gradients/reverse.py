@@ -10,14 +10,17 @@ No tape is kept: what contributions need of the program's own values is read fro
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 
 from polyc.gradients.adjoints import Conditions, Scene
 from polyc.gradients.forward import drop_unused
+from polyc.gradients.custom import Spliced, rules_of
 from polyc.gradients.inputs import Names, check_inputs, check_results
 from polyc.gradients.inversion import upper_end
 from polyc.gradients.reductions import seeds_of
 from polyc.gradients.rules import is_differentiable, plus, refuse
 from polyc.gradients.sums import Part, gather, scatter
+from polyc.ir.custom_rules import Rule
 from polyc.ir.expr import Cast, Const, Expr, Index, Read, int_const, reads
 from polyc.ir.program import Program, RangeClause, Return, Statement, Tensor
 from polyc.ir.simplify import simplify
@@ -60,6 +63,9 @@ class _Reverse:
         self.boxes = self.ranges.tensors
         indices = {i for s in program.statements for i in s.indices}
         self.prefix = next(p for p in ("e", "at", "element") if not any(i.startswith(p) for i in indices))
+        moving = set().union(*(program.made_from(n) for n in wrt)) if program.rules else set[str]()
+        self.rules = rules_of(program, "vjp", moving)
+        self.inside = {n for r in self.rules for n in r.inside}
         self.active = self._find_active()
         self.tensors: list[Tensor] = []
         self.statements: list[Statement] = []
@@ -67,16 +73,24 @@ class _Reverse:
         self.gradients = {n: self.names.add(f"d_{n.removesuffix('.data')}") for n in wrt}
         self.parts: dict[str, list[Part]] = {}
         self.read_actively = {
-            r.tensor for s in program.statements if s.target in self.active for e in _values(s) for r in reads(e)
+            r.tensor
+            for s in program.statements
+            if s.target in self.active and s.target not in self.inside
+            for e in _values(s)
+            for r in reads(e)
         } & self.active
+        self.read_actively |= {n for r in self.rules if not self.active.isdisjoint(r.results) for n in r.inputs} & self.active
 
     def _find_active(self) -> set[str]:
         """Versions that depend on `wrt` and that results depend on, through values that have derivatives."""
         needs: dict[str, set[str]] = {}
         for s in self.program.statements:
-            if is_differentiable(self.types[s.target]):
+            if is_differentiable(self.types[s.target]) and s.target not in self.inside:
                 found = (r.tensor for e in _values(s) for r in reads(e))
                 needs.setdefault(s.target, set()).update(n for n in found if is_differentiable(self.types[n]))
+        for rule in self.rules:
+            for name in rule.results:
+                needs.setdefault(name, set()).update(rule.inputs)
         used: dict[str, set[str]] = {}
         for target, read in needs.items():
             for name in read:
@@ -125,8 +139,11 @@ class _Reverse:
     # -- the program
     def run(self) -> Program:
         for s in self.program.statements:
-            if s.target in self.active:
+            if s.target in self.active and s.target not in self.inside:
                 self._differentiate(s)
+        for rule in self.rules:
+            if not self.active.isdisjoint(rule.results):
+                self._apply(rule)
         for version in (t.name for t in self.program.tensors if t.name in self.read_actively or t.name in self.wrt):
             self._sum(version)
         program = self.program
@@ -147,6 +164,28 @@ class _Reverse:
                 message = f"the derivative needs what {t.base} holds before the call"
                 raise refuse(message, t.span, f"take the values before the call as an input, and add {t.base} to them")
         return made
+
+    def _apply(self, rule: Rule) -> None:
+        """The contributions of a call with a rule of the user: what that makes of the adjoints of its results."""
+        spliced = Spliced(rule, self.names)
+        for name, version in zip(spliced.directions, rule.results, strict=True):
+            spliced.direct(name, partial(self._rounded_adjoint, version) if version in self.active else None)
+        self.tensors += spliced.tensors
+        self.statements += spliced.statements
+        for version, derived in zip(rule.inputs, spliced.derived, strict=True):
+            if version in self.active:
+                t, box = self.program.tensor(version), self.boxes[version]
+                names = tuple(f"i{d}" for d in range(t.rank))
+                element = tuple(Index(i, t.span) for i in names)
+                value: Expr = Read(derived, self._from_zero(version, element))
+                value = Cast(value, t.dtype.computed) if t.dtype.is_storage else value
+                s = Statement(derived, version, element, names, value, None, (), t.span)
+                self.parts.setdefault(version, []).append(Part(s, dict(zip(names, box, strict=True)), element, ((value, ()),)))
+
+    def _rounded_adjoint(self, version: str, element: tuple[Expr, ...]) -> Expr:
+        """The adjoint of an element in the version's own type."""
+        dtype, found = self.types[version], self.adjoint(version, element)
+        return Cast(found, dtype) if dtype.is_storage else found
 
     def _differentiate(self, s: Statement) -> None:
         """The contributions of a statement to what it reads."""

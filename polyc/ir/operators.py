@@ -61,7 +61,9 @@ def _table() -> dict[str, Operator]:
 
 OPERATORS: dict[str, Operator] = _table()
 COMPLEX_OPERATORS = frozenset(
-    "add sub mul truediv neg eq ne conj real imag exp exp2 log log2 log10 sqrt sin cos tan sinh cosh tanh pow stop_gradient".split()
+    (
+        "add sub mul truediv neg eq ne conj real imag exp exp2 log log2 log10 sqrt sin cos tan sinh cosh tanh pow stop_gradient"
+    ).split()
 )
 """Operators that take complex operands."""
 

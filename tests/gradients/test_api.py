@@ -88,6 +88,76 @@ def test_what_is_held_fixed_has_no_derivative_in_any_notation() -> None:
         np.testing.assert_array_equal(operator.jvp()(B, np.ones(5))[1], B)
 
 
+@polyc.op
+def squared(x: f64[N], c: f64[N]):
+    y[i] = x[i] * x[i] * c[i]
+    return y
+
+
+@squared.defvjp
+def squared_vjp(x: f64[N], y: f64[N], d_y: f64[N]):
+    d_x[i] = 100 * d_y[i] + y[i]
+    d_c[i] = 7 * d_y[i]
+    return d_x, d_c
+
+
+@squared.defjvp
+def squared_jvp(t_x: f64[M], t_c: f64[M]):
+    t_y[i] = 100 * t_x[i] + 7 * t_c[i]
+    return t_y
+
+
+@polyc.op
+def wrapped(x: f64[K]):
+    u[i] = 2 * x[i]
+    z = squared(u, x)
+    w[i] = 3 * z[i] + x[i]
+    return w
+
+
+@polyc.op
+def farther(x: f64[K], k: i32[P]):
+    v = wrapped(x)
+    s += v[k[p]] * x[k[p]]
+    return s
+
+
+def test_rules_of_the_user_replace_derivatives_wherever_an_operator_is_called() -> None:
+    x, k = np.arange(1.0, 5.0), np.array([1, 3], np.int32)
+    np.testing.assert_array_equal(squared.vjp()(x, x, x), (100 * x + x**3, 7 * x))
+    np.testing.assert_array_equal(squared.jvp(wrt="c")(x, x, x)[1], 7 * x)
+    np.testing.assert_array_equal(wrapped.jvp()(x, np.ones(4))[1], np.full(4, 3 * (200 + 7) + 1))
+    np.testing.assert_array_equal(wrapped.vjp()(x, np.ones(4)), 622 + 8 * x**3)
+    hit = np.array([0, 1, 0, 1])
+    inner = 2 * (300 * hit * x + 4 * x**3) + hit * (21 * x + x)  # the rule adds y wherever it is
+    np.testing.assert_allclose(farther.grad()(x, k), inner + hit * wrapped(x))
+    assert pickle.loads(pickle.dumps(wrapped)).has_rules
+
+
+def test_a_rule_for_one_mode_leaves_the_other_without() -> None:
+    square = polyc.compile("def square(double(N) x) -> (y) { y(i) = x(i) * x(i) }")
+    square.defvjp("def square_vjp(double(N) d_y) -> (d_x) { d_x(i) = 5.0 * d_y(i) }")
+    np.testing.assert_array_equal(square.vjp()(B, np.ones(5)), np.full(5, 5.0))
+    np.testing.assert_allclose(square.bind().vjp()(B, np.ones(5)), 5.0)
+    with pytest.raises(polyc.UnsupportedError, match=r"none for the forward mode(?s:.*)@square.defjvp"):
+        square.jvp()
+
+
+@pytest.mark.parametrize(
+    ("rule", "message"),
+    [
+        ("def r(double(N) z) -> (d_x) { d_x(i) = z(i) }", "takes z, which is none of square.*some of: x, y, d_y"),
+        ("def r(float(N) d_y) -> (d_x) { d_x(i) = d_y(i) }", "d_y is f32 of rank 1, and y is f64 of rank 1"),
+        ("def r(double(N) d_y) -> (a, b) { a(i) = d_y(i)  b(i) = d_y(i) }", "returns 2 results.*one for each of: d_x"),
+        ("def r(double(N) d_y) -> (a) { a +=! d_y(i) }", "a is f64 of rank 0, where d_x is f64 of rank 1"),
+    ],
+)
+def test_rules_that_do_not_fit_are_refused(rule: str, message: str) -> None:
+    square = polyc.compile("def square(double(N) x) -> (y) { y(i) = x(i) * x(i) }")
+    with pytest.raises(polyc.ArgumentError, match=f"(?s){message}"):
+        square.defvjp(rule)
+
+
 def test_checks_name_the_element_that_is_worst() -> None:
     layer = polyc.compile(LAYER)
     found = polyc.check_grad(layer, X, W, B)
