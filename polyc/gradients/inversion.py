@@ -88,6 +88,9 @@ class Frame:
             return None
         return found if holds else found.complement()
 
+    def is_affine(self, expr: Expr) -> bool:
+        return self.find(ge(expr, 0)) is not None
+
     def restrict(self, condition: Expr) -> None:
         """Leave points out, as far as the condition is affine."""
         found = self.find(condition)

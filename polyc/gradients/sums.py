@@ -65,10 +65,11 @@ def scatter(part: Part, box: Sequence[Interval], ranges: Ranges, dtype: DType) -
     fixed = {w.index for w in loaded} | index_names(*(e for w in loaded for e in w.expressions))
     new: dict[str, Interval] = {}
     at: dict[int, str] = {}
+    whole = Frame(ranges, part.intervals)
     equal: list[Expr] = []
 
     def name_element(d: int, i: str) -> str:
-        if part.subscripts[d] == Index(i):
+        if part.subscripts[d] == Index(i) and (i in fixed or all(map(whole.implies, kept_to(Index(i), box[d])))):
             at[d] = i
             return i
         name = f"{i}_to"
@@ -83,7 +84,7 @@ def scatter(part: Part, box: Sequence[Interval], ranges: Ranges, dtype: DType) -
     left = [Index(at[d]) if d in at else _place(e, solution) for d, e in enumerate(part.subscripts)]
     frame = Frame(ranges, points)
     for d, e in enumerate(left):
-        if d not in at and not reads(e) and not all(map(frame.implies, kept_to(e, box[d]))):
+        if d not in at and frame.is_affine(e) and not all(map(frame.implies, kept_to(e, box[d]))):
             # Conditions alone keep it inside: over all elements, those that it is.
             left[d] = Index(name_element(d, "at"))
             points[at[d]] = box[d]
