@@ -11,7 +11,6 @@ from polyc import driver
 from polyc.api.sources import FixedSource
 from polyc.crash import name_crashes
 from polyc.diagnostics import ArgumentError, Diagnostic
-from polyc.gradients.inputs import check_results, differentiable_inputs
 from polyc.ir.program import Program, Return
 from polyc.records import replace
 
@@ -136,7 +135,8 @@ class Differentiable:
             made = make_rule(program, given.program, mode)
         kept = tuple(r for r in program.rules if r.mode != mode or set(r.inside) < set(made.inside))
         ruled = replace(program, rules=(*kept, made))
-        self._source = replace(self._source, **{"program" if isinstance(self._source, FixedSource) else "fixed": ruled})
+        source: Any = self._source
+        self._source = replace(source, **{"program" if isinstance(source, FixedSource) else "fixed": ruled})
         self.__dict__.pop("_derivatives", None)
         return rule
 
@@ -147,6 +147,8 @@ class Differentiable:
 
     def name_inputs(self, wrt: Names) -> tuple[str, ...]:
         """Parameters of the program: of a sparse matrix its entries."""
+        from polyc.gradients.inputs import differentiable_inputs
+
         entries = {m.name: m.data for m in self.program.compressed}
         if wrt is None:
             return tuple(p for p in differentiable_inputs(self.program) if p not in self._bound)
@@ -157,9 +159,13 @@ class Differentiable:
         return tuple(entries.get(n, n) for n in names)
 
     def _results(self, of: Names) -> tuple[str, ...]:
+        from polyc.gradients.inputs import check_results
+
         return tuple(r.name for r in check_results(self.program, None if of is None else _as_names(of, "of")))
 
     def _loss(self, of: str | None) -> str:
+        from polyc.gradients.inputs import check_results
+
         found: Sequence[Return] = check_results(self.program, None if of is None else _as_names(of, "of"))
         scalars = [r for r in found if self.program.tensor(r.version).rank == 0]
         if len(found) == 1 and len(scalars) == 1 and self.program.tensor(found[0].version).dtype.is_float:
@@ -219,8 +225,8 @@ def value_and_grad(op: Operator, wrt: Names = None, of: str | None = None) -> Op
     return find_operator(op).value_and_grad(wrt, of)
 
 
-def find_operator(op: Any) -> Any:
+def find_operator(op: Any) -> Operator:
     """The operator itself; ArgumentError ``argument-gradient`` for anything else."""
     if isinstance(op, Differentiable):
-        return op
+        return op  # type: ignore[return-value]
     raise _error(f"a {type(op).__name__} is no operator", "make one of a function with @polyc.op, of text with polyc.compile")

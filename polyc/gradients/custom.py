@@ -84,9 +84,9 @@ def make_rule(program: Program, given: Program, mode: str) -> Rule:
     own_names = {t.name for t in draft.tensors}
     names = {n: v for n, v in versions.items() if n not in own_names} | {n: f"{mode} of {program.name}.{n}" for n in own_names}
     renamed = rename_rule(draft, {n: v for n, v in names.items() if n in own_names or n in given.types}, change_size)
-    own = {f"{mode} of {program.name}.{d}": shapes[n] for d, n in directions.items()}
-    tensors = [replace(t, shape=own.get(t.name, t.shape)) for t in renamed.tensors]
-    return replace(renamed, inputs=draft.inputs, results=draft.results, inside=draft.inside, tensors=tuple(tensors))
+    extents = {f"{mode} of {program.name}.{d}": shapes[n] for d, n in directions.items()}
+    shaped = tuple(replace(t, shape=extents.get(t.name, t.shape)) for t in renamed.tensors)
+    return replace(renamed, inputs=draft.inputs, results=draft.results, inside=draft.inside, tensors=shaped)
 
 
 def rules_of(program: Program, mode: str, moving: Iterable[str]) -> list[Rule]:

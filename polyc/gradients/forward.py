@@ -27,6 +27,7 @@ from polyc.ir.program import (
     RangeClause,
     Reduction,
     Return,
+    Role,
     Statement,
     Tensor,
     element_names,
@@ -141,7 +142,7 @@ class _Forward:
         )
         return drop_unused(moved, {t.name for t in program.tensors})
 
-    def _declare(self, version: str, role: str) -> None:
+    def _declare(self, version: str, role: Role) -> None:
         t, name = self.program.tensor(version), self.tangents[version]
         base = name if role == "input" else f"t_{t.base}"
         self.new[name] = replace(t, name=name, role=role, base=base)
@@ -194,8 +195,7 @@ class _Forward:
 
     def _add(self, s: Statement, **changes: object) -> None:
         """The statement for the tangent of what `s` writes, at the same points."""
-        told = (Exists(s.value, s.span),) if reads(s.value) and not _is_tuple(s) else ()
-        told += tuple(Exists(e, s.span) for e in self._components(s) if reads(e)) if _is_tuple(s) else ()
+        told = tuple(Exists(e, s.span) for e in self._components(s) if reads(e))
         fields = {"target": self.tangents[s.target], "where": (*s.where, *told)} | changes
         self.statements.append(replace(s, name=self.names.add(f"{s.name}_t"), **fields))  # type: ignore[arg-type]
 
@@ -219,7 +219,8 @@ class _Forward:
 
     def _add_of_region(self, s: Statement, value: Expr) -> None:
         """``t_T[…] = value`` for the elements that a reduction writes, by `Statement.element_names`."""
-        names, where = s.element_names, ()
+        names = s.element_names
+        where: tuple[RangeClause, ...] = ()
         if len(self.writers[s.target]) > 1:
             left = set(s.left_indices)
             where = tuple(w for w in s.where if isinstance(w, RangeClause) and w.index in left)
@@ -301,10 +302,6 @@ class _Forward:
 
 def _outer_reads(expr: Expr) -> list[Read]:
     return [expr] if isinstance(expr, Read) else list(reads(expr))
-
-
-def _is_tuple(s: Statement) -> bool:
-    return s.reduction is not None and s.reduction.monoid is not None
 
 
 def _side(side: str, k: int) -> Read:

@@ -10,12 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 
-import islpy
-
 from polyc.ir.expr import Expr, Index, ge, lt, reads, substitute
 from polyc.ir.linear import index_coefficients
 from polyc.ir.simplify import simplify
-from polyc.poly.isl import Affine, NotAffine, set_space
+from polyc.poly.isl import Affine, NotAffine, Set, set_space
 from polyc.poly.ranges import Interval, Ranges
 from polyc.records import dataclass
 
@@ -75,12 +73,12 @@ class Frame:
 
     def __init__(self, ranges: Ranges, box: Mapping[str, Interval]) -> None:
         self.affine = Affine(set_space(ranges.parameters, None, list(box)), {i: n for n, i in enumerate(box)})
-        self.domain = islpy.Set.universe(self.affine.space).intersect_params(ranges.context)
+        self.domain = Set.universe(self.affine.space).intersect_params(ranges.context)
         for i, interval in box.items():
             for test in kept_to(Index(i), interval):
                 self.restrict(test)
 
-    def find(self, condition: Expr, holds: bool = True) -> islpy.Set | None:
+    def find(self, condition: Expr, holds: bool = True) -> Set | None:
         """Where the condition holds, or does not; None where it is not affine."""
         try:
             found = self.affine.condition(condition)
