@@ -30,8 +30,8 @@ class Solution:
 def solve(
     subscripts: Sequence[Expr], element: Callable[[int, str], str], indices: Collection[str], fixed: Collection[str] = ()
 ) -> Solution:
-    """`element(d, i)` names the index of the elements along dimension `d`, which is solved for `i`: a new name, or `i` where the
-    subscript is `i`.  `indices` are those of the statement; those of `fixed` are solved for where they stand alone only."""
+    """`element(d, i)` names the index of the elements along dimension `d`, which is solved for `i`: a new name, or `i` where
+    the subscript is `i`.  `indices` are those of the statement; those of `fixed` are solved for where they stand alone only."""
     found: dict[str, Expr] = {}
     solved: list[str | None] = [None] * len(subscripts)
     alone = [d for d, e in enumerate(subscripts) if isinstance(e, Index)]

@@ -45,9 +45,7 @@ def _is_one(expr: Expr, op: str, s: Statement, program: Program) -> bool:
     return expr == identity_of(op, program.tensor(s.target).dtype)
 
 
-def _beside(
-    s: Statement, program: Program, name: str, op: str, value: Expr, init: Expr
-) -> tuple[Tensor, Statement]:
+def _beside(s: Statement, program: Program, name: str, op: str, value: Expr, init: Expr) -> tuple[Tensor, Statement]:
     """Another reduction over the same points into as many elements."""
     target = program.tensor(s.target)
     tensor = Tensor(name, target.dtype, target.rank, target.shape, "temporary", target.base, s.span)
@@ -90,11 +88,19 @@ def _of_products(s: Statement, program: Program, name: Callable[[str], str]) -> 
     init = s.reduction.init
     is_plain = _is_one(init, "mul", s, program)
     n, count = _beside(
-        s, program, name(f"{s.target}.zeros"), "add", Select(is_zero(s.value), one, zero),
+        s,
+        program,
+        name(f"{s.target}.zeros"),
+        "add",
+        Select(is_zero(s.value), one, zero),
         zero if is_plain else Select(is_zero(init), one, zero),
     )
     p, others = _beside(
-        s, program, name(f"{s.target}.others"), "mul", Select(is_zero(s.value), one, s.value),
+        s,
+        program,
+        name(f"{s.target}.others"),
+        "mul",
+        Select(is_zero(s.value), one, s.value),
         one if is_plain else Select(is_zero(init), one, init),
     )
 

@@ -11,15 +11,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import partial
+from itertools import count
 
 from polyc.gradients.adjoints import Conditions, Scene
-from polyc.gradients.forward import drop_unused
 from polyc.gradients.custom import Spliced, rules_of
+from polyc.gradients.forward import drop_unused
 from polyc.gradients.inputs import Names, check_inputs, check_results
 from polyc.gradients.inversion import upper_end
 from polyc.gradients.reductions import seeds_of
 from polyc.gradients.rules import is_differentiable, plus, refuse
-from polyc.gradients.sums import Part, gather, scatter
+from polyc.gradients.sums import Adjoints, Part, gather, scatter
 from polyc.ir.custom_rules import Rule
 from polyc.ir.expr import Cast, Const, Expr, Index, Read, int_const, reads
 from polyc.ir.program import Program, RangeClause, Return, Statement, Tensor
@@ -62,7 +63,7 @@ class _Reverse:
         self.ranges = infer_ranges(program)
         self.boxes = self.ranges.tensors
         indices = {i for s in program.statements for i in s.indices}
-        self.prefix = next(p for p in ("e", "at", "element") if not any(i.startswith(p) for i in indices))
+        self.prefix = next(p for p in ("e" + "_" * n for n in count()) if not any(i.startswith(p) for i in indices))
         moving = set().union(*(program.made_from(n) for n in wrt)) if program.rules else set[str]()
         self.rules = rules_of(program, "vjp", moving)
         self.inside = {n for r in self.rules for n in r.inside}
@@ -123,6 +124,11 @@ class _Reverse:
             total = plus(total, Cast(given, dtype.computed) if dtype.is_storage else given)
         return total
 
+    def _adjoints(self) -> Adjoints:
+        """The cotangents and adjoints that can be read: their types, and what they have elements in."""
+        given = {n: (self.types[v], [Interval(int_const(0), e) for e in self._extents(v)]) for v, n in self.cotangents}
+        return given | {name: (self.types[v].computed, self.boxes[v]) for v, name in self.gradients.items()}
+
     def adjoint(self, version: str, element: tuple[Expr, ...]) -> Expr:
         """The adjoint of an element."""
         if version not in self.read_actively:
@@ -133,7 +139,9 @@ class _Reverse:
 
     def _adjoint_name(self, version: str) -> str:
         if version not in self.gradients:
-            self.gradients[version] = self.names.add(f"d_{version}.sum" if f"d_{version}" in self.names.taken else f"d_{version}")
+            self.gradients[version] = self.names.add(
+                f"d_{version}.sum" if f"d_{version}" in self.names.taken else f"d_{version}"
+            )
         return self.gradients[version]
 
     # -- the program
@@ -241,13 +249,15 @@ class _Reverse:
             if gathered is not None:
                 total = plus(total, gathered.value)
             else:
-                apart += scatter(part, box, self.ranges, dtype)
+                apart += scatter(part, box, self.ranges, dtype, self._adjoints())
         begins_at_zero = all(b.lower == int_const(0) for b in box)
         if total is None and len(apart) == 1 and own == dtype and begins_at_zero:
             self._write(replace(target, shape=self._extents(version)), apart[0])
             return
         for s in apart:
-            made = Tensor(self.names.add(f"{name}.part"), dtype, t.rank, self._extents(version), "temporary", target.base, t.span)
+            made = Tensor(
+                self.names.add(f"{name}.part"), dtype, t.rank, self._extents(version), "temporary", target.base, t.span
+            )
             self._write(made, s)
             total = plus(total, Read(made.name, self._from_zero(version, element)))
         total = Const(0.0, dtype) if total is None else total

@@ -13,14 +13,34 @@ from functools import reduce
 from polyc.gradients.adjoints import Conditions, select
 from polyc.gradients.inversion import Frame, Solution, kept_to, solve, upper_end
 from polyc.gradients.rules import plus
-from polyc.ir.expr import Call, Const, Expr, Index, Read, Select, eq, ge, index_names, int_const, lt, operands_of, reads, rewrite
-from polyc.ir.expr import substitute, walk
+from polyc.ir.expr import (
+    Call,
+    Cast,
+    Const,
+    Expr,
+    Index,
+    Pad,
+    Read,
+    Select,
+    eq,
+    ge,
+    index_names,
+    int_const,
+    lt,
+    operands_of,
+    reads,
+    rewrite,
+    substitute,
+    walk,
+)
 from polyc.ir.program import Condition, RangeClause, Reduction, Statement, Where
 from polyc.ir.segments import is_loaded, loaded_clauses
 from polyc.ir.simplify import simplify
 from polyc.ir.types import DType
 from polyc.poly.ranges import Interval, Ranges
 from polyc.records import dataclass, replace
+
+Adjoints = Mapping[str, tuple[DType, Sequence[Interval]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,9 +77,9 @@ def gather(part: Part, names: Sequence[str], box: Sequence[Interval], ranges: Ra
     return Gathered(None if total is None else select(tuple((t, True) for t in tests), total, dtype))
 
 
-def scatter(part: Part, box: Sequence[Interval], ranges: Ranges, dtype: DType) -> Iterator[Statement]:
+def scatter(part: Part, box: Sequence[Interval], ranges: Ranges, dtype: DType, adjoints: Adjoints) -> Iterator[Statement]:
     """Sums over the points of a statement, without names and targets: one for all terms where each dimension of an element is an
-    index of its own, else one for each.  Elements are counted from 0."""
+    index of its own, else one for each.  Elements are counted from 0.  `adjoints`: the type of each adjoint, and what it has elements in."""
     s = part.statement
     loaded = list(loaded_clauses(s.where))
     fixed = {w.index for w in loaded} | index_names(*(e for w in loaded for e in w.expressions))
@@ -94,8 +114,13 @@ def scatter(part: Part, box: Sequence[Interval], ranges: Ranges, dtype: DType) -
     left = [simplify(e - b.lower) for e, b in zip(left, box, strict=True)]
     where: list[Where] = [RangeClause(i, b.lower, upper_end(b)) for i, b in points.items()]
     where += [replace(w, lower=_place(w.lower, solution), upper=_place(w.upper, solution)) for w in loaded]
-    where += [Condition(t) for t in _narrow(frame, [*equal, *_tests(part, solution)])]
+    tests = _narrow(frame, [*equal, *_tests(part, solution)])
     terms = list(_terms(part, solution, frame))
+    if len(terms) == 1 and not terms[0][1] and tests and not equal:
+        padded = _pad(terms[0][0], moved, part, tests, Frame(ranges, points), adjoints)
+        if padded is not None:
+            tests, terms = [], [(padded, ())]
+    where += map(Condition, tests)
     reduction = Reduction("add", Const(0.0, dtype))
 
     def make(left: Sequence[Expr], value: Expr, where: Sequence[Where]) -> Statement:
@@ -114,6 +139,28 @@ def scatter(part: Part, box: Sequence[Interval], ranges: Ranges, dtype: DType) -
             zero = int_const(0)
             safe = [e if isinstance(e, Index) else Select(c, e, zero) if holds else Select(c, zero, e) for e in safe]
         yield make(safe, select(others, value, dtype), [*where, *map(Condition, affine)])
+
+
+def _pad(value: Expr, moved: set[str], part: Part, tests: Sequence[Expr], frame: Frame, adjoints: Adjoints) -> Expr | None:
+    """A product of an adjoint with elements, with zeros around the adjoint in place of the tests: a convolution with a border.
+
+    None where the tests say anything else, or where the elements are not there, or not a window's, at the points left out."""
+    factors = operands_of(value, "mul")
+    found = [r for f in factors for r in reads(f) if r.tensor in adjoints]
+    if len(found) != 1 or any(not isinstance(f.value if isinstance(f, Cast) else f, (Read, Const)) for f in factors):
+        return None
+    (adjoint,) = found
+    dtype, box = adjoints[adjoint.tensor]
+    inside = [t for e, b in zip(adjoint.subscripts, box, strict=True) for t in kept_to(e, b)]
+    others = [r for e, _ in part.terms for r in reads(e) if r.tensor not in adjoints]
+    if any(index_names(*r.subscripts) & moved for r in others) or any(map(reads, adjoint.subscripts)):
+        return None
+    for test in inside:
+        frame.restrict(test)
+    if not all(map(frame.implies, tests)):
+        return None
+    zero = Const(0.0, dtype)
+    return rewrite(value, lambda node: Pad(node, zero) if node == adjoint else None)  # type: ignore[arg-type]
 
 
 def _tests(part: Part, solution: Solution) -> Iterator[Expr]:
