@@ -20,12 +20,16 @@ from typing import Protocol
 
 import numpy as np
 
+from polyc.api.operator import Operator
+from polyc.api.sources import FixedSource
+from polyc.config import Options
 from polyc.diagnostics import PolycError, UnsupportedError
 from polyc.gradients import jvp, vjp
 from polyc.ir.expr import Call, Cast, Const, reads, type_of, walk
 from polyc.ir.interpret import interpret
 from polyc.ir.operators import OPERATORS
 from polyc.ir.program import Program, all_reads, statement_expressions
+from polyc.ir.tolerance import check_results, expect_results
 from polyc.poly.infer import infer_ranges
 
 Arrays = dict[str, np.ndarray]
@@ -300,3 +304,24 @@ def count_outcomes(found: Mapping[str, Outcome | str]) -> str:
         counts = Counter("wrong" if isinstance(o, str) else getattr(o, mode) for o in found.values())
         lines.append(f"  {mode}: " + ", ".join(f"{n} {what}" for what, n in counts.most_common()))
     return "\n".join(lines)
+
+
+# --- Kernels ---------------------------------------------------------------------------------------------------------
+
+
+def check_kernel(case: Runnable, seed: int = 0) -> str:
+    """The kernel of a program's gradient computes what the interpreter does, in the program's own types."""
+    program, rng = case.program, np.random.default_rng(seed)
+    wrt, results = float_inputs(program), float_results(program)
+    gradient = refusal(lambda: vjp(program, wrt)) if wrt and results else NOTHING
+    if not isinstance(gradient, Program):
+        return gradient
+    cotangents = draw_like(rng, run(case), results)
+    given = dict(zip(gradient.parameters, [*case.arrays.values(), *cotangents.values()], strict=True))
+    arrays = {n: np.asarray(a).astype(gradient.tensor(n).dtype.numpy) for n, a in given.items()}
+    sizes = {n: v for n, v in case.sizes.items() if n in gradient.sizes}
+    found = Operator(FixedSource(gradient), gradient.name, Options())(*arrays.values(), **sizes)
+    got = dict(zip([r.name for r in gradient.returns], found if isinstance(found, tuple) else (found,), strict=True))
+    message = check_results(got, expect_results(gradient, arrays, sizes))
+    assert message is None, message
+    return RIGHT

@@ -1,6 +1,7 @@
 """Counts of programs whose derivatives are right, refused by a named error, or wrong.
 
-``python -m tests.gradients.matrix [conformance] [polybench] [example] [random[=500]] [NAME…]``; all kinds by default.
+``python -m tests.gradients.matrix [conformance] [polybench] [example] [random[=500]] [NAME…] [kernels]``; all kinds by default.
+With ``kernels`` gradients are compiled as well, and compared with the interpreter.
 """
 
 from __future__ import annotations
@@ -13,7 +14,17 @@ from functools import partial
 from hypothesis import HealthCheck, Phase, given, settings
 
 from polyc.ir.types import BF16, BOOL, F16, F32, F64, I32
-from tests.gradients.helpers import Case, Outcome, check_derivatives, check_exactly, count_outcomes, is_polynomial, perturbed
+from tests.gradients.helpers import (
+    RIGHT,
+    Case,
+    Outcome,
+    check_derivatives,
+    check_exactly,
+    check_kernel,
+    count_outcomes,
+    is_polynomial,
+    perturbed,
+)
 from tests.gradients.sources import all_cases
 from tests.property.strategies import Case as Drawn
 from tests.property.strategies import cases
@@ -23,13 +34,15 @@ TYPES = (F64, F64, F32, F32, F16, BF16, I32, BOOL)
 """Mostly floats, as the others are not differentiated."""
 
 
-def outcome_of(make: Callable[[], Case]) -> Outcome | str:
+def outcome_of(make: Callable[[], Case], has_kernel: bool = False) -> Outcome | str:
     """What came of a program; the text of the failure where something is wrong."""
     try:
         case = make()
         found = check_derivatives(perturbed(case))
         if is_polynomial(case.program) and "right" in (found.forward, found.reverse):
             check_exactly(case)
+        if has_kernel and found.reverse == RIGHT:
+            check_kernel(perturbed(case))
     except Exception as error:  # whatever it is, the others are counted as well
         return f"wrong: {type(error).__name__}: {str(error).strip().splitlines()[0] if str(error).strip() else ''}"
     return found
@@ -69,10 +82,12 @@ def chosen(words: list[str]) -> Iterator[tuple[str, Callable[[], Case]]]:
 
 
 def main(words: list[str]) -> int:
+    has_kernel = "kernels" in words
+    words = [w for w in words if w != "kernels"]
     found: dict[str, Outcome | str] = {}
     begin = time.process_time()
     for name, make in chosen(words):
-        found[name] = outcome_of(make)
+        found[name] = outcome_of(make, has_kernel)
         if "-v" in sys.argv or isinstance(found[name], str):
             print(f"{name}: {found[name]}", flush=True)
     for kind in dict.fromkeys(n.split()[0] for n in found):
