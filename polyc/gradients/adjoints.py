@@ -57,9 +57,9 @@ class Scene:
                     passed: Sequence[Expr | None] = LINEAR[op][1](cotangent, type_of(args[0], self.types).part)
                 else:
                     passed = [times(cotangent, partial) for partial in partials(expr, self.types)]
-                for operand, value in zip(args, passed, strict=True):
-                    if value is not None:
-                        yield from self.contributions(operand, value, conditions)
+                for operand, part in zip(args, passed, strict=True):
+                    if part is not None:
+                        yield from self.contributions(operand, part, conditions)
 
 
 def _convert(cotangent: Expr, source: DType, target: DType) -> Expr:

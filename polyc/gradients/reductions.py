@@ -1,7 +1,8 @@
 """Cotangents of the values that a reduction combines, for that of its result.
 
-A sum passes its own on.  Of a maximum (minimum), the values that are equal to it share it: an initial value that is no identity is one of them.
-Of a product it is that of the other factors: the result over the factor where no factor is 0, the product of the others where this is the only one.
+A sum passes its own on.  Of a maximum (minimum), the values that are equal to it share it: an initial value that is no identity
+is one of them.  Of a product it is times the other factors: the result over the factor where no factor is 0, the product of the
+others where this is the only one that is.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ Cotangent = Callable[[Expr, tuple[Expr, ...], Expr], tuple[Expr, Conditions]]
 class Seeds:
     """`tensors` and `statements` are what the cotangents are made of.
 
-    ``cotangent(value, element, d)``: that of a value combined into an element of the result, whose own is `d`, and the conditions under which it
-    is not 0."""
+    ``cotangent(value, element, d)``: that of a value combined into an element of the result, whose own is `d`, and the
+    conditions under which it is not 0."""
 
     cotangent: Cotangent
     tensors: tuple[Tensor, ...] = ()

@@ -78,8 +78,9 @@ def gather(part: Part, names: Sequence[str], box: Sequence[Interval], ranges: Ra
 
 
 def scatter(part: Part, box: Sequence[Interval], ranges: Ranges, dtype: DType, adjoints: Adjoints) -> Iterator[Statement]:
-    """Sums over the points of a statement, without names and targets: one for all terms where each dimension of an element is an
-    index of its own, else one for each.  Elements are counted from 0.  `adjoints`: the type of each adjoint, and what it has elements in."""
+    """Sums over the points of a statement, without names and targets: one for all terms where each dimension of an element is
+    an index of its own, else one for each.  Elements are counted from 0.  `adjoints`: the type of each adjoint, and what it has
+    elements in."""
     s = part.statement
     loaded = list(loaded_clauses(s.where))
     fixed = {w.index for w in loaded} | index_names(*(e for w in loaded for e in w.expressions))
@@ -160,7 +161,7 @@ def _pad(value: Expr, moved: set[str], part: Part, tests: Sequence[Expr], frame:
     if not all(map(frame.implies, tests)):
         return None
     zero = Const(0.0, dtype)
-    return rewrite(value, lambda node: Pad(node, zero) if node == adjoint else None)  # type: ignore[arg-type]
+    return rewrite(value, lambda node: Pad(node, zero) if node == adjoint else None)
 
 
 def _tests(part: Part, solution: Solution) -> Iterator[Expr]:
