@@ -10,12 +10,14 @@ import numpy as np
 
 from polyc import driver, recall
 from polyc.api.gradients import Names, find_operator
+from polyc.gradients import jvp, vjp
 from polyc.gradients.inputs import differentiable_results
 from polyc.gradients.rules import is_differentiable
+from polyc.ir.expr import Cast, Const, Expr, rewrite
 from polyc.ir.interpret import bind_sizes, interpret
-from polyc.ir.program import Program
-from polyc.ir.types import DType
-from polyc.records import dataclass
+from polyc.ir.program import Program, Statement, Tensor, map_statement
+from polyc.ir.types import C128, F64, DType
+from polyc.records import dataclass, replace
 
 Arrays = dict[str, np.ndarray]
 
@@ -79,14 +81,15 @@ def check_grad(op: Any, *arrays: Any, wrt: Names = None, seed: int = 0, **named:
     call, program = operator.sort_call(arrays, named), operator.program
     given = {p: np.asarray(a) for p, a in zip(program.parameters, call.inputs, strict=True)}
     with driver.compiling():
-        return _Check(operator, given, {**operator.fixed_sizes, **call.sizes}, operator.name_inputs(wrt), seed).run()
+        sizes = operator.sizes_of_call(arrays, named)
+        return _Check(widen_program(program), given, sizes, operator.name_inputs(wrt), seed).run()
 
 
 class _Check:
-    """One operator at one point."""
+    """One program at one point."""
 
-    def __init__(self, operator: Any, given: Arrays, sizes: Mapping[str, int], wrt: Sequence[str], seed: int) -> None:
-        self.operator, self.program, self.wrt = operator, operator.program, wrt
+    def __init__(self, program: Program, given: Arrays, sizes: Mapping[str, int], wrt: Sequence[str], seed: int) -> None:
+        self.program, self.wrt = program, wrt
         self.results = tuple(r.name for r in differentiable_results(self.program))
         self.arrays = {n: _widen(a, self.program.tensor(n).dtype) for n, a in given.items()}
         self.sizes = bind_sizes(self.program, self.arrays, sizes)
@@ -119,7 +122,7 @@ class _Check:
         return central, smooth
 
     def run(self) -> GradientCheck:
-        forward, reverse = self.operator.jvp(self.wrt).program, self.operator.vjp(self.wrt).program
+        forward, reverse = jvp(self.program, self.wrt), vjp(self.program, self.wrt)
         n_inputs, n_results = len(self.program.parameters), len(self.program.returns)
         values = self.evaluate(self.program, {})
         tangents = [r.name for r in forward.returns[n_results:]]
@@ -179,6 +182,32 @@ class _Check:
             mismatch = Mismatch("reverse", _element(shown, place), derivative, quotient)
             found.append((float("inf") if np.isnan(distance) else distance, mismatch))
         return max(found, key=lambda pair: pair[0])[1]
+
+
+def widen_program(program: Program) -> Program:
+    """The program with all its floating-point types as float64, and complex128."""
+
+    def wide(dtype: DType) -> DType:
+        return C128 if dtype.is_complex else F64 if dtype.is_float else dtype
+
+    def change(expr: Expr) -> Expr:
+        return rewrite(expr, lambda n: replace(n, dtype=wide(n.dtype)) if isinstance(n, (Const, Cast)) else None)
+
+    def widen(tensors: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        return tuple(replace(t, dtype=wide(t.dtype)) for t in tensors)
+
+    def widen_statement(s: Statement) -> Statement:
+        changed = map_statement(s, change)
+        if changed.reduction is None or changed.reduction.monoid is None:
+            return changed
+        monoid = changed.reduction.monoid
+        identity = tuple(replace(c, dtype=wide(c.dtype)) for c in monoid.identity)
+        monoid = replace(monoid, identity=identity, results=tuple(map(change, monoid.results)))
+        return replace(changed, reduction=replace(changed.reduction, monoid=monoid))
+
+    rules = (replace(r, tensors=widen(r.tensors), statements=tuple(map(widen_statement, r.statements))) for r in program.rules)
+    statements = tuple(map(widen_statement, program.statements))
+    return replace(program, tensors=widen(program.tensors), statements=statements, rules=tuple(rules))
 
 
 def _widen(array: np.ndarray, dtype: DType) -> np.ndarray:

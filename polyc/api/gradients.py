@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -42,6 +42,7 @@ class Differentiable:
 
         @property
         def program(self) -> Program: ...
+        def _describe(self, arrays: Sequence[Any], named: Mapping[str, Any]) -> Any: ...
 
     def vjp(self, wrt: Names = None, of: Names = None) -> Operator:
         """Reverse mode: the operator of the products of cotangents with the Jacobian.
@@ -140,10 +141,9 @@ class Differentiable:
         self.__dict__.pop("_derivatives", None)
         return rule
 
-    @property
-    def fixed_sizes(self) -> dict[str, int]:
-        """Sizes that are the same for every call."""
-        return dict(self._fixed_sizes)
+    def sizes_of_call(self, arrays: Sequence[Any], named: Mapping[str, Any]) -> dict[str, int]:
+        """The sizes of a call with these arguments."""
+        return dict(self._describe(arrays, named).sizes)
 
     def name_inputs(self, wrt: Names) -> tuple[str, ...]:
         """Parameters of the program: of a sparse matrix its entries."""
