@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
-from polyc.gradients.rules import CONSTANT, LINEAR, is_differentiable, partials, times
+from polyc.gradients.rules import CONSTANT, LINEAR, is_differentiable, partials, plus, times
 from polyc.ir.expr import Call, Cast, Const, Expr, Pad, Read, Select, all_hold, reads, type_of
 from polyc.ir.operators import OPERATORS
 from polyc.ir.types import DType
@@ -34,22 +34,60 @@ class Scene:
     boxes: Mapping[str, Sequence[Interval]]
 
     def contributions(self, expr: Expr, cotangent: Expr, conditions: Conditions = ()) -> Iterator[Contribution]:
-        """Those of every read of `expr`, whose value has this cotangent (of the type that its arithmetic is done in)."""
-        if not any(read.tensor in self.active for read in reads(expr)):
-            return
+        """Those of every read of `expr`, whose value has this cotangent (of the type that its arithmetic is done in).
+
+        Cotangents of an operand that stands in several places are added up before they are passed on, as ever in reverse mode:
+        what is passed on does not grow with the number of ways through the expression."""
+        found: dict[Expr, dict[Conditions, Expr]] = {expr: {conditions: cotangent}}
+        for node in self._users_first(expr):
+            for under, value in found.pop(node, {}).items():
+                if isinstance(node, Read):
+                    yield Contribution(node, value, under)
+                for operand, passed, more in self._pass_on(node, value):
+                    own = found.setdefault(operand, {})
+                    total = plus(own.get((*under, *more)), passed)
+                    assert total is not None
+                    own[(*under, *more)] = total
+
+    def _users_first(self, expr: Expr) -> list[Expr]:
+        """The different nodes that depend on active reads, each behind all that use it."""
+        order: dict[Expr, None] = {}
+        stack = [(expr, False)]
+        while stack:
+            node, is_done = stack.pop()
+            if is_done:
+                order.setdefault(node)
+            elif node not in order and any(read.tensor in self.active for read in reads(node)):
+                stack.append((node, True))
+                stack += [(e, False) for e in self._operands(node)]
+        return list(reversed(order))
+
+    def _operands(self, expr: Expr) -> Sequence[Expr]:
         match expr:
-            case Read():
-                if expr.tensor in self.active:
-                    yield Contribution(expr, cotangent, conditions)
             case Pad():
-                written = write_out_pad(expr, self.boxes[expr.read.tensor], lambda test: False)
-                yield from self.contributions(written, cotangent, conditions)
+                return (self._written_out(expr),)
+            case Select(_, then, other):
+                return then, other
+            case Cast(value):
+                return (value,)
+            case Call(_, args):
+                return args
+        return ()
+
+    def _written_out(self, pad: Pad) -> Expr:
+        return write_out_pad(pad, self.boxes[pad.read.tensor], lambda test: False)
+
+    def _pass_on(self, expr: Expr, cotangent: Expr) -> Iterator[tuple[Expr, Expr, Conditions]]:
+        """What operands get of the cotangent of a node, and where."""
+        match expr:
+            case Pad():
+                yield self._written_out(expr), cotangent, ()
             case Select(condition, then, other):
-                yield from self.contributions(then, cotangent, (*conditions, (condition, True)))
-                yield from self.contributions(other, cotangent, (*conditions, (condition, False)))
+                yield then, cotangent, ((condition, True),)
+                yield other, cotangent, ((condition, False),)
             case Cast(value, dtype):
                 if is_differentiable(dtype) and is_differentiable(own := type_of(value, self.types)):
-                    yield from self.contributions(value, _convert(cotangent, dtype.computed, own.computed), conditions)
+                    yield value, _convert(cotangent, dtype.computed, own.computed), ()
             case Call(op, args):
                 if op in CONSTANT or OPERATORS[op].result == "bool":
                     return
@@ -59,7 +97,7 @@ class Scene:
                     passed = [times(cotangent, partial) for partial in partials(expr, self.types)]
                 for operand, part in zip(args, passed, strict=True):
                     if part is not None:
-                        yield from self.contributions(operand, part, conditions)
+                        yield operand, part, ()
 
 
 def _convert(cotangent: Expr, source: DType, target: DType) -> Expr:

@@ -16,14 +16,15 @@ from itertools import count
 from polyc.gradients.adjoints import Conditions, Scene
 from polyc.gradients.custom import Spliced, rules_of
 from polyc.gradients.forward import drop_unused
-from polyc.gradients.inputs import Names, check_inputs, check_results
+from polyc.gradients.inputs import Names, check_inputs, check_results, shown_name
 from polyc.gradients.inversion import upper_end
+from polyc.gradients.monoids import Scans, contributions, scan
 from polyc.gradients.reductions import seeds_of
 from polyc.gradients.rules import is_differentiable, plus, refuse
 from polyc.gradients.sums import Adjoints, Part, gather, scatter
 from polyc.ir.custom_rules import Rule
 from polyc.ir.expr import Cast, Const, Expr, Index, Read, int_const, reads
-from polyc.ir.program import Program, RangeClause, Return, Statement, Tensor
+from polyc.ir.program import Program, RangeClause, Return, Statement, Tensor, tuple_components
 from polyc.ir.simplify import simplify
 from polyc.ir.storage_types import widen_arithmetic
 from polyc.poly.infer import infer_ranges
@@ -71,8 +72,9 @@ class _Reverse:
         self.tensors: list[Tensor] = []
         self.statements: list[Statement] = []
         self.cotangents = [] if seeded else [(r.version, self._declare_cotangent(r)) for r in of]
-        self.gradients = {n: self.names.add(f"d_{n.removesuffix('.data')}") for n in wrt}
+        self.gradients = {n: self.names.add(f"d_{shown_name(program, n)}") for n in wrt}
         self.parts: dict[str, list[Part]] = {}
+        self.scans: dict[object, Scans] = {}
         self.read_actively = {
             r.tensor
             for s in program.statements
@@ -197,6 +199,9 @@ class _Reverse:
 
     def _differentiate(self, s: Statement) -> None:
         """The contributions of a statement to what it reads."""
+        if s.reduction is not None and s.reduction.monoid is not None:
+            self._differentiate_monoid(s)
+            return
         seeds = seeds_of(s, self.program, self.names.add)
         self.tensors += seeds.tensors
         self.statements += seeds.statements
@@ -217,6 +222,18 @@ class _Reverse:
         start = Statement(s.name, s.target, element, names, init, None, (), s.span)
         cotangent = seeds.cotangent(init, element, self.adjoint(s.target, element))
         self._contribute(start, dict(zip(names, box, strict=True)), init, *cotangent)
+
+    def _differentiate_monoid(self, s: Statement) -> None:
+        """The same of a component of what a user's monoid makes of tuples; those of all components share scans."""
+        intervals, adjoint = self.ranges.statements[s.name].indices, self.adjoint(s.target, s.subscripts)
+        assert s.reduction is not None
+        key = (s.reduction.monoid, s.subscripts, tuple_components(s), s.where)
+        if key not in self.scans:
+            self.scans[key] = scans = scan(s, intervals, self.names.add)
+            self.tensors += scans.tensors
+            self.statements += scans.statements
+        for value, cotangent, conditions in contributions(s, intervals, self.scans[key], adjoint):
+            self._contribute(s, intervals, value, cotangent, conditions)
 
     def _contribute(
         self, s: Statement, intervals: dict[str, Interval], value: Expr, cotangent: Expr, conditions: Conditions
