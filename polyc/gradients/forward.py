@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from polyc.gradients.custom import Spliced, rules_of
-from polyc.gradients.inputs import Names, add_number, check_inputs, check_results, differentiable_results
+from polyc.gradients.inputs import Names, add_number, check_inputs, check_results, differentiable_results, shown_name
 from polyc.gradients.rules import is_differentiable, plus, refuse, tangent, times
 from polyc.ir.custom_rules import Rule
 from polyc.ir.expr import Call, Const, Expr, Index, Pad, Read, Select, identity_of, index_names, reads, substitute, walk
@@ -65,7 +65,7 @@ class _Forward:
             self.rules = [r for r in rules_of(program, "jvp", moving) if not moving.isdisjoint(r.inputs)]
             self.inside = {n for r in self.rules for n in r.inside}
         wanted = [t.name for t in program.tensors if t.name in moving]
-        self.tangents = {n: self.names.add(f"t_{n.removesuffix('.data')}") for n in dict.fromkeys((*wrt, *wanted))}
+        self.tangents = {n: self.names.add(f"t_{shown_name(program, n)}") for n in dict.fromkeys((*wrt, *wanted))}
 
     def _find_moving(self) -> set[str]:
         """Versions that have a tangent: those that depend on `wrt`, the results, and where one in `Pad` needs it."""

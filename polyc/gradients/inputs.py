@@ -20,6 +20,11 @@ def differentiable_results(program: Program) -> tuple[Return, ...]:
     return tuple(r for r in program.returns if is_differentiable(program.tensor(r.version).dtype))
 
 
+def shown_name(program: Program, version: str) -> str:
+    """What a user calls an input: of the entries of a matrix, the name of that."""
+    return next((m.name for m in program.compressed if m.data == version), version)
+
+
 def check_inputs(program: Program, wrt: Sequence[str]) -> tuple[str, ...]:
     """Those of `wrt`; ArgumentError ``argument-gradient`` for what is no floating-point input, or where there is none."""
     known = differentiable_inputs(program)

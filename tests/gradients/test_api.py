@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import pickle
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,7 @@ def layer(double(M, K) X, double(N, K) W, double(N) b) -> (Y) {
 }
 """
 LOSS = "def loss(double(N) x, int32(N) k) -> (y, count) { y +=! double(k(n)) * x(n) * x(n)  count +=! k(n) }"
+SMALL = "def small(double(N) x, double(N) w) -> (y) { y(n) = tanh(x(n) * w(n)) }"
 RNG = np.random.default_rng(5)
 X, W, B = RNG.standard_normal((3, 4)), RNG.standard_normal((5, 4)), RNG.standard_normal(5)
 
@@ -69,15 +71,15 @@ def test_jacobians_have_the_dimensions_of_the_result_then_of_the_input() -> None
 
 
 def test_derivatives_are_bound_pickled_explained_and_made_objects() -> None:
-    layer = polyc.compile(LAYER)
-    gradient = layer.vjp(wrt="X")
-    d_y = RNG.standard_normal((3, 5))
-    wanted = gradient(X, W, B, d_y)
-    np.testing.assert_allclose(layer.bind(W=W).vjp()(X, B, d_y)[0], wanted)
-    np.testing.assert_allclose(pickle.loads(pickle.dumps(gradient))(X, W, B, d_y), wanted)
-    assert "d_X" in gradient.explain(X, W, B, d_y)
-    assert gradient.compiled(M=3, K=4, N=5).object_code()[:4] == b"\x7fELF"
-    assert "layer_vjp" in gradient.compiled(M=3, K=4, N=5).c_header()
+    small = polyc.compile(SMALL)
+    gradient, w = small.vjp(wrt="x"), np.full(5, 2.0)
+    wanted = gradient(B, w, np.ones(5))
+    np.testing.assert_allclose(small.bind(w=w).vjp()(B, np.ones(5)), wanted)
+    np.testing.assert_allclose(pickle.loads(pickle.dumps(gradient))(B, w, np.ones(5)), wanted)
+    assert "d_x" in gradient.explain(B, w, B)
+    made = gradient.compiled(N=5)
+    assert made.object_code()[:4] == b"\x7fELF"
+    assert "small_vjp" in made.c_header()
 
 
 def test_what_is_held_fixed_has_no_derivative_in_any_notation() -> None:
@@ -172,6 +174,27 @@ def test_checks_name_the_element_that_is_worst() -> None:
     assert "d_x[" in str(off)
 
 
+def test_checks_are_made_in_float64_whatever_the_types() -> None:
+    half = polyc.compile("def f(float16(N) x) -> (y) { y max=! x(n) * x(n) }")
+    assert polyc.check_grad(half, B.astype(np.float16))
+
+
+def test_entries_of_sparse_matrices_have_derivatives() -> None:
+    text = "def f(csr double(M, N) A, double(N, K) X) -> (Y) { Y(i, k) +=! A(i, j) * X(j, k) }"
+    product, rows, columns = polyc.compile(text), np.array([0, 0, 2]), np.array([0, 2, 1], np.int32)
+    held = SimpleNamespace(data=B[:3], indices=columns, indptr=np.array([0, 2, 2, 3], np.int32), shape=(3, 3))
+    x, d_y = RNG.standard_normal((3, 2)), RNG.standard_normal((3, 2))
+    dense = np.zeros((3, 3))
+    dense[rows, columns] = B[:3]
+    d_a, d_x = product.vjp()(held, x, d_y)
+    np.testing.assert_allclose(d_a, (d_y @ x.T)[rows, columns])
+    np.testing.assert_allclose(d_x, dense.T @ d_y)
+    moved = product.jvp(wrt="A")
+    assert moved.input_names == ("A", "X", "t_A")
+    np.testing.assert_allclose(moved(held, x, np.ones(3))[1], (dense != 0) @ x)
+    assert polyc.check_grad(product, held, x)
+
+
 def test_checks_leave_kinks_out() -> None:
     found = polyc.check_grad(polyc.compile("def f(double(N) x) -> (y) { y(n) = fabs(x(n)) }"), np.array([0.0, 1.0, -2.0]))
     assert found
@@ -204,13 +227,13 @@ def test_functions_without_types_say_what_is_missing() -> None:
 
 
 def test_derivatives_run_from_the_command_line(tmp_path: Path) -> None:
-    (tmp_path / "layer.tc").write_text(LAYER)
-    path = str(tmp_path / "layer.tc")
-    done = CliRunner().invoke(main, ["run", path, "--vjp", "X,W", "--size", "M=3,K=4,N=5", "--verify"])
+    (tmp_path / "op.tc").write_text(SMALL)
+    path = str(tmp_path / "op.tc")
+    done = CliRunner().invoke(main, ["run", path, "--vjp", "w,x", "--size", "N=4", "--verify"])
     assert done.exit_code == 0, done.stderr
-    assert done.stdout.startswith("d_X: float64[3, 4]")
-    done = CliRunner().invoke(main, ["compile", path, "--vjp", "X"])
+    assert done.stdout.startswith("d_w: float64[4]")
+    done = CliRunner().invoke(main, ["compile", path, "--vjp", "x", "--size", "N=4"])
     assert done.exit_code == 0, done.stderr
-    assert {p.name for p in tmp_path.iterdir()} == {"layer.tc", "layer_vjp.o", "layer_vjp.h"}
-    done = CliRunner().invoke(main, ["run", path, "--grad", "X", "--vjp", "X"])
+    assert {p.name for p in tmp_path.iterdir()} == {"op.tc", "small_vjp.o", "small_vjp.h"}
+    done = CliRunner().invoke(main, ["run", path, "--grad", "x", "--vjp", "x"])
     assert "give one of them" in done.stderr
