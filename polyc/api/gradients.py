@@ -32,7 +32,6 @@ class Differentiable:
     place, and ``argument-program-open`` where the types of parameters are not declared."""
 
     if TYPE_CHECKING:
-        name: str
         _source: ProgramSource
         _options: Options
         _fixed_sizes: dict[str, int]
@@ -40,6 +39,8 @@ class Differentiable:
         _bound_matrices: dict[str, Any]
         _dynamic: Any
 
+        @property
+        def name(self) -> str: ...
         @property
         def program(self) -> Program: ...
         def _describe(self, arrays: Sequence[Any], named: Mapping[str, Any]) -> Any: ...
