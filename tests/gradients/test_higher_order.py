@@ -18,7 +18,7 @@ PROGRAMS = {
     "chosen": "def f(double(N) x) -> (y) { y(n) = x(n) > 0.0 ? x(n) * x(n) : sin(x(n)) }",
     "scattered": "def f(double(E) T, int32(P) k) -> (y) { y +=! T(k(p)) * T(k(p)) * T(k(p)) }",
 }
-EXAMPLES = ("softmax", "gelu_bias", "layernorm", "depthwise")
+EXAMPLES = ("softmax", "gelu_bias", "layernorm", "linear_relu")
 
 
 def case_of(name: str) -> Case:
