@@ -6,7 +6,7 @@ from collections.abc import Sequence, Set
 from itertools import chain, count
 
 from polyc.diagnostics import ArgumentError, Diagnostic, suggest_name
-from polyc.gradients.rules import is_differentiable
+from polyc.gradients.rules import is_differentiable, refuse
 from polyc.ir.program import Program, Return
 
 
@@ -40,7 +40,23 @@ def check_inputs(program: Program, wrt: Sequence[str]) -> tuple[str, ...]:
     if len(set(wrt)) < len(wrt):
         twice = next(n for n in wrt if list(wrt).count(n) > 1)
         raise _error(f"{twice} is named twice in wrt", f"name it once: wrt={tuple(dict.fromkeys(wrt))}")
+    _refuse_counted_zeros(program, wrt)
     return tuple(wrt)
+
+
+COUNTED_ZEROS = ".zeros"
+"""How names of tensors end that count the factors of a product that are 0, for its derivative in the reverse mode."""
+
+
+def _refuse_counted_zeros(program: Program, wrt: Sequence[str]) -> None:
+    """UnsupportedError where the derivative of a product in the reverse mode is differentiated again: choices by the number of zeros
+    are right in value, but not in their derivatives."""
+    counts = [t for t in program.tensors if t.name.rstrip("0123456789").endswith(COUNTED_ZEROS)]
+    moving = {n for w in wrt for n in program.made_from(w)} if counts else set()
+    for t in counts:
+        if t.name in moving:
+            message = f"the derivative of the product {t.base} in the reverse mode is not differentiated again"
+            raise refuse(message, t.span, f"take the forward mode first, op.jvp().vjp(), or write {t.base} as a recurrence")
 
 
 def check_results(program: Program, of: Sequence[str] | None = None) -> tuple[Return, ...]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from polyc.gradients.adjoints import Conditions
+from polyc.gradients.inputs import COUNTED_ZEROS
 from polyc.gradients.rules import refuse, times
 from polyc.ir.expr import Call, Const, Expr, Index, Read, Select, identity_of, substitute
 from polyc.ir.program import Program, Reduction, Statement, Tensor, element_names
@@ -91,7 +92,7 @@ def _of_products(s: Statement, program: Program, name: Callable[[str], str]) -> 
     n, count = _beside(
         s,
         program,
-        name(f"{s.target}.zeros"),
+        name(s.target + COUNTED_ZEROS),
         "add",
         Select(is_zero(s.value), one, zero),
         zero if is_plain else Select(is_zero(init), one, zero),
