@@ -42,7 +42,7 @@ def outcome_of(make: Callable[[], Case], has_kernel: bool = False) -> Outcome | 
         if is_polynomial(case.program) and "right" in (found.forward, found.reverse):
             check_exactly(case)
         if has_kernel and found.reverse == RIGHT:
-            check_kernel(perturbed(case))
+            found = Outcome(found.forward, check_kernel(perturbed(case)))
     except Exception as error:  # whatever it is, the others are counted as well
         return f"wrong: {type(error).__name__}: {str(error).strip().splitlines()[0] if str(error).strip() else ''}"
     return found
