@@ -93,6 +93,8 @@ class Scene:
                     return
                 if op in LINEAR:
                     passed: Sequence[Expr | None] = LINEAR[op][1](cotangent, type_of(args[0], self.types).part)
+                elif op == "mul" and args[0] == args[1]:
+                    passed = times(cotangent, plus(*args)), None
                 else:
                     passed = [times(cotangent, partial) for partial in partials(expr, self.types)]
                 for operand, part in zip(args, passed, strict=True):

@@ -33,6 +33,7 @@ from polyc.ir.expr import (
     substitute,
     walk,
 )
+from polyc.ir.linear import index_coefficients
 from polyc.ir.program import Condition, RangeClause, Reduction, Statement, Where
 from polyc.ir.segments import is_loaded, loaded_clauses
 from polyc.ir.simplify import simplify
@@ -66,11 +67,17 @@ def gather(part: Part, names: Sequence[str], box: Sequence[Interval], ranges: Ra
     s = part.statement
     if any(loaded_clauses(s.where)):
         return None
-    solution = solve(part.subscripts, lambda d, i: names[d], s.indices)
-    if None in solution.solved or len(solution.indices) < len(s.indices):
-        return None
+    steps = {i: b.lower for i, b in part.intervals.items() if b.extent == int_const(1)}
+    subscripts = [simplify(substitute(e, steps)) for e in part.subscripts]
+    solution = solve(subscripts, lambda d, i: names[d], [i for i in s.indices if i not in steps])
     frame = Frame(ranges, dict(zip(names, box, strict=True)))
-    tests = _narrow(frame, _tests(part, solution))
+    # Other dimensions, of a diagonal or at a number, are conditions.
+    placed = [simplify(substitute(e, solution.indices)) for e in subscripts]
+    equal = [eq(Index(n), e) for n, e, i in zip(names, placed, solution.solved, strict=True) if i is None]
+    solution = replace(solution, indices=solution.indices | steps)
+    if len(solution.indices) < len(s.indices) or any(frame.find(test) is None for test in equal):
+        return None
+    tests = _narrow(frame, [*equal, *_tests(part, solution)])
     total: Expr | None = None
     for value, conditions in _terms(part, solution, frame):
         total = plus(total, select(conditions, value, dtype))
@@ -105,8 +112,9 @@ def scatter(part: Part, box: Sequence[Interval], ranges: Ranges, dtype: DType, a
     left = [Index(at[d]) if d in at else _place(e, solution) for d, e in enumerate(part.subscripts)]
     frame = Frame(ranges, points)
     for d, e in enumerate(left):
-        if d not in at and frame.is_affine(e) and not all(map(frame.implies, kept_to(e, box[d]))):
-            # Conditions alone keep it inside: over all elements, those that it is.
+        is_linear = index_coefficients(e) is not None
+        if d not in at and frame.is_affine(e) and not (is_linear and all(map(frame.implies, kept_to(e, box[d])))):
+            # Conditions keep it inside, or the ends of its range do not say where it lies: over all elements, where it is one.
             left[d] = Index(name_element(d, "at"))
             points[at[d]] = box[d]
             equal.append(eq(left[d], e))
