@@ -49,7 +49,7 @@ COUNTED_ZEROS = ".zeros"
 
 
 def _refuse_counted_zeros(program: Program, wrt: Sequence[str]) -> None:
-    """UnsupportedError where the derivative of a product in the reverse mode is differentiated again: choices by numbers of zeros
+    """UnsupportedError where the derivative of a product in the reverse mode is differentiated again: choices by numbers of 0
     are right in value, but not in their derivatives."""
     counts = [t for t in program.tensors if t.name.rstrip("0123456789").endswith(COUNTED_ZEROS)]
     moving = {n for w in wrt for n in program.made_from(w)} if counts else set()
