@@ -36,7 +36,7 @@ class Row:
     """Of the value and the gradients, by the mathematics."""
     has_value: bool = False
     is_compiled: bool = True
-    """Whether torch.compile is measured: loops over steps, which it unrolls, take it minutes."""
+    """Whether torch.compile is measured: not where it would unroll a loop over steps."""
     tolerance: float = 5e-5
 
     def inputs(self, rng: Any) -> Arrays:
