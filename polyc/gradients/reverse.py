@@ -19,6 +19,7 @@ from polyc.gradients.forward import drop_unused
 from polyc.gradients.inputs import Names, check_inputs, check_results, shown_name
 from polyc.gradients.inversion import upper_end
 from polyc.gradients.monoids import Scans, contributions, scan
+from polyc.gradients.phases import Phased, by_phases
 from polyc.gradients.reductions import seeds_of
 from polyc.gradients.rules import is_differentiable, plus, refuse
 from polyc.gradients.sums import Adjoints, Part, gather, scatter
@@ -27,6 +28,7 @@ from polyc.ir.expr import Cast, Const, Expr, Index, Read, int_const, reads
 from polyc.ir.program import Program, RangeClause, Return, Statement, Tensor, tuple_components
 from polyc.ir.simplify import simplify
 from polyc.ir.storage_types import widen_arithmetic
+from polyc.ir.types import DType
 from polyc.poly.infer import infer_ranges
 from polyc.poly.ranges import Interval
 from polyc.records import replace
@@ -266,7 +268,11 @@ class _Reverse:
             if gathered is not None:
                 total = plus(total, gathered.value)
             else:
-                apart += scatter(part, box, self.ranges, dtype, self._adjoints())
+                phased = by_phases(part, box, element)
+                if phased.part is part:
+                    apart += scatter(part, box, self.ranges, dtype, self._adjoints())
+                else:
+                    total = plus(total, self._sum_by_phases(phased, target, dtype))
         begins_at_zero = all(b.lower == int_const(0) for b in box)
         if total is None and len(apart) == 1 and own == dtype and begins_at_zero:
             self._write(replace(target, shape=self._extents(version)), apart[0])
@@ -281,6 +287,17 @@ class _Reverse:
         total = total if own == dtype else Cast(total, own)
         where = tuple(RangeClause(i, b.lower, upper_end(b)) for i, b in zip(names, box, strict=True))
         self._write(target, Statement("", name, element, names, total, None, where, t.span))
+
+    def _sum_by_phases(self, phased: Phased, like: Tensor, dtype: DType) -> Expr | None:
+        """The contributions of a strided window to the element at `phased.element`."""
+        total: Expr | None = None
+        element = tuple(simplify(e - b.lower) for e, b in zip(phased.element, phased.box, strict=True))
+        for s in scatter(phased.part, phased.box, self.ranges, dtype, self._adjoints()):
+            extents = tuple(simplify(b.extent) for b in phased.box)
+            own_name = self.names.add(f"{like.name}.phases")
+            self._write(Tensor(own_name, dtype, len(extents), extents, "temporary", like.base, like.span), s)
+            total = plus(total, Read(own_name, element))
+        return total
 
     def _write(self, target: Tensor, s: Statement) -> None:
         self.tensors.append(target)

@@ -126,7 +126,7 @@ def scatter(part: Part, box: Sequence[Interval], ranges: Ranges, dtype: DType, a
     tests = _narrow(frame, [*equal, *_tests(part, solution)])
     terms = list(_terms(part, solution, frame))
     if len(terms) == 1 and not terms[0][1] and tests and not equal:
-        padded = _pad(terms[0][0], moved, part, tests, Frame(ranges, points), adjoints)
+        padded = _pad(terms[0][0], moved, part, tests, Frame(ranges, points), adjoints, ranges)
         if padded is not None:
             tests, terms = [], [(padded, ())]
     where += map(Condition, tests)
@@ -150,7 +150,9 @@ def scatter(part: Part, box: Sequence[Interval], ranges: Ranges, dtype: DType, a
         yield make(safe, select(others, value, dtype), [*where, *map(Condition, affine)])
 
 
-def _pad(value: Expr, moved: set[str], part: Part, tests: Sequence[Expr], frame: Frame, adjoints: Adjoints) -> Expr | None:
+def _pad(
+    value: Expr, moved: set[str], part: Part, tests: Sequence[Expr], frame: Frame, adjoints: Adjoints, ranges: Ranges
+) -> Expr | None:
     """A product of an adjoint with elements, with zeros around the adjoint in place of the tests: a convolution with a border.
 
     None where the tests say anything else, or where the elements are not there, or not a window's, at the points left out."""
@@ -164,12 +166,20 @@ def _pad(value: Expr, moved: set[str], part: Part, tests: Sequence[Expr], frame:
     others = [r for e, _ in part.terms for r in reads(e) if r.tensor not in adjoints]
     if any(index_names(*r.subscripts) & moved for r in others) or any(map(reads, adjoint.subscripts)):
         return None
+    padded: dict[Expr, Expr] = {adjoint: Pad(adjoint, Const(0.0, dtype))}
     for test in inside:
         frame.restrict(test)
+    for factor in factors:
+        # What a window's phase leaves out of the other factor.
+        if isinstance(factor, Read) and factor != adjoint and factor.tensor in ranges.tensors:
+            inside = [t for e, b in zip(factor.subscripts, ranges.tensors[factor.tensor], strict=True) for t in kept_to(e, b)]
+            inside = [t for t in inside if not frame.implies(t)]
+            padded |= {factor: Pad(factor, Const(0.0, dtype))} if inside else {}
+            for test in inside:
+                frame.restrict(test)
     if not all(map(frame.implies, tests)):
         return None
-    zero = Const(0.0, dtype)
-    return rewrite(value, lambda node: Pad(node, zero) if node == adjoint else None)
+    return rewrite(value, lambda node: padded.get(node) if isinstance(node, Read) else None)
 
 
 def _tests(part: Part, solution: Solution) -> Iterator[Expr]:

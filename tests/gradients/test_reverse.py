@@ -47,6 +47,14 @@ def test_the_adjoint_of_a_convolution_is_a_convolution_with_zeros_around(border:
     assert ">=" not in text
 
 
+@pytest.mark.parametrize(("stride", "width", "length"), [(2, 3, 8), (3, 2, 8), (2, 1, 5)])
+def test_the_adjoint_of_a_strided_window_is_a_window_for_each_phase(stride: int, width: int, length: int) -> None:
+    text = f"def conv(double(C,H) X, double(M,C,R) W) -> (Y) {{ Y(m,h) +=! X(c,{stride}*h+r) * W(m,c,r) }}"
+    assert f"d_X[e0, e1] = d_X.phases[e0, e1 % {stride}, e1 // {stride}]" in adjoint(text, "X")
+    arrays = {"X": RNG.standard_normal((2, length)), "W": RNG.standard_normal((3, 2, width))}
+    check(text, {"C": 2, "H": length, "M": 3, "R": width}, **arrays)
+
+
 def test_a_stencil_without_sums_is_one_statement() -> None:
     text = adjoint("def blur(float(N) X) -> (Y) { Y(i) = X(i) + 2.0 * X(i+1) + X(i+2) }", "X")
     assert text.count("S_d_X") == 1
