@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.differentiate import compile_in_torch
 from benchmarks.graph import Graph, build_model
 from benchmarks.workload import Arrays, Results, Workload, as_results, as_tuple
 
@@ -44,9 +45,11 @@ def import_torch(threads: int) -> Any:
 def build_compiled(workload: Workload, arrays: Arrays, threads: int) -> Once:
     """torch.compile of the lines that eager PyTorch runs, for these sizes; it allocates its results itself."""
     torch = import_torch(threads)
+    tensors = {n: torch.from_numpy(a) for n, a in arrays.items()}
+    if workload.gradient is not None:
+        return compile_in_torch(torch, workload.gradient, tensors)
     peer = workload.peers["torch_compile"]
     compiled = torch.compile(lambda **inputs: peer(torch, None, **inputs), dynamic=False, fullgraph=True)
-    tensors = {n: torch.from_numpy(a) for n, a in arrays.items()}
     return lambda: compiled(**tensors)
 
 

@@ -157,7 +157,8 @@ def make_operator(workload: Workload, **options: Any) -> Any:
         return polyc.einsum_operator(workload.source, **options)
     if workload.notation == "python":
         return polyc.op(workload.source, **options)
-    return polyc.compile(workload.source, workload.entry, **options)
+    operator = polyc.compile(workload.source, workload.entry, **options)
+    return operator if workload.gradient is None else workload.gradient.of(operator)
 
 
 def _build_polyc(

@@ -45,6 +45,22 @@ class Convolution:
 
 
 @dataclass(frozen=True, slots=True)
+class Gradient:
+    """That a workload is the gradient of what its source computes."""
+
+    wrt: tuple[str, ...]
+    """Inputs by which it is differentiated, in the order of the results."""
+    has_value: bool
+    """Whether the value, a scalar, is returned as well, in front of the gradients; else the cotangents are inputs."""
+    in_torch: Callable[..., Any]
+    """The forward computation, for torch.compile: ``in_torch(torch, **inputs)``."""
+
+    def of(self, operator: Any) -> Any:
+        """The operator to be measured, made of that of the source."""
+        return operator.value_and_grad(wrt=self.wrt) if self.has_value else operator.vjp(wrt=self.wrt)
+
+
+@dataclass(frozen=True, slots=True)
 class Workload:
     """One computation.
 
@@ -76,6 +92,7 @@ class Workload:
     """The definition of `source` that is measured, where there are several."""
     has_same_stores: bool = False
     """Whether the roofline writes as polyc's kernel does, past the caches or not, instead of the faster way."""
+    gradient: Gradient | None = None
 
     def inputs(self) -> Arrays:
         """The same arrays in every process: the seed is fixed."""

@@ -23,8 +23,10 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from polyc import memory as memory
     from polyc import onnx as onnx
+    from polyc.api.check_grad import GradientCheck, check_grad
     from polyc.api.einops import rearrange, reduce, repeat
     from polyc.api.functions import compile, einsum, einsum_operator, indices, op
+    from polyc.api.gradients import grad, jvp, value_and_grad, vjp
     from polyc.api.monoids import monoid
     from polyc.api.names import bf16, bool_, c64, c128, f16, f32, f64, i8, i16, i32, i64, u8, u16, u32, u64, where
     from polyc.api.operator import Operator
@@ -53,8 +55,10 @@ if TYPE_CHECKING:
 # Names are imported at their first use, so that the command line can answer Ctrl-C before modules are read (`polyc.__main__`),
 # and isl and LLVM, which the driver brings, only when something is compiled.
 _HOMES = {
+    "polyc.api.check_grad": "GradientCheck check_grad",
     "polyc.api.einops": "rearrange reduce repeat",
     "polyc.api.functions": "compile einsum einsum_operator indices op",
+    "polyc.api.gradients": "grad jvp value_and_grad vjp",
     "polyc.api.monoids": "monoid",
     "polyc.api.operator": "Operator",
     "polyc.api.names": "bf16 bool_ c64 c128 f16 f32 f64 i8 i16 i32 i64 u8 u16 u32 u64 where",
@@ -74,6 +78,7 @@ __all__ = [
     "BoundsError",
     "CompileBudgetError",
     "Diagnostic",
+    "GradientCheck",
     "Index",
     "InternalError",
     "Kernel",
@@ -92,6 +97,7 @@ __all__ = [
     "bool_",
     "c64",
     "c128",
+    "check_grad",
     "compile",
     "einsum",
     "einsum_operator",
@@ -99,11 +105,13 @@ __all__ = [
     "f32",
     "f64",
     "get_num_threads",
+    "grad",
     "i8",
     "i16",
     "i32",
     "i64",
     "indices",
+    "jvp",
     "memory",
     "monoid",
     "op",
@@ -115,6 +123,8 @@ __all__ = [
     "u16",
     "u32",
     "u64",
+    "value_and_grad",
+    "vjp",
     "where",
 ]
 

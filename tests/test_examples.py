@@ -145,3 +145,22 @@ def test_the_transformer_block_does_what_the_interpreter_does() -> None:
     results = operator(**arrays)
     for got, wanted in zip(results if isinstance(results, tuple) else (results,), expected.values(), strict=True):
         np.testing.assert_allclose(got, wanted, rtol=1e-3, atol=1e-4)
+
+
+def test_a_network_is_trained_with_numpy_arrays() -> None:
+    from examples.train_network import train
+
+    before, after, wrong = train(steps=200, n=128)
+    assert after < 0.2 * before and wrong <= 6
+
+
+def test_the_start_of_a_heat_equation_is_recovered_through_two_hundred_steps() -> None:
+    from examples.heat_initial_state import recover
+
+    assert recover()[1] < 0.02
+
+
+def test_the_parameters_of_a_pendulum_are_found() -> None:
+    from examples.fit_pendulum import TRUTH, fit
+
+    np.testing.assert_allclose(fit(), TRUTH, rtol=0.02)

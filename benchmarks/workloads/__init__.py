@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from benchmarks import pipelines
+from benchmarks import gradients, pipelines
 from benchmarks.workload import Workload, in_double
 from benchmarks.workloads import (
     contractions,
@@ -36,12 +36,12 @@ _POLYBENCH = {w.name: w for w in polybench.WORKLOADS}
 _BOARD = {name: derived.add_peers(w) for name, w in (_SINGLE | _DOUBLE | _POLYBENCH).items()}
 
 WORKLOADS: dict[str, Workload] = _BOARD | {
-    w.name: w for module in (sparse, ragged, solvers, pipelines) for w in module.WORKLOADS
+    w.name: w for module in (sparse, ragged, solvers, pipelines, gradients) for w in module.WORKLOADS
 }
 
 BOARD = tuple(_BOARD)
-"""Those that are measured where none are named: sparse and ragged ones, hundreds of them, solvers, and pipelines, which take
-long, are asked for by their groups."""
+"""Those that are measured where none are named: sparse and ragged ones, hundreds of them, solvers, pipelines, which take long,
+and gradients are asked for by their groups."""
 
 
 def _both(names: tuple[str, ...]) -> tuple[str, ...]:
@@ -58,6 +58,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
     **ragged.GROUPS,
     **solvers.GROUPS,
     **pipelines.GROUPS,
+    **gradients.GROUPS,
     "programs": tuple(w.name for module in (programs, samples) for w in module.WORKLOADS),
 }
 """Workloads that are asked for by one name; contractions in single and in double precision."""

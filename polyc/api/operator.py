@@ -13,6 +13,7 @@ from polyc import driver, recall
 from polyc.api.bind import bound_error, describe_bound, own_inputs
 from polyc.api.call_signature import CallSignature, describe_formals
 from polyc.api.dynamic import DynamicSizes
+from polyc.api.gradients import Differentiable
 from polyc.api.kernels import Kernels, Wanted
 from polyc.api.layouts import Layout, array_layout, declared_layouts, describe_argument, has_value
 from polyc.api.result_shapes import ResultShapes
@@ -46,7 +47,7 @@ if TYPE_CHECKING:
     from polyc.api.sources import ProgramSource
 
 
-class Operator:
+class Operator(Differentiable):
     """A tensor operator for any sizes, layouts and (where its source leaves them open) element types.
 
     Call it with its inputs by position or name::

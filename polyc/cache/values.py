@@ -12,6 +12,7 @@ from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 from polyc.diagnostics import Diagnostic, Remark, Source, Span
+from polyc.ir.custom_rules import Rule
 from polyc.ir.expr import Call, Cast, Const, Index, Pad, Read, Select, Size
 from polyc.ir.program import (
     Compressed,
@@ -37,7 +38,7 @@ CLASSES: dict[str, type] = {
     c.__name__: c
     for c in (
         *(Const, Index, Size, Read, Pad, Call, Select, Cast),
-        *(Program, Tensor, Return, Statement, Reduction, Monoid, RangeClause, Condition, Exists, Compressed, Ragged),
+        *(Program, Tensor, Return, Statement, Reduction, Monoid, RangeClause, Condition, Exists, Compressed, Ragged, Rule),
         *(Signature, ArraySpec, HostCheck, RuntimeGuard),
         *(Diagnostic, Remark, Panel),
     )

@@ -72,6 +72,24 @@ def source_options(function: F) -> F:
     return click.argument("source", metavar="FILE", callback=name_source)(function)
 
 
+def gradient_options(function: F) -> F:
+    """Options of the verbs that take a derivative in the place of an operator."""
+    for mode, what in (("vjp", "products of cotangents with the Jacobian"), ("grad", "the gradient of the scalar result")):
+        option = click.option(f"--{mode}", metavar="X[,Y…]", help=f"Take {what}, by these inputs, in the operator's place.")
+        function = option(function)
+    return function
+
+
+def differentiate(operator: Any, vjp: str | None, grad: str | None) -> Any:
+    """The derivative that `gradient_options` ask for, or the operator itself."""
+    if vjp is not None and grad is not None:
+        raise click.UsageError("--vjp and --grad are two derivatives: give one of them")
+    for mode, names in (("vjp", vjp), ("grad", grad)):
+        if names is not None:
+            return getattr(operator, mode)(wrt=tuple(n.strip() for n in names.split(",") if n.strip()))
+    return operator
+
+
 Shapes = dict[str, tuple[int, ...]]
 """Shapes of the command line by the names of inputs."""
 

@@ -11,7 +11,9 @@ from polyc.cli.common import (
     Shapes,
     Sizes,
     Verb,
+    differentiate,
     file_error,
+    gradient_options,
     guard_errors,
     known_sizes,
     load_operator,
@@ -26,6 +28,7 @@ from polyc.passes import recording
 
 @click.command("compile", cls=Verb)
 @source_options
+@gradient_options
 @click.option(
     "--emit",
     metavar=f"[{'|'.join(STAGES)}|STAGE:after=PASS]",
@@ -51,6 +54,8 @@ def compile_command(
     entry: str | None,
     sizes: Sizes,
     target: str | None,
+    vjp: str | None,
+    grad: str | None,
     emit: str | None,
     disable: tuple[str, ...],
     print_changed: bool,
@@ -74,6 +79,7 @@ def compile_command(
       polyc compile op.tc                                  op.o and op.h, for any sizes
       polyc compile op.tc --size M=128,K=64 -o op128.o     op128.o and op128.h
       polyc compile op.tc --size B=? --size S=512          for any B
+      polyc compile mm.tc --vjp A,B                        mm_vjp.o and mm_vjp.h, its derivative
       polyc compile op.tc --emit loops                     the loop nest, to read
       polyc compile - --emit loops < op.tc                 of a text from elsewhere
       polyc compile op.tc --emit loops:after=partition-loops
@@ -85,10 +91,20 @@ def compile_command(
       polyc compile model.onnx --weights beside            model.so, model.h and model.weights
     """
     if is_model(source):
-        refuse_options(entry=entry, emit=emit, disable_pass=disable, print_changed=print_changed, time_passes=time_passes)
+        refuse_options(
+            entry=entry,
+            vjp=vjp,
+            grad=grad,
+            emit=emit,
+            disable_pass=disable,
+            print_changed=print_changed,
+            time_passes=time_passes,
+        )
         return compile_model(source, sizes, shapes, target, output, weights == "beside")
     refuse_options(shape=shapes, weights=weights)
-    operator = load_operator(source, entry, target, sizes, **({"disable": disable} if disable else {}))
+    operator = differentiate(
+        load_operator(source, entry, target, sizes, **({"disable": disable} if disable else {})), vjp, grad
+    )
     known = known_sizes(sizes)
     if emit is not None or print_changed or time_passes:
         with recording() as sessions:
@@ -108,7 +124,11 @@ def compile_command(
         return
     if output == STANDARD:
         raise click.BadParameter("an object file and a header are written, so name a file", param_hint="--output")
-    own_path = Path(f"{operator.name}.o") if source == STANDARD else Path(source).with_suffix(".o")
+    name = Path(f"{operator.name}.o")
+    is_derivative = vjp is not None or grad is not None
+    own_path = (
+        name if source == STANDARD else Path(source).with_name(name.name) if is_derivative else Path(source).with_suffix(".o")
+    )
     path = Path(output) if output is not None else own_path
     if path.suffix == ".h":
         raise click.BadParameter(f"{path} is where the header goes; name the object file", param_hint="--output")

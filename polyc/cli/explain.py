@@ -8,6 +8,8 @@ from polyc.cli.common import (
     Shapes,
     Sizes,
     Verb,
+    differentiate,
+    gradient_options,
     guard_errors,
     known_sizes,
     load_operator,
@@ -21,6 +23,7 @@ from polyc.cli.passes import disable_option
 
 @click.command("explain", cls=Verb)
 @source_options
+@gradient_options
 @click.option("--measure", "is_measured", is_flag=True, help="Also run it on random inputs; all sizes must be given.")
 @disable_option
 @model_options
@@ -30,6 +33,8 @@ def explain_command(
     entry: str | None,
     sizes: Sizes,
     target: str | None,
+    vjp: str | None,
+    grad: str | None,
     is_measured: bool,
     disable: tuple[str, ...],
     strict: bool,
@@ -48,14 +53,17 @@ def explain_command(
       polyc explain softmax.tc
       polyc explain softmax.tc --size N=64,D=1000 --target x86-64-v4
       polyc explain softmax.tc --size N=64,D=1000 --measure
+      polyc explain mm.tc --vjp A --size M=64,K=64,N=64
       polyc explain model.onnx --size batch=8 --measure
     """
     if is_model(source):
-        refuse_options(entry=entry, disable_pass=disable)
+        refuse_options(entry=entry, vjp=vjp, grad=grad, disable_pass=disable)
         return explain_model(source, sizes, shapes, is_measured, strict, threads, target)
     refuse_options(strict=strict, shape=shapes)
     set_threads(threads)
-    operator = load_operator(source, entry, target, sizes, **({"disable": disable} if disable else {}))
+    operator = differentiate(
+        load_operator(source, entry, target, sizes, **({"disable": disable} if disable else {})), vjp, grad
+    )
     measured = None
     if is_measured:  # before anything is printed: an error leaves standard output empty
         from polyc.api.samples import join_matrices

@@ -17,6 +17,8 @@ from polyc.cli.common import (
     Shapes,
     Sizes,
     Verb,
+    differentiate,
+    gradient_options,
     guard_errors,
     known_sizes,
     load_operator,
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
 
 @click.command("run", cls=Verb)
 @source_options
+@gradient_options
 @click.option("--input", "inputs", multiple=True, metavar="[NAME=]X.npy", help="An input, by name or in order; repeatable.")
 @click.option("--seed", type=int, default=0, show_default=True, help="For the inputs that are not given.")
 @click.option("--verify", is_flag=True, help="Compare every element with the reference interpreter (slow).")
@@ -47,6 +50,8 @@ def run_command(
     entry: str | None,
     sizes: Sizes,
     target: str | None,
+    vjp: str | None,
+    grad: str | None,
     inputs: tuple[str, ...],
     seed: int,
     verify: bool,
@@ -66,6 +71,7 @@ def run_command(
     Examples:
       polyc run softmax.tc --size N=64,D=1000 --verify
       polyc run mm.tc --input a.npy --input B=b.npy --output results
+      polyc run mm.tc --vjp A,B --size M=64,K=64,N=64 --verify
       cat mm.tc | polyc run - --size M=64,K=64,N=64 --threads 1
       polyc run model.onnx --input x.npy --output results
       polyc run model.onnx --size batch=8 --threads 1 --strict
@@ -74,11 +80,11 @@ def run_command(
     if seed < 0:
         raise click.BadParameter("must not be negative", param_hint="--seed")
     if is_model(source):
-        refuse_options(entry=entry, target=target)
+        refuse_options(entry=entry, vjp=vjp, grad=grad, target=target)
         return run_model(source, inputs, sizes, shapes, seed, verify, output, strict, threads)
     refuse_options(strict=strict, shape=shapes)
     set_threads(threads)
-    operator = load_operator(source, entry, target, sizes, verify=verify)
+    operator = differentiate(load_operator(source, entry, target, sizes, verify=verify), vjp, grad)
     program = operator.program
     from polyc.api.samples import join_matrices, result_arrays
 

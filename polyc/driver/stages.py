@@ -17,6 +17,7 @@ from polyc.ir.complex_pairs import split_complex
 from polyc.ir.program import Program
 from polyc.ir.signature import Strides
 from polyc.ir.sizes import define_sizes
+from polyc.ir.stop_gradient import drop_stops
 from polyc.ir.storage_types import widen_arithmetic
 from polyc.ir.verify import verify_program
 from polyc.machine import Machine
@@ -48,6 +49,7 @@ def run_stages(
     """`version`: what estimates take symbolic sizes for; `is_chosen`: whether it is among those that were compared;
     `as_written`: without rewritings that only speed asks for; `circular`: sizes that calls refuse."""
     verify_program(program)
+    program = drop_stops(program)
     target = target or select_target(options)
     asked = size_program(program, sizes)
     given, given_strides = asked.program, strides

@@ -28,8 +28,9 @@ from polyc.ir.interpret_values import (
     numpy_type,
     restrict_scope,
 )
+from polyc.ir.monoid_recurrence import describe_monoid_recurrence
 from polyc.ir.numeric import REDUCE
-from polyc.ir.program import Statement, describe_monoid_recurrence
+from polyc.ir.program import Statement
 
 _EVALUATED_AT_ONCE = 1 << 18
 

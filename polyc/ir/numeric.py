@@ -137,6 +137,7 @@ APPLY: dict[str, Callable[..., Array]] = {name: getattr(np, name) for name in _S
 
 APPLY |= {
     "tuple": lambda first, *others: first,
+    "stop_gradient": lambda x: x,
     "add": np.add,
     "sub": np.subtract,
     "mul": np.multiply,

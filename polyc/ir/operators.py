@@ -54,12 +54,16 @@ def _table() -> dict[str, Operator]:
     table["complex"] = Operator(2, "pair")
     # what a user's monoid combines: one operand or more, of any types; worth the first (see `program.Reduction`)
     table["tuple"] = Operator(1, "same")
+    # its operand, which is a constant for derivatives
+    table["stop_gradient"] = Operator(1, "same")
     return table
 
 
 OPERATORS: dict[str, Operator] = _table()
 COMPLEX_OPERATORS = frozenset(
-    "add sub mul truediv neg eq ne conj real imag exp exp2 log log2 log10 sqrt sin cos tan sinh cosh tanh pow".split()
+    (
+        "add sub mul truediv neg eq ne conj real imag exp exp2 log log2 log10 sqrt sin cos tan sinh cosh tanh pow stop_gradient"
+    ).split()
 )
 """Operators that take complex operands."""
 

@@ -18,9 +18,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field
 from itertools import chain, count
-from typing import Literal
+from typing import Any, Literal
 
-from polyc.diagnostics import Diagnostic, Source, Span, in_context
+from polyc.diagnostics import Source, Span, in_context
 from polyc.ir.expr import Call, Const, Expr, Index, Read, Size, reads, rewrite, substitute, walk
 from polyc.ir.ragged import Ragged
 from polyc.ir.types import I64, DType
@@ -138,15 +138,6 @@ class Reduction:
 def order_components(values: Sequence[Expr], component: int) -> tuple[Expr, ...]:
     """The operands of "tuple" for one component."""
     return (values[component], *values[:component], *values[component + 1 :])
-
-
-def describe_monoid_recurrence(s: Statement) -> Diagnostic:
-    """The error where a user's monoid combines what depends on its result."""
-    assert s.reduction is not None
-    assert s.reduction.monoid is not None
-    message = f"{s.reduction.monoid.name} combines values that depend on its own result"
-    help = "write the recurrence out, element by element, or combine what is computed before"
-    return Diagnostic("unsupported-monoid-recurrence", message, s.span, help)
 
 
 def tuple_components(s: Statement) -> tuple[Expr, ...]:
@@ -313,6 +304,8 @@ class Program:
     source: Source | None = field(default=None, compare=False, repr=False)
     compressed: tuple[Compressed | Ragged, ...] = field(default=(), compare=False, repr=False)
     """Which parameters a call gives together; the statements mean the same without it."""
+    rules: tuple[Any, ...] = field(default=(), compare=False, repr=False)
+    """Derivatives of the user's own for parts of it (`ir.custom_rules.Rule`)."""
     _by_name: dict[str, Tensor] = field(init=False, compare=False, repr=False, default_factory=dict)
     """Filled at the first question, as programs of hundreds of statements ask for every tensor many times."""
     _types: dict[str, DType] = field(init=False, compare=False, repr=False, default_factory=dict)

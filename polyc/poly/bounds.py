@@ -138,9 +138,11 @@ def _prove_statement(
                     continue
                 guarded.setdefault((site.read, d), []).append(join_conditions(site.conditions))
     for d, sub in enumerate(s.subscripts):
-        if is_data_dependent(sub) and s.target in tensors:
-            if "value" not in frames:
-                frames["value"] = make_frame(solution, "value", tensors[s.target], sizes)
+        if s.target not in tensors or isinstance(sub, Index):
+            continue
+        if "value" not in frames:
+            frames["value"] = make_frame(solution, "value", tensors[s.target], sizes)
+        if _form_of(sub, frames["value"], sizes) is None:
             inside = tuple((condition, True) for condition in loaded_conditions(s.where))
             written = ReadSite(Read(s.target, s.subscripts, s.span), inside, "value", False)
             outcome = _prove_subscript(program, frames["value"], written, d, tensors[s.target][d], sizes, values, report)

@@ -275,7 +275,9 @@ def _infer_statement(
     known = state.tensors.get(s.target) or _initial_bounds(state, s)
     written: list[Bounds] = []
     for d, sub in enumerate(s.subscripts):
-        bounds = _written_bounds(sub, solution, sizes) if not is_data_dependent(sub) else known[d] if known else None
+        bounds = None if is_data_dependent(sub) else _written_bounds(sub, solution, sizes)
+        if bounds is None and known and (is_data_dependent(sub) or s.reduction is not None):
+            bounds = known[d]
         if bounds is None:
             data = is_data_dependent(sub)
             what = "depends on data" if data else "does not follow from its subscript"

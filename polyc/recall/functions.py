@@ -198,6 +198,8 @@ def _describe_value(value: object) -> str:
             return repr(value)
         if kind.__name__ == "UserMonoid" and described is not None:
             return f"monoid {value.name} {[(type(n).__name__, write_number(n)) for n in value.identity]} {described}"  # type: ignore[attr-defined]
+        if kind.__name__ == "Operator" and value.has_rules:  # type: ignore[attr-defined]
+            raise _Unknown("an operator with a derivative of its own")
         if kind.__name__ == "Operator" and described is not None:
             return f"operator {value.name} {value.input_names!r} {described}"  # type: ignore[attr-defined]
     if callable(value) or hasattr(value, "formals"):

@@ -82,12 +82,12 @@ print(*sorted(set(sys.modules) - before))
 """
 CALLED = {
     "tc": """
-api: call_signature bind dynamic functions kernels layouts names operator result_shapes sources
+api: call_signature bind dynamic functions gradients kernels layouts names operator result_shapes sources
 cache: keys places store values
 codegen: objects.calibration_file
 codegen: objects objects.call_loader objects.elf objects.host objects.loader objects.pool objects.pool_layout
 driver: loading lock shapes
-ir: expr factors halves number_checks operators program ragged signature text traced types
+ir: custom_rules expr factors halves number_checks operators program ragged signature text traced types
 poly: storage
 recall: entries facts glue kernels machine
 runtime: arguments arrays call_self_test fastcalls kernel memory packing pages plain plan plan_table scalar_tables sizes

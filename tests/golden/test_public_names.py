@@ -19,7 +19,8 @@ import polyc
 from tests.golden.compare import compare_golden
 
 MADE_BY_POLYC = {
-    "Operator": "__call__ name input_names size_names options program remarks bind specialize lower explain measure",
+    "Operator": "__call__ name input_names size_names options program remarks bind specialize lower explain measure "
+    "vjp jvp grad value_and_grad jacobian defvjp defjvp",
     "Kernel": "__call__ name",
     "Lowered": "as_text explain compile c_header object_code",
     "Session": "run get_inputs get_outputs get_overridable_initializers get_modelmeta io_binding run_with_iobinding profile "

@@ -10,6 +10,7 @@ from polyc.diagnostics import Source, Span
 from polyc.frontends.core.integers import Integers, promote_integers, single_values
 from polyc.frontends.core.reports import Reporter
 from polyc.frontends.core.values import Fault, Value
+from polyc.ir.custom_rules import Rule
 from polyc.ir.expr import Expr, Index, Read, identity_of, index_names, reads
 from polyc.ir.powers import BadPower, unroll_powers
 from polyc.ir.program import (
@@ -154,6 +155,8 @@ class ProgramBuilder:
     """Callee by version that a call has made."""
     results: dict[str, CallResult] = field(default_factory=dict)
     """By version, the results of calls that have a name."""
+    rules: list[Rule] = field(default_factory=list)
+    """Derivatives of the user's own that callees have."""
     endings: list[Ending] = field(default_factory=list)
     """Recurrences that end where a condition holds."""
 
@@ -351,6 +354,7 @@ class ProgramBuilder:
             returns=returns,
             statements=tuple(replace(s, name=f"S{n}") for n, s in enumerate(statements)),
             source=source,
+            rules=tuple(self.rules),
         )
         if self.compressed:
             from polyc.frontends.core.compressed import check_returned, split_matrices

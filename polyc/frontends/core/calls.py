@@ -20,6 +20,7 @@ from polyc.frontends.core.builder import Interval, ProgramBuilder, count_dimensi
 from polyc.frontends.core.extents import find_intervals, infer_intervals
 from polyc.frontends.core.integers import Integers, single_values
 from polyc.frontends.core.values import Fault, Reported, Value
+from polyc.ir.custom_rules import rename_rule
 from polyc.ir.expr import Call, Cast, Const, Expr, Index, Read, Size, int_const, rewrite, substitute, walk
 from polyc.ir.program import (
     Compressed,
@@ -117,6 +118,9 @@ def _inline(b: ProgramBuilder, callee: Program, arguments: Mapping[str, Argument
         shape = None if t.shape is None else tuple(names.size(e) for e in t.shape)
         b.tensors[versions[t.name]] = replace(t, name=versions[t.name], shape=shape, role="temporary")
     b.add(*names.rename(callee))
+    b.rules += [
+        rename_rule(r, {**{t.name: f"{prefix}.{t.name}" for t in r.tensors}, **versions}, names.size) for r in callee.rules
+    ]
     if id(callee) not in b.callees:
         b.callees[id(callee)] = callee, infer_intervals(callee)
     results: list[Tensor] = []

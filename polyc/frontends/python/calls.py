@@ -108,7 +108,7 @@ def _describe_callee(callee: Any, scope: Scope) -> _Callee:
         if callee.bound_names:
             message = f"{callee.name} has inputs that are bound to arrays"
             raise Fault("semantic-call", message, "call the operator without bound inputs, and bind those of the caller")
-        if not isinstance(getattr(callee, "__wrapped__", None), types.FunctionType):
+        if callee.has_rules or not isinstance(getattr(callee, "__wrapped__", None), types.FunctionType):
             return _describe_program(callee)
     text = load_function(callee)
     chain = [*scope.callers, scope.text]

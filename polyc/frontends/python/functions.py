@@ -200,6 +200,7 @@ _UNARY: dict[str, Callable[[Value, Span | None], Value]] = {
     "reciprocal": _reciprocal,
     "negative": negate,
     "positive": lambda x, s: keep(x),
+    "stop_gradient": lambda x, s: x if x.constant is not None else call("stop_gradient", (x,), s),
     "isnan": lambda x, s: binary("ne", x, x, s),
     "isinf": lambda x, s: _infinite("eq", x, s),
     "isfinite": lambda x, s: _infinite("lt", x, s),

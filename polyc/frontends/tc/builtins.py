@@ -7,7 +7,7 @@ from polyc.ir.operators import OPERATORS
 _NAMES: dict[int, str] = {
     1: "acos acosh asin asinh atan atanh cbrt ceil cos cosh cospi cyl_bessel_i0 cyl_bessel_i1 erf erfc erfcinv erfcx "
     "erfinv exp exp10 exp2 expm1 fabs floor j0 j1 lgamma log log10 log1p log2 logb normcdf normcdfinv rcbrt rint round rsqrt "
-    "sin sinh sinpi sqrt tan tanh tgamma trunc y0 y1",
+    "sin sinh sinpi sqrt stop_gradient tan tanh tgamma trunc y0 y1",
     2: "atan2 copysign fdim fdivide fmax fmin fmod hypot nextafter pow remainder rhypot",
     3: "fma norm3d rnorm3d",
     4: "norm4d rnorm4d",

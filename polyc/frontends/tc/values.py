@@ -339,6 +339,9 @@ def _build_builtin(scope: Scope, syntax: Apply) -> Value:
         expansion = EXPANSIONS.get(name)
         help = f"write {expansion}" if expansion else "express it with the functions that the language reference lists"
         raise Fault("unsupported-builtin", f"the built-in function {name} is not available yet", help)
+    if name == "stop_gradient":
+        value = known(args[0])
+        return Value(Call(name, (value.expr,), span), value.dtype)
     operands, dtype = _promote(*args, least=F32)
     warn_if_narrow(scope, syntax.args, dtype)
     if dtype.is_complex and name == "fabs":

@@ -14,7 +14,8 @@ from collections.abc import Mapping, Sequence
 from polyc.code_limits import CHUNK
 from polyc.diagnostics import Remark, UnsupportedError
 from polyc.ir.expr import Const, Expr, Index, Read, Select, all_hold, int_const, lt, reads, substitute, walk
-from polyc.ir.program import Program, Statement, all_reads, describe_monoid_recurrence, tuple_components
+from polyc.ir.monoid_recurrence import describe_monoid_recurrence
+from polyc.ir.program import Program, Statement, all_reads, tuple_components
 from polyc.ir.simplify import simplify_int
 from polyc.ir.types import BOOL
 from polyc.poly.domains import condition_inside, subtract_domain

@@ -1,0 +1,163 @@
+"""What reverse mode makes of a program: which statements, and that they are right where accesses are hard to invert."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import polyc
+from polyc.diagnostics import UnsupportedError
+from polyc.frontends.tc import read_tc_with_warnings
+from polyc.gradients import vjp
+from polyc.ir.expr import walk
+from polyc.ir.program import Program
+from tests.gradients.helpers import RIGHT, Case, check_derivatives, check_exactly
+
+RNG = np.random.default_rng(7)
+
+
+def program_of(text: str) -> Program:
+    return read_tc_with_warnings(text).programs[0]
+
+
+def adjoint(text: str, *wrt: str) -> str:
+    return str(vjp(program_of(text), wrt))
+
+
+def check(text: str, sizes: dict[str, int], **arrays: np.ndarray) -> None:
+    """The adjoint of a program against its tangent, and that against differences."""
+    case = Case(program_of(text), sizes, arrays, {})
+    assert check_derivatives(case).reverse == RIGHT
+
+
+def test_the_adjoints_of_a_product_are_two_products() -> None:
+    text = adjoint("def mm(float(M,K) X, float(K,N) W) -> (Y) { Y(m,n) +=! X(m,k) * W(k,n) }", "X", "W")
+    assert "d_X[m, k] += d_Y[m, n] * W[k, n] init 0.0\n    where m in 0:M, n in 0:N, k in 0:K" in text
+    assert "d_W[k, n] += d_Y[m, n] * X[m, k] init 0.0\n    where m in 0:M, n in 0:N, k in 0:K" in text
+    assert text.count("init") == 2
+
+
+@pytest.mark.parametrize("border", [0, 1])
+def test_the_adjoint_of_a_convolution_is_a_convolution_with_zeros_around(border: int) -> None:
+    read = "pad(X(c,h+r-1), 0.0)" if border else "X(c,h+r)"
+    where = "where h in 0:H" if border else ""
+    text = adjoint(f"def conv(float(C,H) X, float(M,C,R) W) -> (Y) {{ Y(m,h) +=! {read} * W(m,c,r) {where} }}", "X")
+    shift = " + 1" if border else ""
+    assert f"d_X[c, h_to] += pad(d_Y[m, h_to - r{shift}], 0.0) * W[m, c, r] init 0.0" in text
+    assert ">=" not in text
+
+
+@pytest.mark.parametrize(("stride", "width", "length"), [(2, 3, 8), (3, 2, 8), (2, 1, 5)])
+def test_the_adjoint_of_a_strided_window_is_a_window_for_each_phase(stride: int, width: int, length: int) -> None:
+    text = f"def conv(double(C,H) X, double(M,C,R) W) -> (Y) {{ Y(m,h) +=! X(c,{stride}*h+r) * W(m,c,r) }}"
+    assert f"d_X[e0, e1] = d_X.phases[e0, e1 % {stride}, e1 // {stride}]" in adjoint(text, "X")
+    arrays = {"X": RNG.standard_normal((2, length)), "W": RNG.standard_normal((3, 2, width))}
+    check(text, {"C": 2, "H": length, "M": 3, "R": width}, **arrays)
+
+
+def test_a_stencil_without_sums_is_one_statement() -> None:
+    text = adjoint("def blur(float(N) X) -> (Y) { Y(i) = X(i) + 2.0 * X(i+1) + X(i+2) }", "X")
+    assert text.count("S_d_X") == 1
+    assert "part" not in text
+
+
+def test_a_recurrence_runs_backwards_without_storing_what_it_does_not_need() -> None:
+    text = """
+def heat(double(N) u0) -> (u1) {
+  u(t, i) = u0(i) where t in 0:1
+  u(t, i) = 0.25 * pad(u(t-1, i-1), 0.0) + 0.5 * u(t-1, i) + 0.25 * pad(u(t-1, i+1), 0.0) where t in 1:9, i in 0:N
+  u1(i) = u(8, i)
+}
+"""
+    made = vjp(program_of(text), ("u0",))
+    assert [s.target for s in made.statements if s.target == "u"] == []
+    check_exactly(Case(program_of(text), {"N": 6}, {"u0": RNG.standard_normal(6)}, {}))
+    d_u0 = polyc.compile(text).vjp()(np.zeros(6), np.eye(6)[2])
+    steps = 0.5 * np.eye(6) + 0.25 * np.eye(6, k=1) + 0.25 * np.eye(6, k=-1)
+    np.testing.assert_allclose(d_u0, np.linalg.matrix_power(steps, 8)[2])
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "def f(double(N) X) -> (Y) { Y(i) = X(i-1) * X(i) where i in 1:N }",
+        "def f(double(N) X) -> (Y) { T(i) = X(i+2) * X(i+2) where i in -2:N-2\n Y(i) = T(i-1) where i in 0:N-1 }",
+        "def f(double(N) X) -> (Y) { Y(i) = X(2*i) * X(i/2) }",
+        "def f(double(N) X) -> (Y) { Y(i,j) = X(i+j) * X(i) where i in 0:3, j in 0:4 }",
+        "def f(double(N) X) -> (Y) { Y(i) += X(j) * X(i) where j <= i }",
+        "def f(double(N) X) -> (Y) { Y(i) *=! X(j) where j <= i, i in 0:N }",
+        "def f(double(N) X) -> (Z) { Y max=! X(j) * X(j)\n Z(i) = X(i) / Y }",
+        "def f(double(N) X) -> (Y, Z) { Y(i) = X(i) * X(i)\n Z(i) = Y(i) * X(i)\n Y(i) = Y(i) * Z(N-1-i) }",
+    ],
+)
+def test_accesses_and_ranges_of_many_kinds(text: str) -> None:
+    text = text.replace("+= X(j)", "+=! X(j)")
+    check(text, {"N": 7}, X=RNG.standard_normal(7))
+
+
+def test_indices_named_as_those_of_other_dimensions_are_kept_apart() -> None:
+    check("def f(double(M,N) X) -> (Y) { Y(e1, e0) = X(e0, e1) * X(e0, 0) }", {"M": 3, "N": 4}, X=RNG.standard_normal((3, 4)))
+
+
+def test_a_diagonal_read_under_a_condition_stays_inside() -> None:
+    check("def f(double(M,N) X) -> (Y) { Y(i,j) = j < i ? pad(X(j-1,j-1), 1.0) * X(i,i) : X(j,0) where i in 0:3, j in 0:3 }",
+          {"M": 4, "N": 3}, X=RNG.standard_normal((4, 3)))  # fmt: skip
+
+
+def test_products_with_a_sparse_matrix() -> None:
+    text = """
+def spmv(double(Z) data, int64(Z) col, int64(P) ptr, double(N) x) -> (y) {
+  y(i) +=! data(p) * x(col(p)) where p in ptr(i):ptr(i+1)
+}
+"""
+    ptr, col = np.array([0, 2, 2, 5, 6]), np.array([1, 0, 3, 2, 1, 4])
+    data, x, w = RNG.standard_normal(6), RNG.standard_normal(5), RNG.standard_normal(4)
+    d_data, d_x = polyc.compile(text).vjp()(data, col, ptr, x, w)
+    row = np.repeat(np.arange(4), np.diff(ptr))
+    np.testing.assert_allclose(d_data, w[row] * x[col])
+    np.testing.assert_allclose(d_x, np.bincount(col, data * w[row], 5))
+
+
+PRODUCT = """
+monoid product(double a, double b, double x, double y) -> (p = 1.0, q = 0.0) {
+  p = a * x - b * y
+  q = a * y + b * x
+}
+"""
+
+
+@pytest.mark.parametrize("n", [0, 1, 2, 5])
+def test_a_monoid_of_the_user_by_scans_from_both_sides(n: int) -> None:
+    text = PRODUCT + "def f(double(M,N) X) -> (re, im) { (re(i), im(i)) product=! (cos(X(i,j)), X(i,j)) }"
+    check(text, {"M": 2, "N": n}, X=RNG.standard_normal((2, n)))
+
+
+def test_a_monoid_over_two_indices_is_refused_by_name() -> None:
+    text = PRODUCT + "def f(double(M,N) X) -> (re, im) { (re, im) product=! (cos(X(i,j)), X(i,j)) }"
+    with pytest.raises(UnsupportedError, match="along one index"):
+        vjp(program_of(text), ("X",))
+
+
+def test_what_a_result_holds_before_the_call_is_refused_where_it_is_needed() -> None:
+    program = program_of("def f(double(N) X) -> (Y) { Y(i) += X(i)\n Y(i) = Y(i) * Y(i) }")
+    with pytest.raises(UnsupportedError, match="holds before the call"):
+        vjp(program, ("X",))
+    assert "Y.in" not in str(vjp(program_of("def f(double(N) X) -> (Y) { Y(i) += X(i) * X(i) }"), ("X",)))
+
+
+def test_values_that_are_used_many_times_do_not_make_long_adjoints() -> None:
+    """``x = x * x + x`` again and again: there are three times as many ways through the expression each time."""
+    value = "X(i)"
+    for _ in range(4):
+        value = f"(({value}) * ({value}) + ({value}))"
+    program = program_of(f"def f(double(N) X) -> (Y) {{ Y(i) = {value} }}")
+    (s,) = (s for s in vjp(program, ("X",)).statements if s.target == "d_X")
+    assert sum(1 for _ in walk(s.value)) < 2000
+    check_derivatives(Case(program, {"N": 2}, {"X": RNG.standard_normal(2) * 0.1}, {}))
+
+
+def test_complex_cotangents_are_not_conjugated() -> None:
+    a, b, w = (RNG.standard_normal(3) + 1j * RNG.standard_normal(3) for _ in range(3))
+    d_a, d_b = polyc.compile("def f(complex128(N) a, complex128(N) b) -> (y) { y(i) = a(i) * b(i) }").vjp()(a, b, w)
+    np.testing.assert_allclose(d_a, w * b)
+    np.testing.assert_allclose(d_b, w * a)
