@@ -167,16 +167,19 @@ def _pad(
     if any(index_names(*r.subscripts) & moved for r in others) or any(map(reads, adjoint.subscripts)):
         return None
     padded: dict[Expr, Expr] = {adjoint: Pad(adjoint, Const(0.0, dtype))}
-    for test in inside:
-        frame.restrict(test)
+    kept = list(inside)
     for factor in factors:
-        # What a window's phase leaves out of the other factor.
-        if isinstance(factor, Read) and factor != adjoint and factor.tensor in ranges.tensors:
-            inside = [t for e, b in zip(factor.subscripts, ranges.tensors[factor.tensor], strict=True) for t in kept_to(e, b)]
-            inside = [t for t in inside if not frame.implies(t)]
-            padded |= {factor: Pad(factor, Const(0.0, dtype))} if inside else {}
-            for test in inside:
-                frame.restrict(test)
+        # What a window's phase leaves out of the other factor, and what a test that is dropped kept it to.
+        read = factor.value if isinstance(factor, Cast) else factor
+        if isinstance(read, Read) and read != adjoint and read.tensor in ranges.tensors:
+            tests_of = [t for e, b in zip(read.subscripts, ranges.tensors[read.tensor], strict=True) for t in kept_to(e, b)]
+            beyond = [t for t in tests_of if not frame.implies(t)]
+            if beyond and any(isinstance(f, Cast) for f in factors):
+                return None  # of another type than the adjoint
+            padded |= {read: Pad(read, Const(0.0, dtype))} if beyond else {}
+            kept += beyond
+    for test in kept:
+        frame.restrict(test)
     if not all(map(frame.implies, tests)):
         return None
     return rewrite(value, lambda node: padded.get(node) if isinstance(node, Read) else None)
