@@ -14,6 +14,7 @@ tangents of sums; of other reductions:
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import nan
 
 from polyc.gradients.custom import Spliced, rules_of
 from polyc.gradients.inputs import Names, add_number, check_inputs, check_results, differentiable_results, shown_name
@@ -236,7 +237,7 @@ class _Forward:
 
     def _add_of_extremum(self, s: Statement) -> None:
         """The mean of the tangents at all points where the value is the largest (least); the initial value, where it is none
-        of no points, is one of them."""
+        of no points, is one of them.  NaN where there are points and none is found (see `reductions`)."""
         assert s.reduction is not None
         dtype = self.types[s.target]
         value, init = s.value, s.reduction.init
@@ -252,8 +253,11 @@ class _Forward:
             start = self._init(s, target, starts[target])
             self._reduce(s, target, Select(hit, then, other), Reduction("add", start))
         element = tuple(map(Index, s.element_names))
-        n_ties = Call("max", (Read(number, element), one))
-        self._add_of_region(s, Call("truediv", (Read(total, element), n_ties)))
+        ties = Read(number, element)
+        mean = Call("truediv", (Read(total, element), Call("max", (ties, one))))
+        has_points = Call("ne", (Read(s.target, element), identity_of(s.reduction.op, dtype)))
+        is_lost = Call("and", (Call("eq", (ties, zero)), has_points))
+        self._add_of_region(s, Select(is_lost, Const(nan, dtype), mean))
 
     def _add_of_product(self, s: Statement) -> None:
         """Products of dual numbers: (p, p') (q, q') = (p q, p q' + p' q)."""

@@ -1,13 +1,15 @@
 """Cotangents of the values that a reduction combines, for that of its result.
 
 A sum passes its own on.  Of a maximum (minimum), the values that are equal to it share it: an initial value that is no identity
-is one of them.  Of a product it is times the other factors: the result over the factor where no factor is 0, the product of the
-others where this is the only one that is.
+is one of them.  Where none is equal, as the result is NaN or its values were rounded otherwise where they are compared, NaN is
+passed on: what is lost must not look like zero.  Of a product it is times the other factors: the result over the factor where
+no factor is 0, the product of the others where this is the only one that is.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import nan
 
 from polyc.gradients.adjoints import Conditions
 from polyc.gradients.inputs import COUNTED_ZEROS
@@ -73,8 +75,10 @@ def _of_extremes(s: Statement, program: Program, name: Callable[[str], str]) -> 
     tensor, made = _beside(s, program, name(f"{s.target}.ties"), "add", counted, ties)
 
     def cotangent(value: Expr, element: tuple[Expr, ...], d: Expr) -> tuple[Expr, Conditions]:
-        condition = Call("eq", (value, Read(s.target, element, s.span)))
-        return Call("truediv", (d, Read(tensor.name, element))), ((condition, True),)
+        number = Read(tensor.name, element)
+        is_lost = Call("eq", (number, zero))
+        condition = Call("or", (Call("eq", (value, Read(s.target, element, s.span))), is_lost))
+        return Select(is_lost, Const(nan, dtype), Call("truediv", (d, number))), ((condition, True),)
 
     return Seeds(cotangent, (tensor,), (made,))
 

@@ -161,3 +161,20 @@ def test_complex_cotangents_are_not_conjugated() -> None:
     d_a, d_b = polyc.compile("def f(complex128(N) a, complex128(N) b) -> (y) { y(i) = a(i) * b(i) }").vjp()(a, b, w)
     np.testing.assert_allclose(d_a, w * b)
     np.testing.assert_allclose(d_b, w * a)
+
+
+@pytest.mark.parametrize("value", ["X(n, c) / sqrt(V(c))", "(X(n, c) - V(c)) / sqrt(V(c) + double(0.1))", "X(n, c) / V(c)"])
+def test_the_largest_of_quotients_gets_the_whole_gradient(value: str) -> None:
+    """Where the reduction divides by a root and the comparison multiplied by its reciprocal, none was equal to the largest."""
+    text = f"def f(double(N, C) X, double(C) V) -> (T) {{ T(c) max=! {value} where n in 0:N }}"
+    rng = np.random.default_rng(1)
+    X, V = rng.standard_normal((50, 64)), rng.random(64) + 0.5
+    found = polyc.compile(text).vjp(wrt="X")(X, V, np.ones(64))
+    assert ((found != 0).sum(axis=0) == 1).all() and np.isfinite(found).all()
+
+
+def test_a_maximum_that_no_value_is_equal_to_passes_nan_on() -> None:
+    text = "def f(double(N, C) X) -> (T) { T(n) max=! X(n, c) }"
+    X = np.array([[1.0, 3.0, 3.0], [np.nan, 1.0, 2.0]])
+    np.testing.assert_array_equal(polyc.compile(text).vjp()(X, np.ones(2)), [[0.0, 0.5, 0.5], [np.nan] * 3])
+    np.testing.assert_array_equal(polyc.compile(text).jvp()(X, np.ones((2, 3)))[1], [1.0, np.nan])

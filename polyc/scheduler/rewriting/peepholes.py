@@ -215,8 +215,8 @@ def _roots(s: Statement, program: Program, _: Ranges) -> Rule | None:
 
     Where the dividend moves and the root stays, its reciprocal is computed once.  Roots and their reciprocals never leave
     the normal floats but for zero, infinity and NaN, so these come out as of a division, and nothing else overflows or
-    vanishes; there is one rounding more, of a divisor that was rounded already.  Those that are compared change as well, so that
-    values still equal their maximum."""
+    vanishes; there is one rounding more, of a divisor that was rounded already.  Those that are compared change as well, so
+    that values still equal their maximum."""
     dtype = program.tensor(s.target).dtype
     if not dtype.is_float or dtype.is_storage:
         return None
