@@ -10,7 +10,7 @@ import islpy
 from polyc.ir.expr import Call, Cast, Const, Expr, Index, Pad, Read, Select, Size, type_of
 from polyc.ir.program import Program
 from polyc.ir.segments import loaded_clauses
-from polyc.ir.types import DType
+from polyc.ir.types import I64, DType
 from polyc.poly.isl import NotAffine
 from polyc.poly.sizes import Bounds, Sizes, Value
 from polyc.poly.solve import StatementSolution
@@ -27,6 +27,9 @@ class ValueInterval:
 
 MAX_DEPTH = 16
 """Temporaries of temporaries beyond which values may be anything of their type."""
+
+MAX_SIZE = 2**47
+"""Elements that the address space of a process has room for."""
 
 _EXACT = frozenset(("max", "min", "mod", "floordiv"))
 """Integer operators whose values are between those of their operands, or nearer to 0."""
@@ -88,10 +91,13 @@ class Values:
             case Select():
                 return _hull(of(expr.then), of(expr.other))
             case Cast():
-                return _cast_interval(expr, of(expr.value), sizes)
+                # What is converted is computed in its own type, in subscripts, too.
+                return _cast_interval(expr, self._of(expr.value, indices, self._types), sizes)
             case Call():
                 found = _call_interval(expr.op, [of(a) for a in expr.args], sizes)
-                return found if types is None or expr.op in _EXACT else _wrap(found, type_of(expr, types), sizes)
+                if expr.op in _EXACT:
+                    return found
+                return _wrap(found, I64 if types is None else type_of(expr, types), sizes)
         return ValueInterval()
 
 
@@ -117,23 +123,27 @@ def _type_interval(dtype: DType, sizes: Sizes) -> ValueInterval:
 
 def _cast_interval(cast: Cast, inner: ValueInterval, sizes: Sizes) -> ValueInterval:
     """A conversion that may wrap around gives any value of its type."""
-    return inner if cast.dtype.is_integer and _fits(inner, cast.dtype, sizes) else _type_interval(cast.dtype, sizes)
+    return (
+        inner if cast.dtype.is_integer and _fits(inner, cast.dtype, sizes, sizes.context) else _type_interval(cast.dtype, sizes)
+    )
 
 
 def _wrap(found: ValueInterval, dtype: DType, sizes: Sizes) -> ValueInterval:
-    """What arithmetic in a type gives that would give `found` in whole numbers; sizes and indices fit 64 bits."""
-    if found.lower is None or found.upper is None:
-        return _type_interval(dtype, sizes)
-    if dtype.bits > 32 and not (found.lower.is_cst() and found.upper.is_cst()):
-        return found
-    return found if _fits(found, dtype, sizes) else _type_interval(dtype, sizes)
+    """What arithmetic in a type gives that would give `found` in whole numbers; in 64 bits for sizes up to `MAX_SIZE`."""
+    context = sizes.context
+    if dtype.bits > 32:
+        for name in sizes.parameters:
+            size = sizes.value(Size(name))
+            context = context.intersect(sizes.constant(MAX_SIZE).ge_set(size))
+    return found if _fits(found, dtype, sizes, context) else _type_interval(dtype, sizes)
 
 
-def _fits(found: ValueInterval, dtype: DType, sizes: Sizes) -> bool:
+def _fits(found: ValueInterval, dtype: DType, sizes: Sizes, context: islpy.Set) -> bool:
+    """`context`: of sizes."""
     if found.lower is None or found.upper is None:
         return False
     low, high = map(sizes.constant, dtype.limits)
-    return sizes.at_least(found.lower, low) and sizes.at_least(high, found.upper)
+    return context.is_subset(found.lower.ge_set(low).intersect(high.ge_set(found.upper)))
 
 
 def _call_interval(op: str, args: list[ValueInterval], sizes: Sizes) -> ValueInterval:

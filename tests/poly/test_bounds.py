@@ -295,3 +295,17 @@ def test_elements_of_temporaries_are_what_is_assigned_to_them(dtype: str) -> Non
     assert found("k(0) = 3  k(b) = min(max(k(b-1) + I(b),0),3) where b in 1:B") == 0
     assert found("k(0) = I(0)  k(b) = min(max(I(b),0),3) where b in 1:B") == 1
     assert found("k(b) max=! min(max(I(b),0),3) * r where r in 0:2") == 1
+
+
+def test_subscripts_that_wrap_around_are_guarded() -> None:
+    temporaries = "k(i) = min(max(x(i),0),6)  j(i) = min(max(z(i),0), int64(2147483647)*int64(2147483647))"
+
+    def found(subscript: str) -> int:
+        text = f"def f(int32(N) x, int64(N) z, float(7) L) -> (y) {{ {temporaries}  y(i) = L({subscript}) where i in 0:N }}"
+        return len(guards(infer_text(text)))
+
+    # What a cast converts is computed in its own type, and the rest in 64 bits.
+    for guarded in ("int32(k(i)*2000000000)/2000000000", "min(k(i)*2000000000*2000000000,6)", "min(j(i)*3,6)"):
+        assert found(guarded) == 1, guarded
+    for proved in ("int32(k(i)*200000000)/200000000", "k(i)*1000000000/1000000000", "min(j(i)*2,6)"):
+        assert found(proved) == 0, proved
