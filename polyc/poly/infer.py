@@ -276,7 +276,8 @@ def _infer_statement(
     written: list[Bounds] = []
     for d, sub in enumerate(s.subscripts):
         bounds = None if is_data_dependent(sub) else _written_bounds(sub, solution, sizes)
-        if bounds is None and known and (is_data_dependent(sub) or s.reduction is not None):
+        is_declared = s.reduction is not None and program.tensor(s.target).shape is not None
+        if bounds is None and known and (is_data_dependent(sub) or is_declared):
             bounds = known[d]
         if bounds is None:
             data = is_data_dependent(sub)
