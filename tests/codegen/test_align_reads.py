@@ -81,15 +81,15 @@ def test_strips_go_on_over_tiles_around_other_loops(small_cache):
     text = stacked_loops()
     lines = [line.strip() for line in text.splitlines()]
     tile = next(n for n, line in enumerate(lines) if "for (c1 = 0; c1 < X.offset % 64 // 4 + 2560; c1 += 512)" in line)
-    assert lines[tile + 1] == "for (c2_strip = 0; c2_strip < Y.offset % 64 // 4 + 512; c2_strip += 64) {"
+    assert lines[tile + 1] == "for (c2_strip = 0; c2_strip < 512; c2_strip += 64) {"
     assert "min(c3_0_strip - X.offset % 64 // 4, 2544 - c1)" in text
 
 
 def test_the_next_rows_or_the_first_ones_of_the_next_columns_are_asked_for(small_cache):
-    number = "c2_strip - 64 * ((Y.offset % 64 // 4 + 63) // 64) - 448"
-    later = f"(c2_strip + 64 < Y.offset % 64 // 4 + 512 ? c2_strip + 64 : {number})"
-    _, *requests = stacked_loops().split("prefetch X[")
-    assert requests and all(f"max(min({later} - Y.offset % 64 // 4, 448), 0)" in r for r in requests)
+    later = "(c2_strip + 64 < 512 ? c2_strip + 64 : c2_strip - 448)"
+    tiles, _ = stacked_loops().split("c2 += 496)")  # the ends of rows
+    _, *requests = tiles.split("prefetch X[")
+    assert requests and all(f"min(-Y.offset % 64 // 4 + {later}, 448 - Y.offset % 64 // 4)" in r for r in requests)
 
 
 def test_rows_that_are_no_whole_lines_stay_as_they_are(small_cache):

@@ -14,12 +14,25 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from polyc.codegen.nests.alignment import has_line_rows, overlap, past_line
+from polyc.codegen.nests.alignment import has_line_rows, overlap, past_line, to_line, within_lines
 from polyc.codegen.nests.copies import are_read, copy_nest, keeps_apart, strides_of
 from polyc.codegen.nests.prefetch import Arrays, arrays_of
 from polyc.codegen.nests.streams import find_long
 from polyc.ir.access import expressions_in, reads_in, writes_in, written_in
-from polyc.ir.expr import Const, Expr, Index, Read, index_names, int_const, mentions, minimum, operands_of, reads, substitute
+from polyc.ir.expr import (
+    Const,
+    Expr,
+    Index,
+    Read,
+    index_names,
+    int_const,
+    lt,
+    mentions,
+    minimum,
+    operands_of,
+    reads,
+    substitute,
+)
 from polyc.ir.linear import index_coefficients
 from polyc.ir.loops import Buffer, If, Loop, LoopNest, Node, Prefetch, Store, Update, known_length
 from polyc.ir.simplify import simplify
@@ -97,9 +110,16 @@ def _overlap_tiles(loops: list[Loop], store: Store, buffer: Buffer) -> Body | No
         return None
     if length is None or length < step or step == 1 or step * buffer.dtype.itemsize % LINE:
         return None
-    lead = past_line(store, buffer, {tile.var: tile.lower, point.var: int_const(0)})
-    whole = replace_nodes(tile.body, {id(point): replace(point, upper=int_const(step))})
-    return replace_nodes((loops[0],), {id(tile): overlap(replace(tile, body=whole), lead)})
+    begin = {tile.var: tile.lower, point.var: int_const(0)}
+    per_line = LINE // buffer.dtype.itemsize
+    whole = replace(tile, body=replace_nodes(tile.body, {id(point): replace(point, upper=int_const(step))}))
+    if point.max_trip is None or length < step + 2 * per_line:  # longer loops begin at a line by themselves
+        return replace_nodes((loops[0],), {id(tile): overlap(whole, past_line(store, buffer, begin))})
+    first, last = to_line(store, buffer, begin), past_line(store, buffer, begin | {tile.var: tile.upper})
+    at_end = replace(point, upper=int_const(per_line), max_trip=per_line)
+    at_ends = replace(tile, step=length - per_line, body=replace_nodes(tile.body, {id(point): at_end}), max_trip=None)
+    edges = If(lt(0, first + last), replace_nodes((loops[0],), {id(tile): at_ends}))
+    return *replace_nodes((loops[0],), {id(tile): within_lines(whole, first, last)}), edges
 
 
 def _row_store(loop: Loop, wanted: list[str], buffers: Mapping[str, Buffer]) -> Store | None:
@@ -203,7 +223,9 @@ def _by_strips(tile: Loop, leaves: list[_Leaf]) -> list[tuple[tuple[Loop, ...], 
 
 
 def _are_strips(loop: Loop, tile: Loop) -> bool:
-    return loop.lower == int_const(0) and loop.step > 1 and loop.kind == "serial" and _whole_trip(loop) == tile.step
+    if loop.lower != int_const(0) or loop.step == 1 or loop.kind != "serial" or _whole_trip(loop) != tile.step:
+        return False
+    return any(loop.var in index_names(*w.subscripts) for w in writes_in(loop.body))  # or else it numbers tiles that overlap
 
 
 def _whole_trip(loop: Loop) -> int:

@@ -102,6 +102,17 @@ def overlap(loop: Loop, lead: Expr, tile: Loop | None = None) -> Loop:
     return replace(loop, var=number, upper=most, max_trip=None, body=(once,))
 
 
+def within_lines(loop: Loop, first: Expr, last: Expr) -> Loop:
+    """Tiles of `loop` between the lines that begin `first` elements behind its start and `last` in front of its end.
+
+    All begin at lines; the last one overlaps its neighbour."""
+    number = f"{loop.var}_strip"
+    begin = minimum(simplify(Index(number) + first), simplify(loop.upper - loop.step - last))
+    return replace(
+        loop, var=number, max_trip=None, body=(Loop(loop.var, begin, begin + loop.step, loop.step, "serial", loop.body),)
+    )
+
+
 # -- rows of stencils
 
 

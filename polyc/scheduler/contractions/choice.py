@@ -193,8 +193,8 @@ def _combinations(
                 copied = ((view, packs_vector), (other, packs_rows))
                 if not (packs_vector or in_vectors) or any(x and not c.is_worth_a_copy(v, in_place) for v, x in copied):
                     continue
-                if packs_rows and other.operand.lies_like_a_copy:
-                    continue
+                if packs_rows and (has_windows or c.lies_together(other, target.memory.page)):
+                    continue  # broadcasts would read the copy as they read the operand
                 for tile, vectors, least in tiles:
                     yield _Combination(n, vector, tile, vectors, packs_vector, packs_rows, shared, least)
 

@@ -77,6 +77,16 @@ class Contraction:
         """Whether elements of an operand are read often enough for a copy to be thought of."""
         return view.operand.read not in in_place and prod(self.trips.values()) >= 2 * view.elements
 
+    def lies_together(self, view: View, n_bytes: int) -> bool:
+        """Whether what each batch takes of an operand has no gaps in memory, and `n_bytes` at most."""
+        size = 1
+        for i, stride in sorted(((i, abs(stride)) for i, stride in view.strides.items()), key=lambda item: item[1]):
+            if i in self.summed or not all(v.moves(i) for v in self.views):
+                if stride != size:
+                    return False
+                size *= self.trips[i]
+        return size * view.itemsize <= n_bytes
+
     @property
     def depth(self) -> int:
         return prod(self.trips[i] for i in self.summed)
