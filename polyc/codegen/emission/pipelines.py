@@ -20,13 +20,14 @@ from polyc.codegen.writer.builder import Function, Module, Val, int_val
 from polyc.codegen.writer.words import PAUSES
 from polyc.ir.expr import Expr, reads
 from polyc.ir.loops import If, Loop, Node
+from polyc.ir.types import I64
 
-SIZE = LINE * (PLACES + 1)
+SIZE = LINE * PLACES + LINE
 
 SPINS = 2000
 """Looks before a waiting thread lets others run, which may have no core of their own."""
 
-_LEAST, _MOST = -(1 << 63), (1 << 63) - 1
+_LEAST, _MOST = I64.limits
 
 
 def is_pipeline(loop: Loop) -> bool:
