@@ -65,6 +65,8 @@ class CopyCosts:
     """Of an element: along memory on both sides, through transposes in registers, one by one."""
     start: float = 150
     """Of the loops around a copy."""
+    room: float = 4
+    """Second-level caches that diagonals of a result may fill: from farther away, its rows are picked together too slowly."""
     row: float = 8.0
     """Of a row of a copy that adds borders: its tests and the masks of its ends."""
     transposed: float = 0.5
@@ -152,6 +154,8 @@ class Threads:
     spin_ns: int = 50_000
     """Nanoseconds that a thread without work looks for some before it sleeps: about what waking it takes.  Other libraries'
     threads want the core meanwhile."""
+    spins: int = 2000
+    """Looks of a thread that waits for another one's columns before it lets others run, which may have no core of their own."""
     wake_ns: int = 50_000
     """Nanoseconds of a region that are worth waking a sleeping thread for, which takes the caller a system call."""
     parts_per_core: int = 4

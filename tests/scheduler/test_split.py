@@ -113,7 +113,7 @@ def test_every_kind_in_chunks_of_four(name):
 
 def test_a_sum_along_windows_is_split_again(monkeypatch: pytest.MonkeyPatch):
     """Both rewritings called their first part the same."""
-    monkeypatch.setattr(windows, "CLEARLY", 100.0)
+    monkeypatch.setattr(windows, "GAIN", 0.01)
     with small_thresholds():
         lowered = check("def f(float(R,M) X) -> (y) { y(j) +=! X(r,j+s) where j in 0:2, s in 0:9 }", {"R": 3, "M": 10})
     assert {"separate-windows", "split"} <= {r.pass_name for r in lowered.remarks}

@@ -19,8 +19,8 @@ from polyc.poly.ranges import Interval, Ranges, estimate_extent
 from polyc.records import dataclass
 
 BLOCK = 64
-"""Steps, or beginnings or ends of intervals, in one block, and results of one step that make blocks pay: with half as many, tiles
-of registers have few terms, with twice as many too much is left to the recurrence within a block."""
+"""Steps, or beginnings or ends of intervals, in one block, and results of one step that make blocks pay: with half as many,
+tiles of registers have few terms, with twice as many too much is left to the recurrence within a block."""
 BLOCKS = ((640, BLOCK), (96, BLOCK // 2))
 """Fewest steps of a recurrence, and the steps of its blocks then."""
 

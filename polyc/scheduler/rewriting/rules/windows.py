@@ -15,7 +15,7 @@ from functools import reduce
 from math import gcd, prod
 from operator import mul
 
-from polyc.code_limits import CLEARLY, MAX_STRIDE
+from polyc.code_limits import MAX_STRIDE
 from polyc.ir.expr import Expr, Index, Read, identity_of, index_names, map_children, mentions, operands_of, reads
 from polyc.ir.linear import index_coefficients
 from polyc.ir.program import Program, Reduction, Statement
@@ -25,6 +25,12 @@ from polyc.poly.ranges import Interval, known_shape
 from polyc.records import dataclass, replace
 from polyc.scheduler.rewriting.builder import Change, ProgramBuilder
 from polyc.scheduler.rewriting.rules.analysis import is_whole_box
+
+GAIN = 1.2
+"""Estimated operations as written over those in two passes, from which on these are worth a temporary."""
+
+INSIDE = 1.3
+"""The same for an inner axis instead of an outer one."""
 
 FAR_COST = 2.0
 """Operations that count for one whose lanes read elements too far from each other for whole vectors."""
@@ -77,7 +83,7 @@ def _choose_axis(s: Statement, builder: ProgramBuilder, loads: float | None) -> 
         return None
     numbers, far = dict(zip(summed, shape, strict=True)), _far_indices(s)
     written = (FAR_COST if far else 1.0) * prod(numbers.values())
-    best, least = None, CLEARLY * written * (1 if loads is None else 1 + loads)
+    best, least = None, written / GAIN if loads is None else (1 + loads) * written / GAIN
     # What was just written is read at other offsets along rows: the outermost axis keeps most between the two passes.
     for outer in s.left_indices:
         for inner in s.reduction_indices:
@@ -90,7 +96,7 @@ def _choose_axis(s: Statement, builder: ProgramBuilder, loads: float | None) -> 
             )
             cost = first + last if loads is None else (1 + loads) * first + 1 + 2 * last
             if cost <= least:
-                best, least = axis, CLEARLY * cost
+                best, least = axis, cost / INSIDE
     return best
 
 
