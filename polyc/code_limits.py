@@ -31,6 +31,13 @@ MAX_TRIED = 4096
 MAX_REMEMBERED = 512
 """Decisions that a process remembers, of each kind."""
 
+MAX_EXPANDED = 16
+"""Vectors, or lines, of a short row that is written out: in a row of their own, or each under a mask of its own."""
+
+MAX_READS = 16
+"""Different elements that one value is computed of, up to which several such values are computed side by side: of more,
+registers do not hold what they share, and code is long."""
+
 MAX_STRIDE = 4
 """Elements between lanes up to which all elements in between are loaded, and those in the lanes picked out by shuffles."""
 
@@ -74,6 +81,21 @@ LONG_MODULE = 3000
 ENOUGH_TASKS = 2 * MINIMUM_ITERATIONS
 """Pieces that feed the threads of common machines: with so many results, threads take those and leave long sums whole."""
 
+MINIMUM_BLOCKS = 2
+"""Blocks that are worth a loop or a stage of their own: another loop between would undo what one is cut for."""
+
+MINIMUM_LANES = 4
+"""Elements side by side that are worth a vector: fewer are loaded and stored as fast one by one."""
+
+FEW = 4
+"""Iterations, strips, vectors or rows from which one more costs little, or another version of their loop without some test."""
+
+ENOUGH_ROWS = 6
+"""Rows that are worth being computed side by side for what they share."""
+
+MUCH = 4
+"""Times as large, long or heavy as all else is what decides alone."""
+
 MINIMUM_REUSE = 16
 """Uses of a value, or terms of a sum, from which writing and reading it once more costs little beside them."""
 
@@ -98,7 +120,18 @@ CHUNK = 4096
 MARGIN = 0.9
 """Part of the estimate as written that another form must not exceed: neither estimate is more precise."""
 
+CLEARLY = 0.8
+"""The same of a form that takes a temporary, or another layout, beside what is estimated."""
+
+CLOSE = 0.95
+"""Part of the estimated cycles below which a choice has to stay that costs something else: code, copies that are made once, or
+another nest.  Of equal ones estimates know no better, and the usual one makes a bound operator as fast as it was before."""
+
 
 def powers(first: int, last: int, units: tuple[int, ...] = (1,)) -> tuple[int, ...]:
     """Sizes that are tried: powers of two times `units`, from `first` to `last`."""
     return tuple(sorted(n for unit in units for k in range(last.bit_length()) if first <= (n := unit << k) <= last))
+
+
+ROW_SIZES = powers(128, 2048)
+"""Elements of parts of rows that are tried, along memory."""

@@ -48,6 +48,8 @@ class TileCosts:
     """Of a vector of a tile whose rows, not lanes, are consecutive in memory: shuffles and masked stores of 16 rows."""
     halved_transposed_store: float = 128
     """The same where vectors are computed in halves and the call says how many rows and lanes there are."""
+    whole_panels: float = 2.0
+    """Second-level caches up to which all panels of an operand pass for each row of windows that are read in place."""
     near_store: float = 1.0
     far_store: float = 4.0
     """Of an element stored along a longer stride, below and from half a page (sets of the cache collide)."""
@@ -63,6 +65,8 @@ class CopyCosts:
     """Of an element: along memory on both sides, through transposes in registers, one by one."""
     start: float = 150
     """Of the loops around a copy."""
+    room: float = 4
+    """Second-level caches that diagonals of a result may fill: from farther away, its rows are picked together too slowly."""
     row: float = 8.0
     """Of a row of a copy that adds borders: its tests and the masks of its ends."""
     transposed: float = 0.5
@@ -85,6 +89,8 @@ class LoopCosts:
     straddling_load: float = 1.0
     shuffled: float = 0.39
     """Of a load of a whole vector, of one that straddles two lines, and of an operation or shuffle in a loop full of them."""
+    far_element: float = 2.0
+    """Operations for an element that is copied across rows."""
     read: float = 1.8
     far_read: float = 12.0
     """Of 64 bytes that a statement reads along memory, and lane by lane."""
@@ -148,8 +154,12 @@ class Threads:
     spin_ns: int = 50_000
     """Nanoseconds that a thread without work looks for some before it sleeps: about what waking it takes.  Other libraries'
     threads want the core meanwhile."""
+    spins: int = 2000
+    """Looks of a thread that waits for another one's columns before it lets others run, which may have no core of their own."""
     wake_ns: int = 50_000
     """Nanoseconds of a region that are worth waking a sleeping thread for, which takes the caller a system call."""
+    parts_per_core: int = 4
+    """Parts that are left for each core to share out: one more or less is a quarter of what a core does."""
     idle: float = 0.5
     """How much idle cores weigh: a kernel may well be given one thread."""
 

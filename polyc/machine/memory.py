@@ -16,6 +16,9 @@ LINE = 64
 PAGE = 4096
 """Bytes of a page: rows that far apart meet in one set of a first-level cache, and those half as far in two."""
 
+LINE_PAIR = 2 * LINE
+"""Bytes that two lines take: hardware fetches them together, so what different threads write lies as far apart."""
+
 
 class Level(IntEnum):
     """Where bytes are found, nearest first."""
@@ -70,6 +73,8 @@ class Memory:
     """Results: each line is read before it is written, and goes back later.  Near caches take them meanwhile."""
     streamed: float = 8.0
     """Results that pass the caches by, in whole lines."""
+    streamed_run: int = 1024
+    """Bytes of a run that is streamed though its first and its last line are stored as usual."""
     passed: Rates = Rates(inf, 20.0, 6.0, 10 / 3)
     """What one statement writes and another one reads: a line of memory moves three times."""
     scattered: Rates = Rates(2.0, 3.0, 15.0, 15.0)
@@ -100,6 +105,14 @@ class Prefetchers:
     """Lines of a row after which it is followed: what is prefetched by code of a row is no more."""
     streams: int = 16
     """Rows that are followed at the same time."""
+    rows_at_once: int = 4
+    """Rows that code prefetches parts of at the same time: an instruction for each in a step of a loop."""
+    pieces: int = 8
+    """Pieces of rows that code prefetches in one iteration."""
+    window_lines: int = 32
+    """Lines of each such piece where windows are read in steps."""
+    near_strips: int = 2
+    """Strips of long rows ahead of the loop that come to the first-level cache."""
     strided_lines: int = 6
     """Lines of each step of a strided read that are worth prefetching by code: of more, the hardware takes up the run."""
     strided_steps: int = 64
@@ -129,6 +142,27 @@ class Prefetchers:
 
 
 @dataclass(frozen=True, slots=True)
+class RowBlocks:
+    """Elements of rows that several statements pass over in blocks, and when that pays (`scheduler.rewriting.rules`)."""
+
+    read: int = 512
+    """Of a block where rows come from memory, and consecutive in it."""
+    computed: int = 256
+    """Of a block that is computed, of rows in a block that are read twice, and of columns that several loops in order pass
+    along: of wider ones too little stays in the cache."""
+    columns: int = 64
+    """Of a block where rows lie across memory."""
+    held: float = 4.0
+    held_across: float = 1.0
+    """First-level caches that a row exceeds where its sum and its squares go by blocks, and second-level ones that the lines of
+    rows across memory do."""
+    held_read: float = 1.0
+    held_computed: float = 2.0
+    """Second-level caches that a row from memory fills where maxima and exponentials go by blocks, and that a tile of computed
+    rows does: from there a second pass over a row is cheaper than rescaling blocks."""
+
+
+@dataclass(frozen=True, slots=True)
 class TransposeBlocks:
     """Bytes of consecutive memory that blocks of transposing copies read and write (`scheduler.loops.crossing`)."""
 
@@ -139,8 +173,8 @@ class TransposeBlocks:
     streamed_write: int = 128
     """Where the result passes the caches by: few rows of the operand are open at a time."""
     whole: int = 2048
-    """Of a row that is read where rows of the result are whole lines, so that few pages of the result are open at a time; and
-    of a row of the result that a block takes whole."""
+    """Of a row that is read where rows of the result are whole lines, so that few pages of the result are open at a time; of a
+    row of the result that a block takes whole; and of one that is staged though lines at its ends are not streamed."""
     long_read: int = 12 << 10
     """Of rows from which blocks follow each other along those that are read after all, and threads share out the rows."""
     meeting_lines: int = 8

@@ -8,7 +8,7 @@ from __future__ import annotations
 from math import gcd
 
 from polyc.machine.costs import CopyCosts, FilterCosts, LoopCosts, OverlapCosts, Threads, TileCosts, TimeTileCosts
-from polyc.machine.memory import Level, Memory, Prefetchers, Share, TransposeBlocks
+from polyc.machine.memory import Level, Memory, Prefetchers, RowBlocks, Share, TransposeBlocks
 from polyc.records import Hashed, dataclass, replace
 
 
@@ -45,6 +45,7 @@ class Machine(Hashed):
     """Time of a gather over that of a load for each of its lanes, where it was measured."""
     memory: Memory = Memory()
     prefetchers: Prefetchers = Prefetchers()
+    rows: RowBlocks = RowBlocks()
     transposes: TransposeBlocks = TransposeBlocks()
     tiles: TileCosts = TileCosts()
     copies: CopyCosts = CopyCosts()
@@ -150,6 +151,12 @@ class Machine(Hashed):
         """Whether a cache keeps `n_bytes` for a use that has that share of it."""
         return n_bytes <= self.room(level, share)
 
+    @property
+    def near_lines(self) -> int:
+        """Lines of the first-level cache: about as many vectors stay in it while rows stream past, and with fewer at once
+        prefetchers lose their lead (docs/decisions/0913)."""
+        return self.l1 // self.cache_line
+
     def ways(self, level: Level) -> int:
         """Lines that a set of a cache holds: a first-level cache has one way for each page, so that addresses are found
         before they are translated."""
@@ -205,6 +212,6 @@ def with_caches_of(level: Machine, host: Machine) -> Machine:
     """An older instruction set on `host`: its caches, memory, prefetchers, threads and cores."""
     same = {
         n: getattr(host, n)
-        for n in ("cores", "l1", "l2", "l3", "cache_line", "triple", "memory", "prefetchers", "transposes", "threads")
+        for n in ("cores", "l1", "l2", "l3", "cache_line", "triple", "memory", "prefetchers", "rows", "transposes", "threads")
     }
     return replace(level, **same)

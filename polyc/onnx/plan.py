@@ -16,7 +16,8 @@ from typing import Any, NoReturn
 import numpy as np
 
 from polyc import recall
-from polyc.codegen.objects.sequence import FAILED, WORDS
+from polyc.call_layout import ERROR
+from polyc.codegen.objects.sequence import STEP
 from polyc.diagnostics import BoundsError, Diagnostic
 from polyc.frontends.onnx.builder import Value
 from polyc.frontends.onnx.clusters import Cluster
@@ -27,7 +28,7 @@ from polyc.runtime import memory, threads
 from polyc.runtime.arrays import data_address, result_type
 from polyc.runtime.plan import Plan as CallPlan
 
-_ERROR = ctypes.c_int64 * (FAILED + 1)
+_ERROR = ctypes.c_int64 * len(ERROR)
 _ENTRY = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int32)
 Number = Callable[[Any], int]
 """What a traced number is for one plan; plain numbers stay."""
@@ -71,11 +72,11 @@ class _Frame:
         self.workspace_size = 0
         self.error = _ERROR()
         self.open = [(a, slot, name) for s, a in zip(steps, self.addresses, strict=True) for slot, name in s.open_slots]
-        self.words = (ctypes.c_int64 * (WORDS * len(steps)))()
+        self.words = (ctypes.c_int64 * (len(STEP) * len(steps)))()
         self.count = (ctypes.c_int64 * 1)(len(steps))
         for k, (step, addresses) in enumerate(zip(steps, self.addresses, strict=True)):
             entry = ctypes.cast(step.call.entry, ctypes.c_void_p).value or 0  # type: ignore[arg-type]
-            self.words[WORDS * k : WORDS * k + 3] = [entry, ctypes.addressof(addresses), step.call.block_address]
+            self.words[len(STEP) * k : len(STEP) * k + 3] = [entry, ctypes.addressof(addresses), step.call.block_address]
 
     def place_arena(self, base: int) -> None:
         """Intermediates at `base`."""
@@ -92,12 +93,12 @@ class _Frame:
             for k, step in enumerate(self.steps):
                 team = n_threads if step.call.is_parallel else 1
                 self.workspace_size = max(self.workspace_size, step.call.workspace(step.call.block_address, team))
-                self.words[WORDS * k + 4] = team
+                self.words[len(STEP) * k + STEP.index("team")] = team
             self.team = n_threads
         workspace, held = memory.hold_workspace(self.workspace_size) if self.workspace_size else (0, None)
         if self.workspace != workspace:
             for k in range(len(self.steps)):
-                self.words[WORDS * k + 3] = workspace
+                self.words[len(STEP) * k + STEP.index("workspace")] = workspace
             self.workspace = workspace
         return held
 
@@ -196,11 +197,11 @@ class Plan:
             return _Frame(self.steps)
 
     def _run_steps(self, frame: _Frame, profile: Callable[[Step], Any] | None) -> None:
-        error, size = frame.error, ctypes.sizeof(ctypes.c_int64) * WORDS
+        error, size = frame.error, ctypes.sizeof(ctypes.c_int64) * len(STEP)
         if profile is None:
             status = _sequence()(frame.words, frame.count, None, error, 1)
             if status:
-                raise_bounds_error(self.steps[error[FAILED]], status, error[1], error[2])
+                raise_bounds_error(self.steps[error[ERROR.index("step")]], status, error[1], error[2])
             return
         frame.count[0], first = 1, ctypes.addressof(frame.words)
         try:

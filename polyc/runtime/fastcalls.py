@@ -1,7 +1,7 @@
 """Planned calls without Python in between: tables that compiled code searches by the layout of its arguments.
 
 `polyc_call` (`codegen/objects/calls.py`) reads two tables of machine words. *Slots*: the number of slots less one, then per
-slot a hash and the address of a record, or 0. *Record*: the fields of `_FIELDS`. Tables change only under the GIL, and
+slot a hash and the address of a record, or 0. *Record*: `call_layout.RECORD`. Tables change only under the GIL, and
 `polyc_call` reads them only under the GIL and before it runs anything else; while a call runs it holds a reference to the
 record's owner.
 
@@ -23,6 +23,7 @@ from typing import Any
 
 import numpy as np
 
+from polyc.call_layout import ALLOCATOR, BOUND, DOORS, MAX_ADDRESSES, MAX_ARRAYS, MAX_WORDS, RECORD, TABLE
 from polyc.records import dataclass
 from polyc.runtime import memory, threads
 from polyc.runtime.arrays import alias_pattern, data_address
@@ -32,10 +33,6 @@ from polyc.runtime.scalar_tables import NumberRange, has_scalar_layout, make_num
 Loader = Callable[[Mapping[str, int]], tuple[dict[str, int], object]]
 """Compiles `polyc_call`: from the addresses of what it needs to those of what it exports, and what keeps these valid."""
 
-_FIELDS = (
-    "n_words words misaligned bounds owner touched n_constants constants n_allocated allocators "
-    "team block workspace place entry fail known_team known_area"
-).split()
 _MASK = 2**64 - 1
 _FASTCALL, _KEYWORDS = 0x80, 0x2
 """METH_FASTCALL, of the stable ABI: ``PyObject *f(PyObject *self, PyObject *const *args, Py_ssize_t nargs)``; METH_KEYWORDS:
@@ -44,8 +41,6 @@ _NAMES = {
     name: sys.intern(text) for name, text in (("name_doors", "_doors"), ("name_slow", "_call_slowly"), ("name_out", "out"))
 }
 """Of attributes and of an argument, as compiled code knows them: interned."""
-_MAX_ARRAYS, _MAX_WORDS, _MAX_ADDRESSES = 64, 500, 128
-"""A little less than `polyc_call` has room for."""
 
 
 class _MethodDef(ctypes.Structure):
@@ -227,7 +222,7 @@ class _Record:
         self.functions = [None if memory.is_small(*a) else memory.make_allocator(*a) for a in allocated]
         self.extents = [(ctypes.c_int64 * len(shape))(*shape) for shape, _ in allocated]
         # Of each result: the function that makes it, 0 for NumPy's own; its rank, extents and element type.
-        self.allocators = (ctypes.c_int64 * (4 * len(allocated)))(
+        self.allocators = (ctypes.c_int64 * (len(ALLOCATOR) * len(allocated)))(
             *itertools.chain.from_iterable(
                 (0 if function is None else id(function), len(shape), ctypes.addressof(extents), id(dtype))
                 for function, extents, (shape, dtype) in zip(self.functions, self.extents, allocated, strict=True)
@@ -255,7 +250,7 @@ class _Record:
             "known_team": ctypes.addressof(threads.known_team),
             "known_area": ctypes.addressof(memory.known_area),
         }
-        self.fields = (ctypes.c_int64 * len(_FIELDS))(*(fields[name] for name in _FIELDS))
+        self.fields = (ctypes.c_int64 * len(RECORD))(*(fields[name] for name in RECORD))
         self.hash = _hash_words(key)
 
     @property
@@ -271,10 +266,10 @@ class Doors:
     def __init__(self, bound: Sequence[np.ndarray | None] = ()) -> None:
         self._bound = tuple(bound)  # their addresses are in the template
         places = [0 if a is None else id(a) for a in self._bound]
-        self._template = (ctypes.c_int64 * (2 + len(places)))(places.count(0), len(places), *places)
-        self.words = bytearray(24)
-        self._fields = (ctypes.c_int64 * 3).from_buffer(self.words)  # from now on the bytearray cannot be moved
-        self._fields[2] = ctypes.addressof(self._template) if any(places) else 0
+        self._template = (ctypes.c_int64 * (len(BOUND) + len(places)))(places.count(0), len(places), *places)
+        self.words = bytearray(8 * len(DOORS))
+        self._fields = (ctypes.c_int64 * len(DOORS)).from_buffer(self.words)  # from now on the bytearray cannot be moved
+        self._fields[DOORS.index("bound")] = ctypes.addressof(self._template) if any(places) else 0
 
     def open(self, n_outputs: int, table: CallTable) -> None:
         """Let calls that give so many results (0 or 1) look into `table`, which the caller keeps."""
@@ -293,8 +288,8 @@ class CallTable:
         native = native or _state.native
         assert native is not None
         self._records: dict[tuple[int, ...], _Record] = {}
-        self._header = bytearray(32)
-        self._words = (ctypes.c_int64 * 4).from_buffer(self._header)  # from now on the bytearray cannot be moved
+        self._header = bytearray(8 * len(TABLE))
+        self._words = (ctypes.c_int64 * len(TABLE)).from_buffer(self._header)  # from now on the bytearray cannot be moved
         self._words[1] = n_outputs
         self._numbers = make_number_table(numbers, _type_word)
         self._words[2], self._words[3] = ctypes.addressof(_scalar_types()), ctypes.addressof(self._numbers)
@@ -322,7 +317,7 @@ class CallTable:
         the call has too many arguments."""
         key = _key_words(inputs, outputs)
         n_given, n_results = len(inputs) + len(outputs), len(plan.allocate)
-        if n_given > _MAX_ARRAYS or len(key) > _MAX_WORDS or n_given + n_results + len(plan.constants) > _MAX_ADDRESSES:
+        if n_given > MAX_ARRAYS or len(key) > MAX_WORDS or n_given + n_results + len(plan.constants) > MAX_ADDRESSES:
             return
         # Never waits: after a fork the lock may be held by a thread that is no more.
         if key in self._records or not self._lock.acquire(blocking=False):

@@ -9,12 +9,12 @@ from __future__ import annotations
 from dataclasses import replace
 from math import prod
 
-from polyc.code_limits import MINIMUM_ITERATIONS
+from polyc.code_limits import CLOSE, MINIMUM_ITERATIONS
 from polyc.machine import Level, Machine
 from polyc.poly.rows import Band, Leaf, Member, Node, Sequence, statements_of
 from polyc.poly.scop import Scop, ScopStatement
 from polyc.scheduler.accesses import AccessMotion, access_motions, index_trips, statement_work
-from polyc.scheduler.contractions.choice import CLEARLY, Choice, choose, estimate_cycles
+from polyc.scheduler.contractions.choice import Choice, choose, estimate_cycles
 from polyc.scheduler.contractions.contraction import Contraction, find_contraction
 from polyc.scheduler.traffic import find_level, pass_cycles, write_cycles
 
@@ -101,7 +101,7 @@ def _is_narrow(
         results = contraction.itemsize * prod(contraction.trips[i] for i in contraction.left)
         apart += choice.total - choice.cycles.get("copies", 0.0) - write_cycles(results, results, target)
         together += (estimate_cycles(piece, inside, target) - copies) * repeated
-    return apart + pass_cycles(passed, passed, target) + target.threads.fork < CLEARLY * together
+    return apart + pass_cycles(passed, passed, target) + target.threads.fork < CLOSE * together
 
 
 def passed_bytes(part: set[str], others: set[str], scop: Scop) -> int:
@@ -156,7 +156,7 @@ def scattered_parts(
         read = sum(scop.tensors[m.tensor].dtype.itemsize * points for m in access_motions(s) if _moves(m, s))
         apart += points * target.copies.transposed + repeated * pass_cycles(read / repeated, read / repeated, target)
     forks = repeated if kept and repeated < MINIMUM_ITERATIONS else 1
-    return (kept, groups) if apart + forks * target.threads.fork < CLEARLY * together else None
+    return (kept, groups) if apart + forks * target.threads.fork < CLOSE * together else None
 
 
 def _scattered(members: tuple[Member, ...], part: Node, scop: Scop) -> tuple[int, ScopStatement] | None:

@@ -42,9 +42,6 @@ from polyc.records import dataclass, replace
 from polyc.scheduler.rewriting.builder import find_recurrences
 from polyc.scheduler.rewriting.reindexing import without_indices
 
-SEGMENTS_PER_CORE = 4
-"""From which threads share out segments: one more or less is a quarter of what a core does, where lengths are alike."""
-
 Kind = tuple[str, ...]
 """By dimension of what a program computes: ``position`` in a segment, ``part``, the number of a segment, or "" for others."""
 
@@ -245,7 +242,7 @@ def _are_enough(program: Program, ranges: Ranges, found: _Partition, target: Mac
     count = estimate_extent(found.count, ranges.typical)
     if count is None or any(None in own for own in trips):
         return True
-    return count >= SEGMENTS_PER_CORE * target.cores and count * sum(map(prod, known)) >= target.threads.least_work
+    return count >= target.threads.parts_per_core * target.cores and count * sum(map(prod, known)) >= target.threads.least_work
 
 
 def _restrict(program: Program, ranges: Ranges, found: _Partition) -> tuple[Program, Ranges]:

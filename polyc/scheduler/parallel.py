@@ -6,17 +6,13 @@ from collections.abc import Iterator
 from dataclasses import replace
 from math import prod
 
-from polyc.code_limits import CHUNK, MINIMUM_ITERATIONS
+from polyc.code_limits import CHUNK, MINIMUM_BLOCKS, MINIMUM_ITERATIONS
 from polyc.diagnostics import Remark
 from polyc.machine import Threads
 from polyc.poly.domains import is_product
 from polyc.poly.scop import Scop
 from polyc.poly.tree import Mark, Plan, PlanLoop, PlanSequence, plan_statements
 from polyc.scheduler.accesses import index_trips, is_constant, statement_work
-
-MINIMUM_BLOCKS = 2
-"""The same for blocks of symbolic extents, which are cut for the cache: another loop outside of them would undo them, and most
-calls have more than the first one."""
 
 
 def mark_parallel_loops(plan: Plan, scop: Scop, threads: Threads) -> tuple[Plan, list[Remark]]:

@@ -45,9 +45,6 @@ ENOUGH_WORK = 1 << 24
 MOST_ELEMENTS = 1 << 30
 """Of one array: calls with longer ones are not expected, and sizes that are all drawn large give such."""
 
-REAL_WORK = ENOUGH_WORK // 16
-"""Products from which the first call's sizes are taken as ones to be good at, not as those of a trial."""
-
 FIRST_SHARE = 0.1
 """Weight of the first call's sizes among all samples."""
 
@@ -142,7 +139,8 @@ def find_size_classes(forms: Sequence[Form], target: Machine, constants: Collect
     least = np.min(list(cycles.values()), axis=0)
     costs = {n: (own / least).tolist() for n, own in cycles.items()}
     numbers = [form for form, _ in made]
-    taken = _select(candidates, costs, weights, numbers, lambda n: bool(forms[numbers[n]].known), work[0] >= REAL_WORK)
+    is_real = work[0] >= target.threads.work_per_fork  # not a trial: its sizes are ones to be good at
+    taken = _select(candidates, costs, weights, numbers, lambda n: bool(forms[numbers[n]].known), is_real)
     used = sorted(set(np.argmin([cycles[n] for n in taken], axis=0).tolist()))
     chosen = [taken[k] for k in used]
     costs_of = {n: formulas[n] for n in chosen}

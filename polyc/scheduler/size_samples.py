@@ -6,11 +6,9 @@ import random
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import product
 
+from polyc.code_limits import MAX_ITEMS
 from polyc.ir.expr import Index, Size, index_names, walk
 from polyc.poly.scop import ScopStatement
-
-N_SAMPLES = 64
-"""Sizes that stand for all."""
 
 SMALLEST, LARGEST, LARGEST_WINDOW = 8, 1024, 7
 """The sizes that are drawn; extents of windows are smaller."""
@@ -78,7 +76,7 @@ def draw_sizes(first: Mapping[str, int], windows: Collection[str], sides: Collec
     """Sizes of all magnitudes, the same at every run; of half of the samples some are those of the first call, as not all of
     a program's sizes change, extents of windows least of all.  What windows move over is about as long as wide."""
     draw = random.Random(0)
-    for n in range(N_SAMPLES):
+    for n in range(MAX_ITEMS):
         scale = draw.random() if n % 3 == 0 else None  # of a third all sizes are about as large
         side = draw.random() if sides and scale is None else scale
         sizes = {}

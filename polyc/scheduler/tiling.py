@@ -12,23 +12,12 @@ from dataclasses import field
 from itertools import product
 from math import prod
 
-from polyc.code_limits import MAX_STRIDE, SHORT_SUM, STREAM_ROWS, TILE_ROWS
+from polyc.code_limits import ENOUGH_ROWS, LONG_ROW, MAX_STRIDE, SHORT_SUM, STREAM_ROWS, TILE_ROWS
 from polyc.ir.expr import Const, Expr
 from polyc.machine import Level, Machine, Share
 from polyc.poly.scop import ScopStatement, ScopTensor
 from polyc.records import dataclass
 from polyc.scheduler.accesses import AccessMotion, access_motions, held_left, index_trips, is_constant, is_strided_window
-
-ROWS_WORTH = 6
-"""Iterations that an index needs to be worth unrolling for reuse before one that is nearer in memory."""
-
-STREAM_VECTORS, WIDE_STREAM = 512, 32
-"""Vectors of accumulators that stay in the first-level cache while rows stream past, at most, and from which more chunks
-than cores are worth it: short pieces of rows cost the prefetcher its lead (one thread, 4096 x 4096: 1024 columns at once
-1.37 ms, 512 1.87, 256 2.31)."""
-
-OPERATIONS_OF_ROW = 3.0
-"""Loads and shuffles for each element of short rows that are accessed whole: three vectors take 9, four take 12."""
 
 Rows = Mapping[tuple[str, tuple[Expr, ...]], float]
 """Operations by tensor and subscripts, of accesses to elements of rows that are accessed whole."""
@@ -51,6 +40,10 @@ class RegisterTile:
     sharing: dict[str, int] = field(default_factory=dict)
     order: tuple[str, ...] = ()
     """Reduction indices, outermost first, where their order was chosen."""
+
+
+OPERATIONS_OF_ROW = 3.0
+"""Loads and shuffles for each element of short rows that are accessed whole: three vectors take 9, four take 12."""
 
 
 def vector_cost(
@@ -182,7 +175,7 @@ def choose_register_tile(
             return RegisterTile(None, 1, {})
         vector = s.indices[chosen]
     reusing = [i for i in held_left(s) if i != vector and any(m.motion(i) == "invariant" for m in operands)]
-    reusing.sort(key=lambda i: (trips[i] < ROWS_WORTH, _distance_from_unit(operands, i), s.left.index(i)))
+    reusing.sort(key=lambda i: (trips[i] < ENOUGH_ROWS, _distance_from_unit(operands, i), s.left.index(i)))
     if vector in s.left:
         # Rows share the loads of operands that move with the vector index.
         rows = [i for i in reusing if any(m.motion(i) == "invariant" and m.motion(vector) == "unit" for m in operands)]
@@ -270,7 +263,9 @@ def _stream_rows(
     rows, steps = min(fitting, key=lambda t: 1 / t[0] + 2 / t[1])
     if is_constant(s.extents[streamed]) and (trip := index_trips(s)[streamed]) <= 4 * TILE_ROWS:
         steps = max((n for n in range(TILE_ROWS // 2, steps + 1) if trip % n == 0), default=steps)  # no rest with its own tests
-    most = target.room(Level.L2, Share.QUARTER) * 8 // target.vector_bits // (all_rows + steps) if sharing else STREAM_VECTORS
+    most = (
+        target.room(Level.L2, Share.QUARTER) * 8 // target.vector_bits // (all_rows + steps) if sharing else target.near_lines
+    )
     others = _product(index_trips(s)[i] for i in s.separate_left if i != vector and i not in sharing)
     chunk = _streamed_columns(index_trips(s)[vector], lanes, max(1, target.cores // others), most)
     at_once = dict.fromkeys(sharing, rows)
@@ -281,9 +276,9 @@ def _streamed_columns(trip: int, lanes: int, cores: int, most: int) -> int:
     """Columns of one chunk, of `most` vectors at most: as many chunks for each of the cores that share them, two where that
     leaves them wide enough."""
     vectors = -(-trip // lanes)
-    share = cores if cores == 1 or vectors < 2 * cores * WIDE_STREAM else 2 * cores
+    share = cores if cores == 1 or vectors < 2 * cores * LONG_ROW else 2 * cores
     chunks = share * -(-vectors // (share * most))
-    return lanes * max(WIDE_STREAM // 4, -(-vectors // chunks))
+    return lanes * max(LONG_ROW // 4, -(-vectors // chunks))
 
 
 def _tile_shape(registers: int, max_rows: int, max_columns: int, is_bound: bool) -> tuple[int, int]:

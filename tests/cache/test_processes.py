@@ -100,7 +100,11 @@ ir: contraction_paths
 """,
 }
 """What it takes to find a kernel and to call it: of a text, and what a function and an einsum take beside that."""
-AT_ROOT = {"tc": "config crash diagnostics digest environment limits live log records", "function": "", "einsum": ""}
+AT_ROOT = {
+    "tc": "call_layout config crash diagnostics digest environment limits live log records",
+    "function": "",
+    "einsum": "",
+}
 
 
 @pytest.mark.parametrize("name", CALLED)

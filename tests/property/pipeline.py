@@ -61,14 +61,13 @@ def small_thresholds() -> Iterator[None]:
         (steps, "MANY_STATES", 8),
         (split, "MINIMUM_POINTS", 2),
         (split, "CHUNK_POINTS", 4),
-        (split, "MINIMUM_DEPTH", 8),
         (split, "LONG_DEPTH", 4),
         (overlap, "SIZES", (4, 3)),
         (overlap, "ROW_SIZES", (5,)),
         (overlap, "is_faster", lambda tiled, whole: True),
         (carried, "carries_sums", lambda *_: True),
         (costs, "carries_sums", lambda *_: True),
-        (share_workspace, "LEAST_BYTES", 1),
+        (share_workspace, "PAGE", 1),
     ]
     before = [getattr(module, name) for module, name, _ in changes]
     try:

@@ -9,8 +9,7 @@ import pytest
 
 from polyc.driver import Lowered
 from polyc.ir.expr import Const
-from polyc.machine import X86_64_V3, Machine
-from polyc.scheduler.rewriting.rules import shifted_exponentials
+from polyc.machine import X86_64_V3, Machine, RowBlocks
 from tests.scheduler.support import check_nest, lower
 
 ATTENTION = """
@@ -46,7 +45,7 @@ SMALL = replace(X86_64_V3, l1=1 << 11, l2=12 << 10)
 
 @pytest.fixture
 def short_blocks(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(shifted_exponentials, "COMPUTED_BLOCK", 32)
+    monkeypatch.setattr(RowBlocks, "computed", 32)
     yield
 
 

@@ -9,8 +9,7 @@ import pytest
 
 import polyc
 from polyc.ir.program import Program
-from polyc.machine import X86_64_V4
-from polyc.scheduler.rewriting.rules import shifted_exponentials
+from polyc.machine import X86_64_V4, RowBlocks
 from polyc.scheduler.rewriting.rules.shifted_exponentials import block_exponentials
 from tests.oracle.programs import agree, draw
 from tests.scheduler.support import check, check_each, infer, lower, read
@@ -137,10 +136,8 @@ def f(float(N,D) X) -> (Z) {
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Blocks of a few values, however short the rows."""
-    monkeypatch.setattr(shifted_exponentials, "READ_BLOCK", 4)
-    monkeypatch.setattr(shifted_exponentials, "COMPUTED_BLOCK", 4)
-    monkeypatch.setattr(shifted_exponentials, "ROW_CACHES", 0)
-    monkeypatch.setattr(shifted_exponentials, "TILE_CACHES", 0)
+    for name, value in {"read": 4, "computed": 4, "held_read": 0, "held_computed": 0}.items():
+        monkeypatch.setattr(RowBlocks, name, value)
     yield
 
 
@@ -176,7 +173,7 @@ def test_small_scores_with_a_large_bias_do_not_overflow():
 
 
 def test_scores_of_a_row_are_never_stored(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(shifted_exponentials, "COMPUTED_BLOCK", 256)
+    monkeypatch.setattr(RowBlocks, "computed", 256)
     lowered = lower(ATTENTION, {"S": 128, "T": 4096, "D": 64, "E": 64})
     scores = {b.name: b for b in lowered.nest.buffers if b.name in ("P", "W", "P.block", "W.block")}
     assert set(scores) == {"P.block", "W.block"}

@@ -11,9 +11,8 @@ import polyc
 from polyc import driver
 from polyc.ir.expr import int_const
 from polyc.ir.program import specialize_sizes
-from polyc.machine import X86_64_V4
+from polyc.machine import X86_64_V4, RowBlocks
 from polyc.poly.ranges import assume_sizes
-from polyc.scheduler.rewriting.rules import moments
 from polyc.scheduler.rewriting.rules.moments import block_moments
 from tests.oracle.programs import agree, draw
 from tests.scheduler.support import check, check_each, check_nest, infer, read
@@ -72,8 +71,8 @@ OTHERS = {
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Blocks of a few values, however short the rows."""
-    for name, value in {"ROW_BLOCK": 4, "COLUMN_BLOCK": 4, "ROW_CACHES": 0, "COLUMN_CACHES": 0}.items():
-        monkeypatch.setattr(moments, name, value)
+    for name, value in {"read": 4, "columns": 4, "held": 0, "held_across": 0}.items():
+        monkeypatch.setattr(RowBlocks, name, value)
     yield
 
 
@@ -160,7 +159,7 @@ ADVERSE = {
 
 @pytest.mark.parametrize("case", ADVERSE)
 def test_as_exact_as_two_passes(case: str, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(moments, "ROW_BLOCK", 512)
+    monkeypatch.setattr(RowBlocks, "read", 512)
     x = ADVERSE[case](np.random.default_rng(3), (3, 10_007)).astype(np.float32)
     wide = x.astype(np.float64)
     expected = ((wide - wide.mean(axis=1, keepdims=True)) ** 2).sum(axis=1)

@@ -6,13 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from polyc.code_limits import FUNCTION_WORK, UNKNOWN_EXTENT
+from polyc.code_limits import FULL_ROW, FUNCTION_WORK, UNKNOWN_EXTENT
 from polyc.machine import X86_64_V2, X86_64_V3, X86_64_V4
 from polyc.poly.extraction import extract_scop
 from polyc.poly.scop import Scop, ScopStatement
 from polyc.poly.tree import Plan, PlanLeaf, PlanLoop, PlanSequence
 from polyc.scheduler.accesses import access_motions, index_trips, operation_weight, statement_work, vector_itemsize
-from polyc.scheduler.loops.crossing import WHOLE_VECTORS
 from polyc.scheduler.tiling import choose_register_tile, choose_vector_index, vector_cost
 from tests.scheduler.support import check, infer, lower, read
 
@@ -213,7 +212,7 @@ def test_transposes_are_cut_into_tiles_long_along_the_store():
     shared = lower("def f(float(M,N) X, float(N,M) Z) -> (O) { O(j,i) = X(i,j) * X(i,j) + Z(j,i) }", {"M": 600, "N": 700})
     assert sorted(x.size for x in loops(shared.plan) if x.part == "tile") == [64, 256]
     two = lower("def f(float(M,N) X) -> (O, P) { O(j,i) = X(i,j) * 2.0  P(j,i) = X(i,j) + 1.0 }", {"M": 600, "N": 700})
-    assert sorted(x.size for x in loops(two.plan) if x.part == "tile") == [2 * WHOLE_VECTORS, 8 * WHOLE_VECTORS]
+    assert sorted(x.size for x in loops(two.plan) if x.part == "tile") == [2 * FULL_ROW, 8 * FULL_ROW]
     for sizes in ({"M": 1, "N": 130}, {"M": 31, "N": 33}, {"M": 0, "N": 4}):
         check("def f(float(M,N) X) -> (O) { O(j,i) = X(i,j) * 2.0 }", sizes)
 

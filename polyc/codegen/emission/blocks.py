@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from polyc.code_limits import MAX_STRIDE
+from polyc.code_limits import MAX_STRIDE, MINIMUM_LANES
 from polyc.codegen.emission.accesses import element_pointer, store_element
 from polyc.codegen.emission.context import Context, State, byte_offset
 from polyc.codegen.emission.expressions import certain_reads, eval_value
@@ -26,9 +26,6 @@ from polyc.ir.expr import Expr, Index, Read, int_const, reads
 from polyc.ir.loops import Buffer, Loop, Node, Store, Update
 from polyc.ir.types import DType
 from polyc.records import dataclass, replace
-
-MIN_STORED_ROW = 4
-"""Stores side by side below which each goes by itself."""
 
 
 def load_blocks(state: State, ctx: Context, loop: Loop, copies: int) -> dict[Read, tuple[str, list[Val]]]:
@@ -170,7 +167,7 @@ def find_rows(state: State, ctx: Context, body: tuple[Node, ...]) -> list[Store]
             break
         start = varying
         found[place] = node
-    is_row = len(found) >= MIN_STORED_ROW and any(place + size in found for place in found)
+    is_row = len(found) >= MINIMUM_LANES and any(place + size in found for place in found)
     return list(found.values()) if is_row and buffer.space != "register" else []
 
 

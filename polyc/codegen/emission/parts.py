@@ -15,16 +15,13 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from polyc.codegen.writer.builder import Function, Module, Val, int_val
-from polyc.machine.memory import LINE as CACHE_LINE
+from polyc.machine.memory import LINE_PAIR as LINE
 
 MOST_PARTS = 8
 """Parts per thread: what is left to one thread at the end is a small part of the work."""
 
 PLACES = 128
 """Threads that help each other (of larger teams each one does its own parts), and columns of a pipeline that are under way."""
-
-LINE = 2 * CACHE_LINE
-"""Bytes between the counts of threads, so that they share their lines with nothing (x86 fetches pairs)."""
 
 TAKE = "polyc.part"
 

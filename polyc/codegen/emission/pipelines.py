@@ -20,13 +20,12 @@ from polyc.codegen.writer.builder import Function, Module, Val, int_val
 from polyc.codegen.writer.words import PAUSES
 from polyc.ir.expr import Expr, reads
 from polyc.ir.loops import If, Loop, Node
+from polyc.ir.types import I64
+from polyc.machine import Machine
 
-SIZE = LINE * (PLACES + 1)
+SIZE = LINE * PLACES + LINE
 
-SPINS = 2000
-"""Looks before a waiting thread lets others run, which may have no core of their own."""
-
-_LEAST, _MOST = -(1 << 63), (1 << 63) - 1
+_LEAST, _MOST = I64.limits
 
 
 def is_pipeline(loop: Loop) -> bool:
@@ -73,7 +72,7 @@ def begin_columns(fn: Function, stream: str, places: Val) -> Columns:
 def emit_column(state: State, columns: Columns, lower: Val, upper: Val, step: int, run_tile: Callable[[Val], None]) -> None:
     """The loop over the tiles of one column, where there are any and the thread has taken it."""
     fn = state.fn
-    _declare_wait(fn.module, state.target.architecture)
+    _declare_wait(fn.module, state.target)
     with fn.when(fn.compare("icmp slt", lower, upper)):
         number = fn.effect_value(f"load i64, {columns.count}, align 8", "i64")
         fn.effect(f"store {fn.binary('add', number, int_val(1))}, {columns.count}, align 8")
@@ -107,11 +106,11 @@ def _take_next(fn: Function, columns: Columns) -> None:
     fn.effect(f"store {taken}, {columns.own}, align 8")
 
 
-def _declare_wait(module: Module, architecture: str) -> None:
+def _declare_wait(module: Module, target: Machine) -> None:
     """``wait(place, column, value)``: until the column, or a later one in the same place, has left the value behind."""
     pause = ""
-    if architecture in PAUSES:
-        name, types, operands = PAUSES[architecture]
+    if target.architecture in PAUSES:
+        name, types, operands = PAUSES[target.architecture]
         pause = f"call void {module.declare(name, 'void', types)}({operands})"
     module.declare("sched_yield", "i32", [])
     module.extra["polyc.wait"] = f"""
@@ -133,7 +132,7 @@ compare:
 again:
   {pause}
   %n1 = add i64 %n, 1
-  %is_long = icmp eq i64 %n1, {SPINS}
+  %is_long = icmp eq i64 %n1, {target.threads.spins}
   br i1 %is_long, label %rest, label %look
 rest:
   %ignored = call i32 @sched_yield()

@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
+from polyc.code_limits import LONG_ROW, MINIMUM_ITERATIONS
 from polyc.codegen.nests.alignment import has_line_rows, overlap, past_line, to_line, within_lines
 from polyc.codegen.nests.copies import are_read, copy_nest, keeps_apart, strides_of
 from polyc.codegen.nests.prefetch import Arrays, arrays_of
@@ -40,9 +41,6 @@ from polyc.ir.walk import Body, Rule, Scope, map_places, nodes_in, replace_nodes
 from polyc.machine import Machine
 from polyc.machine.memory import LINE
 from polyc.records import replace
-
-LEAST_STRIPS, MANY_STRIPS = 8, 32
-"""Strips of a loop of which one more costs little, where rows meet in few sets of a cache, and where they do not."""
 
 
 def align_tiles(nest: LoopNest, target: Machine) -> LoopNest:
@@ -239,7 +237,7 @@ def _lead_of_strips(around: tuple[Loop, ...], leaves: list[_Leaf], arrays: Array
     of the outermost, reads; None where its strips do not all copy, or may not run twice."""
     tile, loop = around[0], around[-1]
     n_strips = _whole_trip(tile) // loop.step
-    if loop.kind != "serial" or n_strips < LEAST_STRIPS:
+    if loop.kind != "serial" or n_strips < MINIMUM_ITERATIONS:
         return None
     found: set[tuple[str, Expr]] = set()
     written = {store.buffer for store, _ in leaves}
@@ -257,7 +255,7 @@ def _lead_of_strips(around: tuple[Loop, ...], leaves: list[_Leaf], arrays: Array
         if tile is not loop and any(c is None or c.get(tile.var, 0) != c.get(loop.var, 0) for c in moved):
             return None
         rows = tuple(n for n in inside if n not in parts)
-        leads = (_lead(r, around, rows, parts, arrays, n_strips >= MANY_STRIPS) for r in reads(store.value))
+        leads = (_lead(r, around, rows, parts, arrays, n_strips >= LONG_ROW) for r in reads(store.value))
         lead = next((e for e in leads if e is not None), None)
         if lead is None or not keeps_apart([n for n in (*around, *inside) if n.var not in numbers], store):
             return None

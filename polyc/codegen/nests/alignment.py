@@ -20,6 +20,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from itertools import combinations
 
+from polyc.code_limits import FEW, MAX_READS
 from polyc.codegen.emission.lines import has_aligned_rows
 from polyc.ir.access import with_values
 from polyc.ir.expr import Const, Expr, Index, Read, Size, evaluate, int_const, maximum, minimum, reads, substitute
@@ -31,17 +32,9 @@ from polyc.machine import Level, Machine, Share
 from polyc.machine.memory import LINE
 from polyc.records import replace
 
-MINIMUM_VECTORS = 4
-"""Vectors of a row that is worth one more."""
-
 IN_FLIGHT = 4
 """Vectors at once where each shares two lines with its neighbours: 1.5 loads each, instead of 2 for two at once (jacobi-2d,
 1300 squared: 254 ms, two at once 280)."""
-
-MOST_READS = 16
-"""Reads of a value of which so many are kept in flight."""
-
-
 # -- distances
 
 
@@ -140,7 +133,7 @@ def _split_at_line(loop: Loop, rows: Mapping[str, Buffer], target: Machine) -> B
     if n_bytes > LINE or (2 * n_bytes < LINE and not target.has_masks) or (index_coefficients(column) or {}).get(loop.var) != 1:
         return None
     trip = simplify(loop.upper - loop.lower)
-    if isinstance(trip, Const) and int(trip.value) < MINIMUM_VECTORS * lanes:
+    if isinstance(trip, Const) and int(trip.value) < FEW * lanes:
         return None
     apart = [distance for s in stores for distance in _distances(s, rows)]
     n_gaining = sum(distance % lanes == 0 for distance in apart)
@@ -187,4 +180,4 @@ def _overlap(stores: tuple[Store, ...], lanes: int) -> bool:
     found = list(dict.fromkeys(read for store in stores for read in reads(store.value)))
     rows = ((a, b) for a, b in combinations(found, 2) if a.tensor == b.tensor and a.subscripts[:-1] == b.subscripts[:-1])
     apart = (difference(b.subscripts[-1], a.subscripts[-1]) or 0 for a, b in rows)
-    return len(found) <= MOST_READS and any(0 < abs(distance) < lanes for distance in apart)
+    return len(found) <= MAX_READS and any(0 < abs(distance) < lanes for distance in apart)

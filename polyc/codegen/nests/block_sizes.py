@@ -23,9 +23,6 @@ from polyc.ir.walk import Scope, make_nest, perfect_nest, rewrite_nest, substitu
 from polyc.machine import Level, Machine, Share
 from polyc.records import replace
 
-BLOCKS_PER_CORE = 4
-"""Blocks that are left for each core to share out, if they are no shorter than those that were planned."""
-
 
 def fit_blocks(nest: LoopNest, target: Machine) -> LoopNest:
     """The nest with blocks for which the sizes of a call say how long they are, where these decide what a block reads."""
@@ -108,6 +105,6 @@ def _block_size(blocks: Loop, tiles: Loop, column: Expr, target: Machine) -> Exp
     room = Select(is_long, int_const(panels), int_const(rows))
     n_tiles: Expr = room // tile
     if blocks.kind == "parallel":
-        share = blocks.upper // (tiles.step * BLOCKS_PER_CORE * target.cores)
+        share = blocks.upper // (tiles.step * target.threads.parts_per_core * target.cores)
         n_tiles = minimum(n_tiles, maximum(share, blocks.step // tiles.step))
     return simplify(maximum(n_tiles, 1) * tiles.step)

@@ -13,10 +13,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from polyc.code_limits import MAX_STRIDE
+from polyc.code_limits import FULL_ROW, MAX_STRIDE, MINIMUM_LANES
 from polyc.codegen.nests.buffers import row_major_strides
 from polyc.codegen.nests.copies import copy_nest, is_plain, lies_across, strides_of, trip_count
-from polyc.codegen.nests.transposes import MAX_COLUMNS, MIN_LANES
 from polyc.ir.access import with_values
 from polyc.ir.expr import Expr, Index, Read, int_const, reads
 from polyc.ir.loops import Buffer, Loop, LoopNest, Node, Store, do_bounds_depend
@@ -59,12 +58,12 @@ def _find_channels(loops: list[Loop], store: Store, buffers: Mapping[str, Buffer
     result = buffers[store.buffer]
     size = result.dtype.itemsize
     strides = strides_of(store, result, loops)
-    across = next((n for n in loops if n.kind == "vector" and n.lanes >= MIN_LANES), None)
+    across = next((n for n in loops if n.kind == "vector" and n.lanes >= MINIMUM_LANES), None)
     channels = next((n for n in loops if strides[n.var] == size and 2 <= trip_count(n) <= MAX_STRIDE), None)
     if across is None or channels is None or across is channels:
         return None
     pixel = size * trip_count(channels)
-    along = next((n for n in loops if strides[n.var] == pixel and n is not channels and trip_count(n) >= MIN_LANES), None)
+    along = next((n for n in loops if strides[n.var] == pixel and n is not channels and trip_count(n) >= MINIMUM_LANES), None)
     if along is None or along is across:
         return None
     inner = (channels, along, across)
@@ -72,7 +71,7 @@ def _find_channels(loops: list[Loop], store: Store, buffers: Mapping[str, Buffer
         return None
     if not any(lies_across(r, buffers[r.tensor], across.var, along.var) for r in reads(store.value)):
         return None
-    shape = tuple(int_const(n) for n in (min(MAX_COLUMNS, LINE // size), trip_count(channels), across.lanes))
+    shape = tuple(int_const(n) for n in (min(FULL_ROW, LINE // size), trip_count(channels), across.lanes))
     stage = Buffer(f"{result.name}.pixels", result.dtype, shape, row_major_strides(shape, size), "thread")
     return _Channels([n for n in loops if n not in inner], channels, along, across, store, stage)
 

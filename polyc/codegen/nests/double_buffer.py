@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from polyc.code_limits import FEW
 from polyc.codegen.nests.copies import Block, copy_nest, find_run, strides_of, sum_of, trip_count
 from polyc.codegen.nests.prefetch_blocks import shift_rows
 from polyc.codegen.nests.staged_rows import make_buffer
@@ -24,9 +25,6 @@ from polyc.ir.simplify import simplify
 from polyc.ir.walk import Body, Scope, replace_nodes, rewrite_nodes
 from polyc.machine.memory import LINE
 from polyc.records import dataclass, replace
-
-LEAST_STRIPS = 4
-"""Strips of a loop of which one more to be written behind it costs little."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +86,7 @@ def _find_strips(loop: Loop, buffers: Mapping[str, Buffer]) -> _Strips | None:
     match body:
         case (Loop(kind="serial") as inner,) if known_length(inner) == inner.step == width:
             once, body = inner, inner.body
-    if (once is None and trip is None) or (trip is not None and (trip % width or trip < LEAST_STRIPS * width)):
+    if (once is None and trip is None) or (trip is not None and (trip % width or trip < FEW * width)):
         return None
     test: If | None = None
     match body:

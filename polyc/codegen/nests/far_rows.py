@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import field
 
+from polyc.code_limits import FEW
 from polyc.codegen.nests.prefetch import is_large
 from polyc.ir.access import Access, accesses_in, stride_of, touched_in, written_in
 from polyc.ir.dependence import carries_dependence
@@ -28,9 +29,6 @@ from polyc.ir.simplify import constant_of, least_constant, simplify
 from polyc.ir.walk import Body, Scope, map_bodies, map_places, nodes_in, rewrite_nest, walk_nodes
 from polyc.machine import Machine
 from polyc.records import dataclass, replace
-
-LEAST_ROWS = 4
-"""Rows of a stream, one behind the other, from which it is worth its own: 16 of 16 KiB in four streams took 0.8 of the time."""
 
 SLACK = 8
 """Part of a row that may lie between its end and the next one."""
@@ -140,7 +138,7 @@ def _spread(found: _Blocks, reassociate: bool) -> Body | None:
             return None
         count, n_left, others = ends[0], min(1, n_rows - 1), []
     else:
-        if known // loop.step < LEAST_ROWS or (known % loop.step and (others or not own_ends)):
+        if known // loop.step < FEW or (known % loop.step and (others or not own_ends)):
             return None
         count, n_left = int_const(known), known % n_rows
     distance = simplify(count // n_rows)

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Set
 
+from polyc.code_limits import FULL_ROW, MAX_EXPANDED
 from polyc.ir.access import moves, reads_in, writes_in, written_in
 from polyc.ir.expr import (
     Call,
@@ -43,14 +44,14 @@ from polyc.machine import Machine
 from polyc.poly.bounds import negate_condition
 from polyc.records import dataclass, replace
 
-MIN_TRIP, MIN_GUARDED_TRIP = 16, 64
-"""Iterations of a loop that is worth being written more than once; the latter for guards of reads, which masks do as well."""
+MIN_GUARDED_TRIP = 64
+"""Iterations of a loop that is worth being written more than once for guards of reads, which masks do as well."""
 
 MAX_UNSWITCHED = 3
 """Tests for both outcomes of which a loop is written."""
 
-MAX_PEELED, MAX_EXPANDED = 2, 16
-"""Iterations of a piece that is written out statement by statement, and of one in masked vectors."""
+MAX_PEELED = 2
+"""Iterations of a piece that is written out statement by statement."""
 
 
 def partition_loops(nest: LoopNest, target: Machine) -> LoopNest:
@@ -123,7 +124,7 @@ class _Partition:
                 made = choose(negate_condition(all_hold(fixed)) if goes_on else any_holds(fixed), outer, inner)
                 return made if known_length(loop) or not any(map(reads, fixed)) else (If(lt(loop.lower, loop.upper), made),)
         trip = known_length(loop)
-        conditions = (*domains, *choices) if trip is None or trip >= MIN_TRIP else ()
+        conditions = (*domains, *choices) if trip is None or trip >= FULL_ROW else ()
         return self.split(
             replace(loop, max_trip=None) if conditions else loop, [t for c in conditions for t in comparisons_in(c)]
         )

@@ -25,9 +25,6 @@ from polyc.ir.walk import Scope, rewrite_nest, rewrite_nodes
 from polyc.machine import Level, Machine, Share
 from polyc.records import replace
 
-MOST_PIECES, STEP_LINES = 8, 32
-"""Pieces of rows that are requested in one iteration, and cache lines of each where windows read in steps."""
-
 FEWEST_ROWS = 3
 """Rows of an array that a stencil reads: of two one is new."""
 
@@ -116,7 +113,7 @@ def _windows(loop: Loop, scope: Scope, arrays: Arrays) -> Iterator[Ahead]:
         size, stride = run_bytes(buffer, read, (vector,)), constant_of(buffer.strides[-1])
         if not (is_masked or is_stepping) or math.prod(trips) > MAX_ITEMS or size is None or not stride:
             continue
-        skip, n_lines = (known.far_distance, STEP_LINES) if is_stepping else (known.distance, known.lines)
+        skip, n_lines = (known.far_distance, known.window_lines) if is_stepping else (known.distance, known.lines)
         # All terms along rows, of those in a row the last one.
         along = [any(mentions(s, n.var) for s in read.subscripts[:-1]) for n in sums]
         backs = product(*(range(t if a else 1, 0, -1) for t, a in zip(trips, along, strict=True)))
@@ -128,7 +125,7 @@ def _windows(loop: Loop, scope: Scope, arrays: Arrays) -> Iterator[Ahead]:
                 window.append((min(size, n_lines * arrays.target.cache_line), row))
     for (_, skip), window in found.items():
         new, size = new_reads((row for _, row in window), scope.loops), max((size for size, _ in window), default=0)
-        if len(new) <= MOST_PIECES:
+        if len(new) <= known.pieces:
             yield from (Ahead(read, (), 0, size, beyond=skip) for read in new)
 
 

@@ -25,9 +25,6 @@ from polyc.machine import Level, Machine, Share
 from polyc.machine.memory import LINE
 from polyc.records import replace
 
-NEXT_STRIPS = 2
-"""Strips ahead of long rows that come to the first-level cache."""
-
 
 def prefetch_blocks(nest: LoopNest, target: Machine) -> LoopNest:
     """The nest with requests for the next block of what transposing copies read from beyond the second-level cache."""
@@ -228,7 +225,7 @@ def _in_order(body: Body, around: tuple[Loop, ...], arrays: Arrays) -> Loop | No
         asked += behind(near, 1)
     elif strips.step * itemsize == LINE and not target.conflicts(group, size):
         row = with_values(read, {vector.var: vector.lower + start + Index(vector.var)})
-        end = (NEXT_STRIPS + 1) * strips.step - 1
+        end = (target.prefetchers.near_strips + 1) * strips.step - 1
         lines = Ahead(row, (), 0, itemsize, beyond=end, rows={vector.var: 1}, n_rows=group)
         asked += request_part(lines, (int_const(0), 1), name, arrays)
     taken = replace(strips, body=(*asked, shift_rows(strips.body[0], start, group)))

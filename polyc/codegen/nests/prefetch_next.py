@@ -43,9 +43,6 @@ from polyc.records import replace
 
 TRUE = Const(True, BOOL)
 
-MOST_ROWS = 4
-"""Rows of a panel that are requested at the same time, one more instruction for each in a step of a sum."""
-
 
 def prefetch_next(nest: LoopNest, target: Machine) -> LoopNest:
     """The nest with requests in the last parts of loops, for arrays beyond the second-level cache."""
@@ -195,7 +192,7 @@ def _panel(tiles: Loop, copied: list[Site], loop: Loop, scope: Scope, arrays: Ar
     tile_bytes = sum(_bytes_of_tile(p, tiles, panel.use.buffer, arrays) for p in sums)
     n_asking = min(n_tiles, max(1, target.room(Level.L2, Share.HALF) // max(1, tile_bytes)))
     is_fit = target.prefetchers.least_panel <= n_rows * size <= target.room(Level.L2, Share.QUARTER)
-    if not is_fit or n_asking * MOST_ROWS < n_rows:
+    if not is_fit or n_asking * target.prefetchers.rows_at_once < n_rows:
         return None
     at_once = math.ceil(n_rows / n_asking)
     asking = maximum((Index(tiles.var) - tiles.lower) // tiles.step - (n_tiles - n_asking), 0)

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from polyc.code_limits import MAX_READS
 from polyc.codegen.functions.polynomials import INLINE
 from polyc.ir.access import accesses_in, with_values
 from polyc.ir.dependence import carries_dependence
@@ -28,9 +29,6 @@ from polyc.records import replace
 
 LEAST_SHARED = 0.25
 """Part of its reads that a row has to share with the next one."""
-
-MOST_READS = 16
-"""Reads of a row of which two go side by side: the code of longer ones is long."""
 
 
 def pair_rows(nest: LoopNest) -> LoopNest:
@@ -84,7 +82,7 @@ def _find_row(body: Body, var: str, buffers: Mapping[str, Buffer]) -> Loop | Non
     if any(isinstance(e, Call) and e.op in INLINE for value in values for e in walk(value)):
         return None
     mine, next_ones = (_places(values, var, distance) for distance in (0, 1))
-    return rows[0] if len(mine) <= MOST_READS and len(mine & next_ones) >= max(1, LEAST_SHARED * len(mine)) else None
+    return rows[0] if len(mine) <= MAX_READS and len(mine & next_ones) >= max(1, LEAST_SHARED * len(mine)) else None
 
 
 def _places(values: list[Expr], var: str, distance: int) -> set[Read]:

@@ -19,10 +19,8 @@ from polyc.ir.access import touched_in
 from polyc.ir.expr import Const
 from polyc.ir.loops import Buffer, If, Loop, LoopNest, Node
 from polyc.ir.walk import Body
+from polyc.machine.memory import PAGE
 from polyc.records import dataclass, replace
-
-LEAST_BYTES = 4096
-"""Bytes of a buffer that is worth it: a page."""
 
 Path = tuple[tuple[int, int], ...]
 """The way to a sequence of nodes: in each sequence on it the number of a node, and 1 for what an ``if`` does otherwise."""
@@ -51,7 +49,7 @@ class Life:
 def share_workspace(nest: LoopNest) -> LoopNest:
     """The nest with memory for each buffer of its workspace, of its own or of one that is alive at other times."""
     sizes = {b.name: _known_bytes(b) for b in nest.buffers if b.space in ("shared", "thread")}
-    large = [b for b in nest.buffers if not b.may_alias and sizes.get(b.name, 0) >= LEAST_BYTES]
+    large = [b for b in nest.buffers if not b.may_alias and sizes.get(b.name, 0) >= PAGE]
     if len(large) < 2:
         return nest
     lives = find_lives(nest.body, large)

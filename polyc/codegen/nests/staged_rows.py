@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from polyc.code_limits import MAX_EXPANDED
 from polyc.codegen.nests.alignment import past_line
 from polyc.codegen.nests.copies import Block, sum_of, trip_count
 from polyc.codegen.nests.partition import choose
@@ -25,9 +26,6 @@ from polyc.records import dataclass, replace
 
 ROW = "row"
 """The variable of loops over the rows of a block."""
-
-EXPANDED = 16
-"""Vectors, or lines, of a row that are expanded."""
 
 Ask = Callable[[Expr, int, int], list[Body]]
 """The requests that part number k of n makes of what the next block reads, shared out in front of so many lines."""
@@ -86,13 +84,13 @@ class _Rows:
     def lines(self, start: Expr, count: int, ask: Ask | None = None) -> Body:
         """`count` lines, streamed; where there is an `ask`, each behind requests for as much of the next block."""
         if ask is None or count <= 0:
-            is_short = count * self.line <= EXPANDED * self.block.vector.lanes
+            is_short = count * self.line <= MAX_EXPANDED * self.block.vector.lanes
             return (self.move(self.write(start, True), int_const(count * self.line), is_short),) if count > 0 else ()
 
         def one(n: Expr, asked: Body) -> Body:
             return (*asked, self.move(self.write(simplify(start + n * self.line), True), int_const(self.line)))
 
-        if count > EXPANDED:
+        if count > MAX_EXPANDED:
             n, n_lines = Index(f"{self.element}_0"), self.block.run // self.line
             (asked,) = ask(simplify(Index(ROW) * n_lines + n), self.block.n_rows * n_lines, 1)
             return (Loop(n.name, int_const(0), int_const(count), 1, "serial", one(n, asked)),)

@@ -45,14 +45,8 @@ from polyc.machine import Level, Machine, Share
 from polyc.machine.memory import LINE
 from polyc.records import dataclass, replace
 
-LEAST_RUN = 2048
-"""Bytes of a run that is worth it where the first and the last line of each are written in the ordinary way."""
-
 ENOUGH = 16384
 """Bytes of such a run from which on longer ones gain nothing."""
-
-MOST_REQUESTS = 4
-"""Rows that one part of a block requests; nothing is requested where it would be more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +174,7 @@ def _find_alone(loops: list[Loop], store: Store, scope: Scope, arrays: Arrays) -
             break
         start, block = start - 1, wider
     is_turned = any(n.kind == "vector" for n in block.loops) and len(block.places) >= 2
-    if not is_turned or block.row_bytes < LEAST_RUN or not target.fits(block.n_bytes, Level.L2, Share.QUARTER):
+    if not is_turned or block.row_bytes < target.transposes.whole or not target.fits(block.n_bytes, Level.L2, Share.QUARTER):
         return None
     outside = tuple(loops[:start])
     return _Staged(loops[0], block, Scope((*scope.path, *outside)).loops_in_order, outside)
@@ -212,20 +206,20 @@ def _ask_ahead(block: Block, around: tuple[Loop, ...], arrays: Arrays) -> Ask:
 
     Each line is requested twice, since some requests are lost; where there are more than are written once, by its last element:
     where a piece begins off a line, the first one came with what is in front of it."""
-    ahead, cache_line = next(_next_blocks(block, around, arrays), None), arrays.target.cache_line
+    ahead, target = next(_next_blocks(block, around, arrays), None), arrays.target
 
     def ask(number: Expr, n_parts: int, n_written: int) -> list[Body]:
         share = 0 if ahead is None else math.ceil(ahead.n_rows / n_parts)
-        if ahead is None or share > MOST_REQUESTS:
+        if ahead is None or share > target.prefetchers.rows_at_once:
             return [()] * n_written
         itemsize = arrays.buffers[ahead.read.tensor].dtype.itemsize
         pieces = [p for k in range(share) for p in request_part(ahead, (number * share + k, n_parts * share), ROW, arrays)]
         lines: list[Body] = []
         for piece in pieces:
             assert isinstance(piece, Prefetch)
-            (*outer, last), n_lines = piece.subscripts, max(1, piece.size // cache_line)
+            (*outer, last), n_lines = piece.subscripts, max(1, piece.size // target.cache_line)
             is_many = share * n_lines > n_written
-            for begin, end in pairwise([*range(0, n_lines * cache_line, cache_line), piece.size]):
+            for begin, end in pairwise([*range(0, n_lines * target.cache_line, target.cache_line), piece.size]):
                 begin = end - itemsize if is_many else begin
                 line = replace(piece, subscripts=(*outer, simplify(last + begin // itemsize)), size=end - begin)
                 lines.append((line,) if is_many else (line, line))

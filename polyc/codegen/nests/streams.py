@@ -27,9 +27,6 @@ from polyc.machine import Machine
 from polyc.machine.memory import LINE
 from polyc.records import dataclass, replace
 
-MIN_LINES = 16
-"""Lines of a run of which the first and the last are stored as usual; a shorter one is streamed where it is whole lines."""
-
 
 def stream_results(nest: LoopNest, target: Machine) -> LoopNest:
     """Stream the results that no cache would hold (`Machine.streaming_size`), that are written in order and never read."""
@@ -46,7 +43,7 @@ def stream_results(nest: LoopNest, target: Machine) -> LoopNest:
                 stores = [store]
         made: Body = (node,)
         for together in (stores[:1], stores) if len(stores) > 1 else (stores,):
-            if together and (found := _stream_row(node, together, scope.loops, wanted)) is not None:
+            if together and (found := _stream_row(node, together, scope.loops, wanted, target)) is not None:
                 tests, parts = found
                 made = parts if not tests or scope.holds(all_hold(tests)) else (If(all_hold(tests), parts, made),)
         return made
@@ -114,7 +111,7 @@ def _long_arrays(buffers: tuple[Buffer, ...], limits: tuple[int, int, int] | Non
 
 
 def _stream_row(
-    loop: Loop, stores: Sequence[Store], around: tuple[Loop, ...], wanted: Mapping[str, Long]
+    loop: Loop, stores: Sequence[Store], around: tuple[Loop, ...], wanted: Mapping[str, Long], target: Machine
 ) -> tuple[list[Expr], Body] | None:
     """A vector loop in two parts, up to the beginning of a line, and with streamed stores from there; and what must hold.
 
@@ -135,13 +132,14 @@ def _stream_row(
     first, *others = (offset_of(s, b, {loop.var: loop.lower}) for s, b in zip(stores, buffers, strict=True))
     tests = list(dict.fromkeys(test for store in stores for test in wanted[store.buffer].tests))
     trip = simplify(loop.upper - loop.lower)
-    is_short = isinstance(trip, Const) and int(trip.value) * size < MIN_LINES * LINE
+    least = target.memory.streamed_run
+    is_short = isinstance(trip, Const) and int(trip.value) * size < least
     if loop.max_trip is not None or is_short:
         if not isinstance(trip, Const) or not trip.value or int(trip.value) * size % LINE or others:
             return None
         return [*tests, eq(first % LINE, 0)], (replace(loop, body=body),)
     if not isinstance(trip, Const) and tests:
-        tests.append(ge(trip, MIN_LINES * LINE // size))
+        tests.append(ge(trip, least // size))
     tests += [eq(simplify(offset - first) % LINE, 0) for offset in others]
     start = minimum(simplify(loop.lower + to_line(stores[0], buffers[0], {loop.var: loop.lower})), loop.upper)
     head = replace(loop, upper=start, interleave=1)

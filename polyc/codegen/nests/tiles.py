@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from math import prod
 
+from polyc.code_limits import FEW
 from polyc.codegen.nests.parts import Tiling, run_in_parts
 from polyc.ir.access import touched_in
 from polyc.ir.expr import Call, Const, Expr, Select, all_hold, index_names, int_const, mentions, operands_of, reads, walk
@@ -27,9 +28,6 @@ from polyc.records import replace
 
 EXPANDED, ROWS = ("unroll", "vector"), ("unroll",)
 """Kinds of loops that are expanded, and those of them whose copies each have a predicate where they may not run."""
-
-MIN_ROWS = 4
-"""Copies from which their predicates are worth a version without them."""
 
 
 def split_partial_tiles(body: Body, tiling: Tiling) -> Body:
@@ -71,7 +69,7 @@ def _run_partial(group: Body, full: Collection[Expr], tiling: Tiling) -> Body:
 
     rows = run_in_parts(group, "unroll", tiling) if in_rows else None
     n_rows = max(prod(n.max_trip or 1 for n in scope.loops if n.kind == "unroll") for _, scope in nodes_in(group))
-    if 0 < len(in_rows) < len(full) and n_rows >= MIN_ROWS:
+    if 0 < len(in_rows) < len(full) and n_rows >= FEW:
         return (If(all_hold(in_rows), run_lanes(assume(group, hold(in_rows))), group if rows is None else (rows,)),)
     return run_lanes(group) if rows is None else (replace(rows, body=run_lanes(rows.body)),)
 

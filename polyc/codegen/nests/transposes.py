@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from polyc.code_limits import MAX_ITEMS, MAX_STRIDE
+from polyc.code_limits import FULL_ROW, MAX_ITEMS, MAX_STRIDE, MINIMUM_LANES
 from polyc.codegen.nests.copies import copy_nest, lies_across, strides_of, trip_count
 from polyc.ir.access import stride_of, with_values
 from polyc.ir.expr import Const, Expr, Index, all_hold, ge, int_const, lt, operands_of, reads
@@ -22,11 +22,6 @@ from polyc.ir.simplify import simplify
 from polyc.ir.walk import Body, Scope, make_nest, rewrite_nest
 from polyc.machine.memory import LINE
 from polyc.records import replace
-
-MAX_COLUMNS = 16
-"""Elements of a row in one block: of bytes, as many as registers hold columns of."""
-MIN_LANES = 4
-"""Fewer lanes are put together from scalar loads as fast."""
 
 
 def block_transposes(nest: LoopNest, streamed: frozenset[str] = frozenset()) -> LoopNest:
@@ -46,7 +41,7 @@ def block_transposes(nest: LoopNest, streamed: frozenset[str] = frozenset()) -> 
 def _block_copy(loops: list[Loop], store: Store, buffers: Mapping[str, Buffer], streamed: frozenset[str]) -> Body | None:
     """The copy in blocks; None if nothing in it lies across the vectors, or the loops cannot be brought into order."""
     vector = next((loop for loop in loops if loop.kind == "vector"), None)
-    if vector is None or vector.lanes < MIN_LANES:
+    if vector is None or vector.lanes < MINIMUM_LANES:
         return None
     if (short := _find_interleaved(loops, vector, store, buffers)) is not None:
         return _interleave(loops, vector, short, store)
@@ -59,7 +54,7 @@ def _block_copy(loops: list[Loop], store: Store, buffers: Mapping[str, Buffer], 
     first, last = sorted((loops.index(along), loops.index(vector)))
     if last + 1 < len(loops) or do_bounds_depend(loops[first + 1 :], along.var, vector.var):
         return None
-    block = min(MAX_COLUMNS, LINE // itemsize)
+    block = min(FULL_ROW, LINE // itemsize)
     if store.buffer in streamed:
         block = min(block, vector.lanes)
     others, inside = [loop for loop in loops if loop is not along and loop is not vector], list[Loop]()
@@ -100,7 +95,7 @@ def _narrow(vector: Loop) -> Loop:
     trip = vector.max_trip
     if trip is None or vector.upper != int_const(trip) or not 0 < trip <= vector.lanes // 2:
         return vector
-    return replace(vector, lanes=max(MIN_LANES, 1 << (trip - 1).bit_length()))
+    return replace(vector, lanes=max(MINIMUM_LANES, 1 << (trip - 1).bit_length()))
 
 
 def _find_interleaved(loops: list[Loop], vector: Loop, store: Store, buffers: Mapping[str, Buffer]) -> Loop | None:
@@ -129,7 +124,7 @@ def _interleave(loops: list[Loop], vector: Loop, short: Loop, store: Store) -> B
 def _turn(loops: list[Loop], vector: Loop, store: Store, buffers: Mapping[str, Buffer]) -> list[Loop]:
     """The loops with the vectors along the memory of the store, where they lie across it and along the memory of a read.
 
-    A vector loop keeps its number of lanes; loops of less than `MIN_LANES` iterations stay as they are."""
+    A vector loop keeps its number of lanes; loops of less than `MINIMUM_LANES` iterations stay as they are."""
     target = buffers[store.buffer]
     for loop in reversed(loops):
         if loop.kind not in ("serial", "unroll") or loop.step != 1 or not lies_across(store, target, loop.var, vector.var):
@@ -137,7 +132,7 @@ def _turn(loops: list[Loop], vector: Loop, store: Store, buffers: Mapping[str, B
         if not any(lies_across(r, buffers[r.tensor], vector.var, loop.var) for r in reads(store.value)):
             continue
         trip = trip_count(loop) or None
-        if trip is not None and trip < MIN_LANES:
+        if trip is not None and trip < MINIMUM_LANES:
             continue
         turned = {
             loop.var: replace(loop, kind="vector", lanes=vector.lanes, max_trip=trip),

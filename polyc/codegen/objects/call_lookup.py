@@ -5,8 +5,7 @@ Keys are words: of each array its type, rank, extents and strides, of a given re
 
 from __future__ import annotations
 
-MAX_ARRAYS, MAX_WORDS = 64, 512
-"""Arrays of a call, and words of their layouts; calls with more go the long way."""
+from polyc.call_layout import MAX_WORDS
 
 LOOKUP = f"""
 @PyArray_Type = external global i8
@@ -44,8 +43,9 @@ array:
   %is_usable = icmp eq i32 %set, %wanted_flags
   %n = load i64, ptr %count
   %twice = shl i64 %nd, 1
-  %needed = add i64 %n, %twice
-  %fits = icmp slt i64 %needed, {MAX_WORDS - 4}
+  %needed = add i64 %twice, 3                              ; with type, rank, and what a result shares memory with
+  %end = add i64 %n, %needed
+  %fits = icmp sle i64 %end, {MAX_WORDS}
   %both = and i1 %is_usable, %fits
   br i1 %both, label %room, label %no
 room:

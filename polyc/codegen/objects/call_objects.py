@@ -8,8 +8,8 @@ arguments as they are.
 
 from __future__ import annotations
 
-from polyc.codegen.objects.call_lookup import MAX_ARRAYS
-from polyc.codegen.writer.words import read_word
+from polyc.call_layout import BOUND, DOORS, MAX_ARRAYS
+from polyc.codegen.writer.words import read_field, read_word
 
 OBJECTS = f"""
 @name_doors = external global i8
@@ -33,7 +33,7 @@ open:
   %is_plain = icmp eq ptr %names, null
   br i1 %is_plain, label %plain, label %named
 plain:
-{read_word("allocating", "words", 0, "ptr")}
+{read_field(DOORS, "words", "allocating", "ptr")}
   br label %door
 named:
   %n_names = call i64 @PyTuple_Size(ptr %names)
@@ -45,7 +45,7 @@ single:
   br i1 %is_out, label %into, label %slow
 into:                                                     ; what is given by name follows the others
   %n_all = add i64 %n_given, 1
-{read_word("filling", "words", 1, "ptr")}
+{read_field(DOORS, "words", "filling", "ptr")}
   br label %door
 door:
   %table = phi ptr [%allocating, %plain], [%filling, %into]
@@ -53,12 +53,12 @@ door:
   %is_shut = icmp eq ptr %table, null
   br i1 %is_shut, label %slow, label %look_for_bound
 look_for_bound:
-{read_word("bound", "words", 2, "ptr")}
+{read_field(DOORS, "words", "bound", "ptr")}
   %is_unbound = icmp eq ptr %bound, null
   br i1 %is_unbound, label %planned, label %fit
 fit:
-{read_word("n_free", "bound", 0)}
-{read_word("n_inputs", "bound", 1)}
+{read_field(BOUND, "bound", "n_free")}
+{read_field(BOUND, "bound", "n_inputs")}
   %n_results = sub i64 %n, %n_given
   %n_merged = add i64 %n_inputs, %n_results
   %is_complete = icmp eq i64 %n_given, %n_free

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from polyc.codegen.writer.words import read_word
+from polyc.codegen.writer.words import read_field
+
+BLOCK = ("last_at", "status", "bytes")
+"""Sizes of the probe: the number of the argument that it writes to, its status, bytes of its workspace."""
 
 PROBE = f"""
 ; For the self-test: writes the address of input 0, the number of threads, the workspace and the first word of input 0 into the
-; last argument.  The first size is the number of that argument, the second one the status.
+; last argument..
 define i32 @polyc_probe(ptr %data, ptr %sizes, ptr %workspace, ptr %error, i32 %threads) {{
   %first = load i64, ptr %data
-  %last_at = load i64, ptr %sizes
+{read_field(BLOCK, "sizes", "last_at")}
   %last_place = getelementptr ptr, ptr %data, i64 %last_at
   %last = load ptr, ptr %last_place
   store i64 %first, ptr %last
-{read_word("status", "sizes", 1)}
+{read_field(BLOCK, "sizes", "status")}
   %threads_place = getelementptr i64, ptr %last, i64 1
   %threads64 = sext i32 %threads to i64
   store i64 %threads64, ptr %threads_place
@@ -31,8 +34,7 @@ define i32 @polyc_probe(ptr %data, ptr %sizes, ptr %workspace, ptr %error, i32 %
   ret i32 %result
 }}
 define i64 @polyc_probe_workspace(ptr %sizes, i32 %threads) {{
-  %place = getelementptr i64, ptr %sizes, i64 2
-  %bytes = load i64, ptr %place
+{read_field(BLOCK, "sizes", "bytes")}
   ret i64 %bytes
 }}
 """

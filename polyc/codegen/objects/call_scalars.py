@@ -6,8 +6,8 @@ elements of the type that the position asks for, where that surely holds them; `
 
 from __future__ import annotations
 
-from polyc.codegen.objects.call_lookup import MAX_WORDS
-from polyc.codegen.writer.words import read_word
+from polyc.call_layout import MAX_WORDS, NUMBER, TABLE
+from polyc.codegen.writer.words import read_field
 
 SCALARS = f"""
 @PyFloat_Type = external global i8
@@ -24,11 +24,12 @@ entry:
   %type_place = getelementptr i8, ptr %object, i64 8
   %type = load ptr, ptr %type_place
   %n = load i64, ptr %count
-  %fits = icmp slt i64 %n, {MAX_WORDS - 4}
+  %end = add i64 %n, 3
+  %fits = icmp sle i64 %end, {MAX_WORDS}
   br i1 %fits, label %ask, label %no
 ask:
-{read_word("types", "table", 2, "ptr")}
-{read_word("numbers", "table", 3, "ptr")}
+{read_field(TABLE, "table", "types", "ptr")}
+{read_field(TABLE, "table", "numbers", "ptr")}
   %is_float = icmp eq ptr %type, @PyFloat_Type
   %is_integer = icmp eq ptr %type, @PyLong_Type
   %is_python = or i1 %is_float, %is_integer
@@ -49,7 +50,8 @@ next:
   %k1 = add i64 %k, 1
   br label %scan
 scalar:
-{read_word("its_word", "pair", 1)}
+  %its_word_place = getelementptr {{ptr, i64}}, ptr %pair, i64 0, i32 1
+  %its_word = load i64, ptr %its_word_place
   %inside = getelementptr i8, ptr %object, i64 16
   br label %yes
 
@@ -59,12 +61,12 @@ number:
   br i1 %is_declared, label %rule_of_position, label %no
 rule_of_position:
   %rules = getelementptr i64, ptr %numbers, i64 1
-  %rule = getelementptr [6 x i64], ptr %rules, i64 %position
+  %rule = getelementptr [{len(NUMBER)} x i64], ptr %rules, i64 %position
   br i1 %is_float, label %float, label %integer
 
 float:
-{read_word("float_word", "rule", 0)}
-{read_word("float_bytes", "rule", 1)}
+{read_field(NUMBER, "rule", "float_word")}
+{read_field(NUMBER, "rule", "float_bytes")}
   %value = call double @PyFloat_AsDouble(ptr %object)
   switch i64 %float_bytes, label %no [i64 8, label %wide i64 4, label %narrow]
 wide:
@@ -83,10 +85,10 @@ round:
   br label %yes
 
 integer:
-{read_word("integer_word", "rule", 2)}
-{read_word("integer_kind", "rule", 3)}
-{read_word("least", "rule", 4)}
-{read_word("largest", "rule", 5)}
+{read_field(NUMBER, "rule", "integer_word")}
+{read_field(NUMBER, "rule", "integer_kind")}
+{read_field(NUMBER, "rule", "least")}
+{read_field(NUMBER, "rule", "largest")}
   %whole = call i64 @PyLong_AsLongLongAndOverflow(ptr %object, ptr %overflow)
   %over = load i32, ptr %overflow
   %is_over = icmp ne i32 %over, 0

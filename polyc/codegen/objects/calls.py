@@ -10,16 +10,14 @@ Of CPython it uses functions of the stable ABI and the place of `ob_type`; of Nu
 
 from __future__ import annotations
 
-from polyc.codegen.objects.call_lookup import LOOKUP, MAX_ARRAYS, MAX_WORDS
+from polyc.call_layout import ALLOCATOR, AREA, ERROR, MAX_ADDRESSES, MAX_ARRAYS, MAX_WORDS, RECORD, TABLE, TEAM
+from polyc.codegen.objects.call_lookup import LOOKUP
 from polyc.codegen.objects.call_objects import OBJECTS
 from polyc.codegen.objects.call_probe import PROBE
 from polyc.codegen.objects.call_scalars import SCALARS
-from polyc.codegen.writer.words import read_word
+from polyc.codegen.writer.words import read_field
 
-MAX_ADDRESSES = 128
-"""Addresses handed to the code; calls with more go the long way."""
-
-# Fields of tables have the names of `runtime/fastcalls.py`; each is one word.  Given: inputs, then results of the caller's.
+# Fields of tables have the names of `call_layout`.  Given: inputs, then results of the caller's.
 IR = f"""
 @Py_None = external global i8
 declare ptr @PyByteArray_AsString(ptr)
@@ -54,7 +52,6 @@ done:
   ret ptr %result
 }}
 {OBJECTS}
-; %table is four words: the slots, the number of results among the arguments, and the tables for numbers.
 ; None, without a reference: no plan fits.
 define private ptr @call_planned(ptr %table, ptr %arguments, i64 %n_given) {{
 entry:
@@ -68,8 +65,7 @@ entry:
   store i64 0, ptr %count
   store i64 -3750763034362895579, ptr %hash
   %slots = load ptr, ptr %table
-  %n_results_place = getelementptr i64, ptr %table, i64 1
-  %n_outputs = load i64, ptr %n_results_place
+{read_field(TABLE, "table", "n_outputs")}
   %n_inputs = sub i64 %n_given, %n_outputs
   %too_many = icmp sgt i64 %n_given, {MAX_ARRAYS}
   %too_few = icmp slt i64 %n_inputs, 0
@@ -115,25 +111,25 @@ lookup:
   %unknown = icmp eq ptr %r, null
   br i1 %unknown, label %miss, label %check
 check:
-{read_word("misaligned", "r", 2)}
+{read_field(RECORD, "r", "misaligned")}
   %bits = and i64 %mixed, %misaligned
   %is_misaligned = icmp ne i64 %bits, 0
   br i1 %is_misaligned, label %miss, label %check_overlap
 check_overlap:
-{read_word("bounds", "r", 3, "ptr")}
+{read_field(RECORD, "r", "bounds", "ptr")}
   %is_clear = call i1 @is_clear(ptr %addresses, ptr %bounds, i64 %n_inputs, i64 %n_given)
   br i1 %is_clear, label %start, label %miss
 
 ; From here on the call is made.  The record may be forgotten while Python code or other threads run: its owner is held.
 start:
-{read_word("owner", "r", 4, "ptr")}
+{read_field(RECORD, "r", "owner", "ptr")}
   call void @Py_IncRef(ptr %owner)
-{read_word("touched", "r", 5, "ptr")}
+{read_field(RECORD, "r", "touched", "ptr")}
   store i8 1, ptr %touched
-{read_word("n_constants", "r", 6)}
-{read_word("constants", "r", 7, "ptr")}
-{read_word("n_allocated", "r", 8)}
-{read_word("allocators", "r", 9, "ptr")}
+{read_field(RECORD, "r", "n_constants")}
+{read_field(RECORD, "r", "constants", "ptr")}
+{read_field(RECORD, "r", "n_allocated")}
+{read_field(RECORD, "r", "allocators", "ptr")}
   %given_outputs = getelementptr ptr, ptr %arguments, i64 %n_inputs
   ; The argument block is: inputs, constants, results.
   %constant_base = getelementptr i64, ptr %addresses, i64 %n_inputs
@@ -175,11 +171,11 @@ allocate_loop:
   %more_results = icmp slt i64 %a, %n_allocated
   br i1 %more_results, label %allocate, label %team
 allocate:
-  %how = getelementptr [4 x i64], ptr %allocators, i64 %a
+  %how = getelementptr [{len(ALLOCATOR)} x i64], ptr %allocators, i64 %a
   %allocator = load ptr, ptr %how
-{read_word("rank", "how", 1)}
-{read_word("extents", "how", 2, "ptr")}
-{read_word("element_type", "how", 3, "ptr")}
+{read_field(ALLOCATOR, "how", "rank")}
+{read_field(ALLOCATOR, "how", "extents", "ptr")}
+{read_field(ALLOCATOR, "how", "element_type", "ptr")}
   %is_small = icmp eq ptr %allocator, null
   br i1 %is_small, label %allocate_small, label %allocate_large
 allocate_small:
@@ -210,10 +206,10 @@ team:
   %is_serial = icmp eq ptr %team_function, null
   br i1 %is_serial, label %workspace, label %look_for_team
 look_for_team:
-{read_word("known_team", "r", 16, "ptr")}
-{read_word("requested", "known_team", 0)}
-{read_word("limited_below", "known_team", 1)}
-{read_word("limit_function", "known_team", 2, "ptr")}
+{read_field(RECORD, "r", "known_team", "ptr")}
+{read_field(TEAM, "known_team", "requested")}
+{read_field(TEAM, "known_team", "limited_below")}
+{read_field(TEAM, "known_team", "limit_function", "ptr")}
   %is_unknown = icmp eq i64 %requested, 0
   br i1 %is_unknown, label %ask_team, label %known
 known:
@@ -238,17 +234,17 @@ have_team:
 workspace:
   %n_threads64 = phi i64 [1, %team], [%requested, %known], [%limited, %ask_limit], [%team_size, %have_team]
   %n_threads = trunc i64 %n_threads64 to i32
-{read_word("block", "r", 11, "ptr")}
+{read_field(RECORD, "r", "block", "ptr")}
   %workspace_place = getelementptr i64, ptr %r, i64 12
   %workspace_function = load ptr, ptr %workspace_place
   %bytes = call i64 %workspace_function(ptr %block, i32 %n_threads)
   %none_wanted = icmp eq i64 %bytes, 0
   br i1 %none_wanted, label %run, label %look_for_place
 look_for_place:
-{read_word("known_area", "r", 17, "ptr")}
-{read_word("known_thread", "known_area", 0)}
-{read_word("known_bytes", "known_area", 1)}
-{read_word("known_place", "known_area", 2)}
+{read_field(RECORD, "r", "known_area", "ptr")}
+{read_field(AREA, "known_area", "known_thread")}
+{read_field(AREA, "known_area", "known_bytes")}
+{read_field(AREA, "known_area", "known_place")}
   %this_thread = call i64 @PyThread_get_thread_ident()
   %is_its_own = icmp eq i64 %this_thread, %known_thread
   %is_enough = icmp ule i64 %bytes, %known_bytes
@@ -279,8 +275,8 @@ run:
   br i1 %is_done, label %done, label %guard
 guard:
   %status64 = sext i32 %status to i64
-{read_word("index", "error", 1)}
-{read_word("bound", "error", 2)}
+{read_field(ERROR, "error", "index")}
+{read_field(ERROR, "error", "bound")}
   %raised = call ptr (ptr, ptr, ...) @PyObject_CallFunction(
     ptr %fail_function, ptr @three_integers, i64 %status64, i64 %index, i64 %bound)
   br label %fail

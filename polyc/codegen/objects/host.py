@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from polyc.machine.calibration import Calibration
 
 _CACHES = "/sys/devices/system/cpu/cpu0/cache"
-_L1_RANGE, _L2_RANGE, _L3_RANGE = (16 << 10, 128 << 10), (256 << 10, 4 << 20), (2 << 20, 64 << 20)
-"""Sizes outside are not believed: virtual machines report the last-level cache of the whole host, or nothing."""
+_RANGES = (16 << 10, 128 << 10), (256 << 10, 4 << 20), (2 << 20, 64 << 20)
+"""Of the caches, by level.  Sizes outside are not believed: virtual machines report the last-level cache of the whole host."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,7 +207,7 @@ def read_cache_sizes(root: str | os.PathLike[str] = _CACHES) -> dict[int, int]:
             size = int(text.rstrip("KMG")) << {"K": 10, "M": 20, "G": 30}.get(text[-1:], 0)
         except (OSError, ValueError):
             continue
-        limits = {1: _L1_RANGE, 2: _L2_RANGE, 3: _L3_RANGE}.get(level)
+        limits = dict(enumerate(_RANGES, 1)).get(level)
         if kind != "Instruction" and limits is not None and size > 0:
             sizes[level] = min(max(size, limits[0]), limits[1])
     return sizes

@@ -22,11 +22,9 @@ OPENMP_SYMBOLS = ("GOMP_parallel", "omp_get_thread_num", "omp_get_num_threads")
 """What generated code with parallel loops calls."""
 
 _RELOCATION = struct.Struct("<QQq")
-_STUB = bytes.fromhex("ff2500000000")
-"""``jmp *[rip]``: the address stands behind it, as functions of the process may be out of reach of 32 bits."""
-_STUB_SIZE = 16
-_STUB_ADDRESS = 6
-"""Where in a stub the address is."""
+_STUB = struct.Struct("<6sQxx")
+"""``jmp *[rip]``, and behind it the address, as functions of the process may be out of reach of 32 bits."""
+_JUMP = bytes.fromhex("ff2500000000")
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,10 +86,10 @@ def _map(obj: bytes, symbols: Mapping[str, int]) -> Mapped:
         raise _NotSimple
     names, values = _read_symbols(obj, sections, tables[0], places)
     outside = sorted({n for n, v in zip(names, values, strict=True) if v is None and n})
-    stubs = {n: size + k * _STUB_SIZE for k, n in enumerate(outside)}
+    stubs = {n: size + k * _STUB.size for k, n in enumerate(outside)}
     pages = mmap.mmap(
         -1,
-        max(1, size + len(stubs) * _STUB_SIZE),
+        max(1, size + len(stubs) * _STUB.size),
         flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS,
         prot=mmap.PROT_READ | mmap.PROT_WRITE,
     )
@@ -99,7 +97,7 @@ def _map(obj: bytes, symbols: Mapping[str, int]) -> Mapped:
         section = sections[k]
         pages[place : place + section[5]] = obj[section[4] : section[4] + section[5]]
     for name, place in stubs.items():
-        pages[place : place + 14] = _STUB + struct.pack("<Q", _address_of(name, symbols))
+        _STUB.pack_into(pages, place, _JUMP, _address_of(name, symbols))
     for section in sections:
         if section[1] == Section.RELOCATIONS and section[7] in places:
             _relocate(pages, obj, section, places[section[7]], names, values, stubs)
@@ -126,7 +124,7 @@ def _lay_out(sections: list[tuple[int, ...]]) -> tuple[dict[int, int], int]:
             raise _NotSimple
         places[k] = -(-end // alignment) * alignment
         end = places[k] + section[5]
-    return places, -(-end // _STUB_SIZE) * _STUB_SIZE
+    return places, -(-end // _STUB.size) * _STUB.size
 
 
 def _read_symbols(
@@ -165,7 +163,7 @@ def _relocate(
         if value is None and kind == Relocation.PLT32:
             value = stubs[names[number]]
         elif value is None and kind in (Relocation.GOTPCREL, Relocation.GOTPCRELX, Relocation.REX_GOTPCRELX):
-            value, kind = stubs[names[number]] + _STUB_ADDRESS, Relocation.PC32
+            value, kind = stubs[names[number]] + len(_JUMP), Relocation.PC32
         if value is None or value < 0 or kind not in (Relocation.PC32, Relocation.PLT32):
             raise _NotSimple
         struct.pack_into("<i", pages, origin + offset, value + addend - (origin + offset))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from polyc.codegen.objects.host import count_cores, physical_host
 from polyc.codegen.objects.loader import OPENMP_SYMBOLS, map_object
-from polyc.codegen.objects.pool_layout import CORES, KEY, MEMORY, SIZE, SPIN, STATE, WAKE
+from polyc.codegen.objects.pool_layout import MEMORY, SIZE, STATE, Settings
 
 if TYPE_CHECKING:
     from polyc.machine import Machine
@@ -49,9 +49,8 @@ def load_pool(target: Machine | None = None) -> dict[str, int]:
         os.register_at_fork(after_in_child=lambda: ctypes.memset(start + STATE, 0, SIZE - STATE))
     made = _source[0]()
     spin, wake = _TIMES.unpack_from(made) if target is None else (target.threads.spin_ns, target.threads.wake_ns)
-    settings = {KEY: _new_key(), SPIN: spin, WAKE: wake, CORES: count_cores() if target is None else target.cores}
-    for offset, value in settings.items():
-        ctypes.c_int64.from_address(start + offset).value = value
+    cores = count_cores() if target is None else target.cores
+    ctypes.memmove(start, ctypes.byref(Settings(_new_key(), spin, wake, cores)), ctypes.sizeof(Settings))
     addresses, code = _link(made[_TIMES.size :], start)
     for kept in (memory, code):
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(kept))

@@ -30,7 +30,6 @@ from polyc.codegen.objects.pool_layout import (
     FUTEX,
     FUTEX_WAIT,
     FUTEX_WAKE,
-    GENERATION,
     HELPERS,
     IDLE,
     LINE,
@@ -42,8 +41,10 @@ from polyc.codegen.objects.pool_layout import (
     SETUP,
     SPIN,
     TAKEN,
+    Job,
     at,
     load_word,
+    offset_of,
 )
 from polyc.codegen.objects.pool_times import times_ir
 from polyc.codegen.writer.words import PAUSES
@@ -121,9 +122,9 @@ define internal void @help(ptr %job, i64 %first) noinline {{
 entry:
   %key = load i32, ptr @{MEMORY}
   %function = load ptr, ptr %job
-  %data_place = getelementptr i8, ptr %job, i64 8
+  %data_place = getelementptr i8, ptr %job, i64 {offset_of(Job, "data")}
   %data = load ptr, ptr %data_place
-  %n_place = getelementptr i8, ptr %job, i64 16
+  %n_place = getelementptr i8, ptr %job, i64 {offset_of(Job, "n")}
   %n = load i64, ptr %n_place
   %team = shl i64 %n, 32
   br label %numbers
@@ -348,8 +349,8 @@ entry:
   %size = and i64 %more, {-LINE}
   %job = alloca i8, i64 %size, align {LINE}
   call void @llvm.memset.p0.i64(ptr align {LINE} %job, i8 0, i64 %size, i1 false)
-  %data_place = getelementptr i8, ptr %job, i64 8
-  %n_place = getelementptr i8, ptr %job, i64 16
+  %data_place = getelementptr i8, ptr %job, i64 {offset_of(Job, "data")}
+  %n_place = getelementptr i8, ptr %job, i64 {offset_of(Job, "n")}
   store ptr %function, ptr %job
   store ptr %data, ptr %data_place
   store i64 %n, ptr %n_place
@@ -398,7 +399,7 @@ seize:
   %start3 = phi i64 [ %start, %offer ], [ %start1, %decided ]
   %wakes3 = phi i1 [ %wakes, %offer ], [ %wakes1, %decided ]
   %old = and i32 %word, {~MASK}
-  %base = add i32 %old, {GENERATION}
+  %base = add i32 %old, {MASK + 1}
   %setup = or i32 %base, {SETUP}
   %tried = cmpxchg ptr %box, i32 %word, i32 %setup acq_rel monotonic
   %has_it = extractvalue {{i32, i1}} %tried, 1

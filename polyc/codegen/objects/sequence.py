@@ -6,14 +6,13 @@ steps of a plan on the arrays of a call, and finds its intermediates in the work
 
 from __future__ import annotations
 
-from polyc.codegen.writer.words import read_word
+from polyc.call_layout import ERROR
+from polyc.codegen.writer.words import read_field
 from polyc.machine import Machine
 
 NAME = "polyc_sequence"
-WORDS = 5
-"""Of one step: the entry point, and its first three arguments and the last one."""
-FAILED = 3
-"""The word of the error block that says which step has failed; kernels write those before it."""
+STEP = ("entry_point", "addresses", "values", "workspace", "team")
+"""Words of one step: the entry point and its arguments, but for the error block (`call_layout.ERROR`), which all have."""
 
 IR = f"""
 ; An entry point as those of kernels: steps in place of addresses, their number in place of sizes.  The first that gives
@@ -25,16 +24,15 @@ entry:
   br i1 %is_none, label %done, label %loop
 loop:
   %i = phi i64 [ 0, %entry ], [ %next, %passed ]
-  %first = mul i64 %i, {WORDS}
+  %first = mul i64 %i, {len(STEP)}
   %step = getelementptr i64, ptr %steps, i64 %first
-  %entry_point = load ptr, ptr %step
-{read_word("addresses", "step", 1, "ptr")}
-{read_word("values", "step", 2, "ptr")}
-{read_word("workspace", "step", 3, "ptr")}
-  %team_place = getelementptr i64, ptr %step, i64 4
-  %team64 = load i64, ptr %team_place
-  %team = trunc i64 %team64 to i32
-  %status = call i32 %entry_point(ptr %addresses, ptr %values, ptr %workspace, ptr %error, i32 %team)
+{read_field(STEP, "step", "entry_point", "ptr")}
+{read_field(STEP, "step", "addresses", "ptr")}
+{read_field(STEP, "step", "values", "ptr")}
+{read_field(STEP, "step", "workspace", "ptr")}
+{read_field(STEP, "step", "team")}
+  %threads_of_step = trunc i64 %team to i32
+  %status = call i32 %entry_point(ptr %addresses, ptr %values, ptr %workspace, ptr %error, i32 %threads_of_step)
   %is_failed = icmp ne i32 %status, 0
   br i1 %is_failed, label %failed, label %passed
 passed:
@@ -42,7 +40,7 @@ passed:
   %is_more = icmp slt i64 %next, %n
   br i1 %is_more, label %loop, label %done
 failed:
-  %failed_place = getelementptr i64, ptr %error, i64 {FAILED}
+  %failed_place = getelementptr i64, ptr %error, i64 {ERROR.index("step")}
   store i64 %i, ptr %failed_place
   ret i32 %status
 done:
@@ -55,7 +53,9 @@ define i64 @{NAME}_workspace(ptr %sizes, i32 %threads) {{
 
 
 PROGRAM = "polyc_program"
-HEADER, STEP, OPERAND = 4, 5, 2
+HEADER = ("n", "limit", "address_bytes", "arena_bytes")
+CALL = ("entry_point", "count", "values", "is_parallel", "n_operands")
+OPERAND = ("base", "offset")
 """Words of the table that `polyc_program` reads in place of sizes.  In front: the number of steps, the most threads, bytes for
 the addresses of one step, bytes of the arena.  Of each step: entry point, function of the workspace, sizes, whether it starts
 threads, the number of operands.  Of each operand: its base and an address, an offset or a position."""
@@ -65,13 +65,13 @@ STEP_BIT = 16
 """The status of a call is that of the kernel that failed, with the number of its step from this bit on."""
 
 _READ_HEADER = f"""\
-  %n = load i64, ptr %table
-{read_word("limit64", "table", 1)}
-{read_word("address_bytes", "table", 2)}
-{read_word("arena_bytes", "table", 3)}
-  %limit = trunc i64 %limit64 to i32
-  %is_fewer = icmp slt i32 %limit, %threads
-  %most = select i1 %is_fewer, i32 %limit, i32 %threads
+{read_field(HEADER, "table", "n")}
+{read_field(HEADER, "table", "limit")}
+{read_field(HEADER, "table", "address_bytes")}
+{read_field(HEADER, "table", "arena_bytes")}
+  %limit32 = trunc i64 %limit to i32
+  %is_fewer = icmp slt i32 %limit32, %threads
+  %most = select i1 %is_fewer, i32 %limit32, i32 %threads
 """
 _CHOOSE_TEAM = """\
   %starts_threads = icmp ne i64 %is_parallel, 0
@@ -84,7 +84,7 @@ entry:
 {_READ_HEADER}  %arena = getelementptr i8, ptr %workspace, i64 %address_bytes
   %own = getelementptr i8, ptr %arena, i64 %arena_bytes
   %arena_address = ptrtoint ptr %arena to i64
-  %first = getelementptr i64, ptr %table, i64 {HEADER}
+  %first = getelementptr i64, ptr %table, i64 {len(HEADER)}
   br label %steps
 steps:
   %i = phi i64 [ 0, %entry ], [ %next, %passed ]
@@ -92,11 +92,11 @@ steps:
   %is_more = icmp slt i64 %i, %n
   br i1 %is_more, label %step_begins, label %done
 step_begins:
-  %entry_point = load ptr, ptr %step
-{read_word("values", "step", 2, "ptr")}
-{read_word("is_parallel", "step", 3)}
-{read_word("n_operands", "step", 4)}
-  %operands = getelementptr i64, ptr %step, i64 {STEP}
+{read_field(CALL, "step", "entry_point", "ptr")}
+{read_field(CALL, "step", "values", "ptr")}
+{read_field(CALL, "step", "is_parallel")}
+{read_field(CALL, "step", "n_operands")}
+  %operands = getelementptr i64, ptr %step, i64 {len(CALL)}
   br label %operand_loop
 operand_loop:
   %k = phi i64 [ 0, %step_begins ], [ %k1, %written ]
@@ -104,8 +104,8 @@ operand_loop:
   %more_operands = icmp slt i64 %k, %n_operands
   br i1 %more_operands, label %operand, label %call
 operand:
-  %base = load i64, ptr %place
-{read_word("offset", "place", 1)}
+{read_field(OPERAND, "place", "base")}
+{read_field(OPERAND, "place", "offset")}
   %is_given = icmp eq i64 %base, {OF_CALL}
   br i1 %is_given, label %given, label %computed
 given:
@@ -122,7 +122,7 @@ written:
   %target = getelementptr i64, ptr %workspace, i64 %k
   store i64 %address, ptr %target
   %k1 = add i64 %k, 1
-  %place1 = getelementptr i64, ptr %place, i64 {OPERAND}
+  %place1 = getelementptr i64, ptr %place, i64 {len(OPERAND)}
   br label %operand_loop
 call:
 {_CHOOSE_TEAM}  %status = call i32 %entry_point(ptr %workspace, ptr %values, ptr %own, ptr %error, i32 %team)
@@ -143,7 +143,7 @@ done:
 define i64 @{PROGRAM}_workspace(ptr %table, i32 %threads) {{
 entry:
 {_READ_HEADER}  %own = add i64 %address_bytes, %arena_bytes
-  %first = getelementptr i64, ptr %table, i64 {HEADER}
+  %first = getelementptr i64, ptr %table, i64 {len(HEADER)}
   br label %steps
 steps:
   %i = phi i64 [ 0, %entry ], [ %next, %body ]
@@ -152,15 +152,15 @@ steps:
   %is_more = icmp slt i64 %i, %n
   br i1 %is_more, label %body, label %done
 body:
-{read_word("count", "step", 1, "ptr")}
-{read_word("values", "step", 2, "ptr")}
-{read_word("is_parallel", "step", 3)}
-{read_word("n_operands", "step", 4)}
+{read_field(CALL, "step", "count", "ptr")}
+{read_field(CALL, "step", "values", "ptr")}
+{read_field(CALL, "step", "is_parallel")}
+{read_field(CALL, "step", "n_operands")}
 {_CHOOSE_TEAM}  %bytes = call i64 %count(ptr %values, i32 %team)
   %is_larger = icmp sgt i64 %bytes, %largest
   %larger = select i1 %is_larger, i64 %bytes, i64 %largest
-  %operand_words = mul i64 %n_operands, {OPERAND}
-  %step_words = add i64 %operand_words, {STEP}
+  %operand_words = mul i64 %n_operands, {len(OPERAND)}
+  %step_words = add i64 %operand_words, {len(CALL)}
   %following = getelementptr i64, ptr %step, i64 %step_words
   %next = add i64 %i, 1
   br label %steps

@@ -13,7 +13,7 @@ from itertools import product
 from math import ceil, prod
 from types import MappingProxyType
 
-from polyc.code_limits import MAX_REMEMBERED, MAX_STRIDE
+from polyc.code_limits import CLOSE, MAX_REMEMBERED, MAX_STRIDE
 from polyc.ir.expr import Read
 from polyc.machine import Machine
 from polyc.records import dataclass, replace
@@ -23,21 +23,8 @@ from polyc.scheduler.contractions.contraction import Contraction, Measures, meas
 from polyc.scheduler.contractions.operands import Operand
 from polyc.scheduler.contractions.way import Way, find_block, reduction_order
 
-FEW_ACCUMULATORS = 16
-"""Accumulators of a tile that shares broadcasts only, at most, and half of the registers: with few, short windows are unrolled,
-and their loads shared as well."""
-
-CLEARLY = 0.95
-"""Part of the estimated cycles below which a choice has to stay that costs something else: code, copies that are made once, or
-another nest.  Of equal ones estimates know no better, and the usual one makes a bound operator as fast as it was before."""
-
 MAX_ROWS = 14
 """Rows of a register tile; more only lengthen the code."""
-
-WHOLE_PANELS = 2
-"""Sizes of the second-level cache up to which all panels of an operand pass for each row of windows that are read in place.
-(AMD, Zen 4, AVX2, steps of two, 128 channels of 289x289 to 128: with a copy of windows 115 ms, panel by panel 131, so 102; to
-256: 225, 275 and 212; 256 of 115x115 to 512, whose panels are 4.5 MiB: 153, the same and 217.)"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +85,7 @@ def _find_best(
     if best is not None and usual is not None:
         alike = [x for x in tried if _differs_in_constants(c, x, usual[1], constants)]
         same = _find_cheapest(c, at, alike, target, constants)
-        best = same[0] if same is not None and best.total > CLEARLY * same[0].total else best
+        best = same[0] if same is not None and best.total > CLOSE * same[0].total else best
     if best is None or not (best.way.packs_vector or any(i != best.way.vector for i in best.way.tile)):
         return None  # nothing is shared
     tile = costs.streamed_tile(c, target)
@@ -224,7 +211,7 @@ def _make_way(c: Contraction, at: Measures[float], x: _Combination, target: Mach
         return way
     # Windows in place that outgrow the second-level cache would pass by for each panel; with all panels at hand a row stays.
     is_far = not x.packs_rows and other.operand.lies_like_a_copy and other.bytes > target.l2
-    if is_far and view.bytes <= WHOLE_PANELS * target.l2:
+    if is_far and view.bytes <= target.tiles.whole_panels * target.l2:
         return replace(way, is_whole=True)
     at_once = costs.copy_at_once(c, at, way, target)
     return replace(way, is_whole=at_once < costs.copy_of_panels(c, at, way, target))
@@ -251,7 +238,7 @@ def _tiles(
         is_masked = vectors == 1 and not target.has_masks and c.trips[vector] < c.lanes
         room = min(MAX_ROWS, (free - vectors - 1) // vectors - is_masked)
         if not shared:
-            room = min(room, FEW_ACCUMULATORS // vectors, (target.n_registers // 2 - (vectors == 1)) // vectors)
+            room = min(room, (target.n_registers // 2 - (vectors == 1)) // vectors)
         yield {}, vectors
         for first in rows:
             trip = c.trips[first]

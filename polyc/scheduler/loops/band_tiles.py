@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from math import inf, prod
 
+from polyc.code_limits import MUCH
 from polyc.ir.expr import Const
 from polyc.machine import Level, Share
 from polyc.poly.rows import Band, Leaf, Member, Node, all_leaves, statements_of
@@ -13,15 +14,7 @@ from polyc.poly.scop import ScopStatement
 from polyc.scheduler.accesses import access_motions, index_trips, statement_work
 from polyc.scheduler.loops.member_view import MemberView
 from polyc.scheduler.loops.nest import Point
-from polyc.scheduler.tiling import STREAM_VECTORS, RegisterTile
-
-COLUMNS, COLUMN_TILES = 256, 4
-"""Neighbouring columns that walk together along several loops in order, of which the later ones read again what the first ones
-wrote, and tiles of them that threads share: of wider ones too little stays in the cache (PolyBench's adi, pieces of 128 columns
-2.9 s, of 500 3.2)."""
-
-MUCH_HEAVIER = 4
-"""Times the work of the statement that wants a tile from which another one below the same band has its way."""
+from polyc.scheduler.tiling import RegisterTile
 
 
 class BandTiles:
@@ -50,7 +43,7 @@ class BandTiles:
             heaviest = max(heaviest, work)
             if self.member_sizes(band, (reductions[0], tile)) and (best is None or work > best[0]):
                 best = work, reductions[0], tile
-        return None if best is None or best[0] * MUCH_HEAVIER < heaviest else best[1:]
+        return None if best is None or best[0] * MUCH < heaviest else best[1:]
 
     def member_sizes(self, band: Band, tile: tuple[ScopStatement, RegisterTile]) -> dict[int, int]:
         """Tile sizes by member position."""
@@ -114,7 +107,8 @@ class BandTiles:
         if index is None or lanes <= 1 or trips <= 1:
             return None
         if self._is_read_again(band, statements):
-            size, tiles = COLUMNS, self._tiles_for_threads(member, band, statements, COLUMN_TILES)
+            target = self.view.target
+            size, tiles = target.rows.computed, self._tiles_for_threads(member, band, statements, target.threads.parts_per_core)
             while tiles > 1 and size > 2 * lanes and trips < tiles * size:
                 size //= 2
         else:
@@ -197,7 +191,7 @@ class BandTiles:
             most = (self.view.target.n_registers - self.view.target.spare_registers) // (2 * len(statements))
             size = min(size, max(1, most) * lanes)
         if tile.streamed:  # the accumulators of all statements stay in the first-level cache
-            size = min(size, max(1, STREAM_VECTORS // len(statements)) * lanes)
+            size = min(size, max(1, self.view.target.near_lines // len(statements)) * lanes)
         return RegisterTile(tile.vector, lanes, {tile.vector: size})
 
     def block_size(self, band: Band, sizes: dict[int, int], tiled: list[int]) -> int:

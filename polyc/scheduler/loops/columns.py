@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from math import ceil
 
+from polyc.code_limits import ENOUGH_ROWS
 from polyc.ir.expr import Expr, Read, int_const, mentions, reads
 from polyc.ir.simplify import simplify
 from polyc.machine import Level, Machine, Share
@@ -21,12 +22,6 @@ from polyc.poly.scop import Scop
 from polyc.poly.tree import Plan, PlanLoop, PlanSequence, make_sequence
 from polyc.records import replace
 from polyc.scheduler.accesses import index_trips
-
-LEAST_ROWS = 6
-"""Rows of a tile of which blocks are worth it: of fewer planes next to each other, rows are taken in turn."""
-
-LEAST_BLOCK = 1024
-"""Bytes of the shortest part of a row that is worth a beginning of its own."""
 
 
 def block_columns(plan: Plan, scop: Scop, target: Machine, around: tuple[PlanLoop, ...] = ()) -> Plan:
@@ -43,7 +38,7 @@ def block_columns(plan: Plan, scop: Scop, target: Machine, around: tuple[PlanLoo
 def _block(row: PlanLoop, scop: Scop, target: Machine, around: tuple[PlanLoop, ...]) -> PlanLoop | None:
     """The loop over the rows of a tile inside of one over blocks of columns; None where that is of no use."""
     vectors = [x for x in _parts(row.child) if isinstance(x, PlanLoop) and x.part == "whole" and x.mark is not None]
-    if row.part != "point" or row.size < LEAST_ROWS or len(vectors) < len(_parts(row.child)):
+    if row.part != "point" or row.size < ENOUGH_ROWS or len(vectors) < len(_parts(row.child)):
         return None
     is_tiled = any(x.part == "tile" and x.kind == "S" and x.rows == row.rows for x in around)
     steps = [x for x in around if x.part != "tile"]
@@ -100,7 +95,7 @@ def _width(
     unit = max(m.lanes * m.interleave for m in marks)
     n_blocks = ceil(length * per_column / target.room(Level.L1, Share.MOST))
     width = ceil(length / n_blocks / unit) * unit
-    if n_blocks == 1 or len(streams) == len(rows) or width >= length or width * max(sizes.values()) < LEAST_BLOCK:
+    if n_blocks == 1 or len(streams) == len(rows) or width >= length or width * max(sizes.values()) < target.prefetchers.run:
         return 0
     is_line = all(m.lanes * max(sizes.values()) >= target.cache_line for m in marks)
     return width if is_line and target.fits(row.size * length * per_row, Level.L2, Share.ALL) else 0

@@ -11,16 +11,13 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from polyc.code_limits import MINIMUM_ITERATIONS
+from polyc.code_limits import FULL_ROW, MINIMUM_ITERATIONS
 from polyc.ir.expr import Const
 from polyc.machine import Level, Machine, Share
 from polyc.poly.rows import Member
 from polyc.poly.tree import Plan, PlanLoop
 from polyc.scheduler.accesses import AccessMotion, access_motions, index_trips
 from polyc.scheduler.loops.member_view import MemberView
-
-WHOLE_VECTORS = 16
-"""Elements of which sizes of blocks are multiples, where an index is longer than that."""
 
 
 def tile_for_locality(plan: Plan, names: list[str], members: list[Member], chosen: Member, view: MemberView) -> Plan:
@@ -44,7 +41,7 @@ def tile_for_locality(plan: Plan, names: list[str], members: list[Member], chose
     if crossing is None or chosen.kind != "P":
         return plan
     found = _choose_statement_block(names[0], members, chosen, crossing, view) if len(names) == 1 else None
-    sizes, outside = found or ({id(chosen.rows): 8 * WHOLE_VECTORS, id(crossing.rows): 2 * WHOLE_VECTORS}, [])
+    sizes, outside = found or ({id(chosen.rows): 8 * FULL_ROW, id(crossing.rows): 2 * FULL_ROW}, [])
     return tile_blocks(plan, sizes, outside, chosen, crossing)
 
 
@@ -108,7 +105,7 @@ def choose_block(
     is_streamed = target.is_streamed(size, size)
     is_whole_lines = is_streamed and row % target.cache_line == 0
     if is_whole_lines and is_alone and short < row <= limits.whole and _follow_each_other(orders, trips, itemsize, target):
-        lengths = (WHOLE_VECTORS * itemsize, row)
+        lengths = (FULL_ROW * itemsize, row)
     elif is_whole_lines and (row > followed or (row > short and not is_alone)):
         if _is_read_whole(orders, trips, target):
             n_lines = limits.meeting_lines if is_known and _do_written_rows_meet(orders, trips, itemsize, target) else 1
@@ -124,7 +121,7 @@ def choose_block(
     elif is_streamed and is_alone:
         lengths = (limits.streamed_read, limits.streamed_write)
     wanted = [length // itemsize for length in lengths]
-    block = {order[0]: min(WHOLE_VECTORS, trips[order[0]]) for order in orders}
+    block = {order[0]: min(FULL_ROW, trips[order[0]]) for order in orders}
     open_sides = [0, 1]
     while open_sides:
         runs = [_run(order, block, trips) for order in orders]
@@ -158,7 +155,7 @@ def _is_read_whole(orders: Sequence[Sequence[str]], trips: Mapping[str, int], ta
     """Whether rows of whole vectors that are read follow each other along the index that is written along, and a few of them,
     as fill lines of the result, are a small part of the second-level cache."""
     (across, *read), (along, *_) = orders
-    if read[:1] != [along] or trips[across] % WHOLE_VECTORS or trips[across] == WHOLE_VECTORS:
+    if read[:1] != [along] or trips[across] % FULL_ROW or trips[across] == FULL_ROW:
         return False
     return target.fits(trips[across] * target.cache_line, Level.L2, Share.CORNER)
 
@@ -191,8 +188,8 @@ def _leave_tasks(block: dict[str, int], outside: list[str], trips: Mapping[str, 
     if any(-(-trips[i] // block.get(i, 1)) >= MINIMUM_ITERATIONS for i in outside):
         return
     index = max(outside, key=lambda i: trips[i])
-    while block.get(index, 1) > 2 * WHOLE_VECTORS and -(-trips[index] // block[index]) < MINIMUM_ITERATIONS:
-        block[index] = max(2 * WHOLE_VECTORS, block[index] // 2 // WHOLE_VECTORS * WHOLE_VECTORS)
+    while block.get(index, 1) > 2 * FULL_ROW and -(-trips[index] // block[index]) < MINIMUM_ITERATIONS:
+        block[index] = max(2 * FULL_ROW, block[index] // 2 // FULL_ROW * FULL_ROW)
 
 
 def only_index(coefficients: Mapping[str, int] | None) -> str | None:
@@ -232,8 +229,8 @@ def _grow(
     size = min(trips[index], -(-wanted // run), max(1, most // others))
     if is_whole and trips[index] <= min(2 * size, max(1, most // others)):
         size = trips[index]
-    if size < trips[index] and size > WHOLE_VECTORS:
-        size -= size % WHOLE_VECTORS
+    if size < trips[index] and size > FULL_ROW:
+        size -= size % FULL_ROW
     return {**block, index: size} if size > block.get(index, 1) else None
 
 

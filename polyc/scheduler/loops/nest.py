@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from math import prod
 
-from polyc.code_limits import FUNCTION_WORK, MAX_CARRIED, SHORT_SUM
+from polyc.code_limits import FUNCTION_WORK, MAX_CARRIED, SHORT_SUM, TILE_ROWS
 from polyc.ir.expr import Call, Const, Index, Pad, Select, reads, walk
 from polyc.poly.rows import Member
 from polyc.poly.scop import ScopStatement
@@ -35,12 +35,9 @@ MANY_STATEMENTS = 4
 MANY_VECTORS = 64
 """Vectors of a row from which on eight accumulators of it are worth what it takes to combine them."""
 
-MOST_CUT_VECTORS, MOST_CUT_READS = 4, 3
-"""Vectors that are cut to one, and elements that each lane reads for its value: more of them, with what else short values need,
-do not fit into registers."""
-
-MAX_UNROLLED_ROWS = 8
-"""Rows of initial values that are unrolled."""
+MOST_CUT_READS = 3
+"""Elements that each lane of several vectors that are cut to one reads for its value: more of them, with what else short values
+need, do not fit into registers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +119,7 @@ class NestPlanner:
             elif (
                 size
                 and id(member) not in blocks
-                and ((is_tile and self.view.index(member, names[0]) in held) or (size <= MAX_UNROLLED_ROWS and not real))
+                and ((is_tile and self.view.index(member, names[0]) in held) or (size <= TILE_ROWS and not real))
             ):
                 mark = Mark("unroll")
             plan = make_loop(member, plan, "point" if size else "whole", size, mark)
@@ -360,7 +357,7 @@ class NestPlanner:
             return 1
         statements = [self.view.statement(n) for n in names]
         widest = vector_itemsize(self.view.scop, statements)
-        n_cut = MOST_CUT_VECTORS
+        n_cut = MAX_CARRIED
         if sum(len(access_motions(s)) - 1 for s in statements) > MOST_CUT_READS:
             return 1
         for name, s in zip(names, statements, strict=True):

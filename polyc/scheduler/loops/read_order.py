@@ -14,15 +14,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
+from polyc.code_limits import MUCH
 from polyc.machine import Machine
 from polyc.poly.rows import Member
 from polyc.poly.tree import Plan, PlanLoop
 from polyc.scheduler.accesses import AccessMotion, access_motions, index_trips
 from polyc.scheduler.loops.crossing import only_index, tile_blocks
 from polyc.scheduler.loops.member_view import MemberView
-
-MUCH_LESS = 4
-"""Times as large as all else that is read is the operand whose order counts."""
 
 
 def follow_reads(plan: Plan, name: str, members: list[Member], view: MemberView) -> Plan:
@@ -39,7 +37,7 @@ def follow_reads(plan: Plan, name: str, members: list[Member], view: MemberView)
     if len(sizes) < 2 or None in orders:
         return plan
     largest = max(range(1, len(sizes)), key=sizes.__getitem__)
-    if MUCH_LESS * (sum(sizes[1:]) - sizes[largest]) > sizes[largest] or sizes[largest] <= view.target.l2:
+    if MUCH * (sum(sizes[1:]) - sizes[largest]) > sizes[largest] or sizes[largest] <= view.target.l2:
         return plan
     itemsize = view.scop.tensors[read[largest - 1].tensor].dtype.itemsize
     wanted, found = orders[0] or [], orders[largest] or []

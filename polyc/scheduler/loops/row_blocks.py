@@ -13,7 +13,7 @@ from __future__ import annotations
 from itertools import groupby
 from math import prod
 
-from polyc.code_limits import MINIMUM_ITERATIONS
+from polyc.code_limits import MINIMUM_ITERATIONS, MINIMUM_REUSE
 from polyc.machine import Level, Machine, Share
 from polyc.poly.rows import Row
 from polyc.poly.scop import Scop, ScopStatement
@@ -21,9 +21,6 @@ from polyc.poly.tree import Plan, PlanLoop, PlanSequence, make_sequence, plan_st
 from polyc.records import dataclass, replace
 from polyc.scheduler.accesses import AccessMotion, access_motions, index_trips
 from polyc.scheduler.traffic import find_level
-
-MOST_TILES = 16
-"""Tiles of a block, at most: reading its operands is a small part of its work then."""
 
 
 def block_rows(plan: Plan, scop: Scop, target: Machine, around: tuple[PlanLoop, ...] = ()) -> Plan:
@@ -120,7 +117,7 @@ def _block_size(rows: PlanLoop, block: int, scop: Scop, target: Machine, around:
             if m.motion(row) != "invariant" and not _is_inside(m.tensor, rows, scop):
                 kept[m.tensor] = max(kept.get(m.tensor, 0), _bytes(m, s, {row, *indices}, scop))
     tiles = -(-n_rows // rows.size)
-    most = min(MOST_TILES, target.room(Level.L2, Share.HALF) // max(1, sum(kept.values())) // rows.size)
+    most = min(MINIMUM_REUSE, target.room(Level.L2, Share.HALF) // max(1, sum(kept.values())) // rows.size)
     if outer < MINIMUM_ITERATIONS:
         most = min(most, tiles * outer // MINIMUM_ITERATIONS)
     return rows.size * -(-tiles // -(-tiles // most)) if most > 1 else 0

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from itertools import product
 from math import ceil
 
-from polyc.code_limits import powers
+from polyc.code_limits import ROW_SIZES, powers
 from polyc.ir.expr import Index, reads
 from polyc.machine import Level, Machine, Share
 from polyc.poly.rows import Member, free_positions
@@ -21,10 +21,10 @@ from polyc.poly.tree import Mark, Plan, PlanLoop, PlanSequence, make_sequence
 from polyc.records import dataclass, replace
 from polyc.scheduler.accesses import index_trips
 
-STEPS, BLOCKS, STREAM_BLOCKS, VECTOR_BLOCKS = powers(4, 64, (1, 3)), powers(6, 128, (1, 3)), (2, 4), powers(128, 2048)
-"""Of tiles: steps of time, elements of a dimension of space, of one along which a tile streams, and along the vector."""
+STEPS, BLOCKS, STREAM_BLOCKS = powers(4, 64, (1, 3)), powers(6, 128, (1, 3)), (2, 4)
+"""Of tiles: steps of time, elements of a dimension of space across the vector, and of one along which a tile streams."""
 
-MINIMUM_STEPS = STEPS[0]
+MINIMUM_STEPS = min(STEPS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,7 +239,7 @@ def _find_spaces(members: Sequence[Member], statements: list[ScopStatement], tim
             is_cut = is_cut and moving <= {time[s.name], s.indices[free[0]]}
             skew = max(skew, abs(row.coefficients[s.indices.index(time[s.name])]))
             trips = max(trips, index_trips(s)[s.indices[free[0]]])
-        wanted = VECTOR_BLOCKS if position == len(members) - 1 else BLOCKS
+        wanted = ROW_SIZES if position == len(members) - 1 else BLOCKS
         sizes = tuple(size for size in wanted if 2 * size <= trips and is_cut)
         # Columns go along the first dimension of space; of the others short ones stay whole.
         spaces.append(_Space(trips, skew, sizes if position == 1 and len(members) > 2 else (*sizes, 0)))

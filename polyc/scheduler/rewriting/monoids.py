@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from polyc.code_limits import CHUNK
+from polyc.code_limits import CHUNK, MINIMUM_ITERATIONS
 from polyc.diagnostics import Remark, UnsupportedError
 from polyc.ir.expr import Const, Expr, Index, Read, Select, all_hold, int_const, lt, reads, substitute, walk
 from polyc.ir.monoid_recurrence import describe_monoid_recurrence
@@ -23,9 +23,6 @@ from polyc.poly.points import Points
 from polyc.poly.ranges import GuardedSubscript, Interval, Ranges
 from polyc.records import replace
 from polyc.scheduler.rewriting.builder import ProgramBuilder
-
-CHUNKED_ROW = 8 * CHUNK
-"""Points from which a row is cut."""
 
 
 def lower_monoids(program: Program, ranges: Ranges, may_reassociate: bool) -> tuple[Program, Ranges, list[Remark]]:
@@ -124,7 +121,7 @@ class _Writer:
             self.words.append(f"one after the other over {index}")
             return self._chain(values, index, kept, lower, extent)
         n = int(extent.value)
-        if n < CHUNKED_ROW:
+        if n < MINIMUM_ITERATIONS * CHUNK:
             self.words.append(f"a tree over {n} points of {index}")
             return self._tree(self._at(values, index, lower), index, kept, n, _runs_along(values, index))
         chunk = f"{index}.chunk"

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from polyc.code_limits import LONG_ROW, MAX_PARTS
+from polyc.code_limits import LONG_ROW, MAX_PARTS, MUCH
 from polyc.diagnostics import Remark
 from polyc.ir.expr import Call, Const, Expr, Index, Select, eq, index_names, reads, substitute, walk
 from polyc.ir.program import Program, Statement
@@ -25,9 +25,6 @@ from polyc.scheduler.rewriting.builder import Change, ProgramBuilder, find_recur
 
 MAX_MERGED = 12
 """Parts beyond which a statement would ask too many conditions."""
-
-MINIMUM_SHARE = 4
-"""Rows are at least so many times as long as a band is wide."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,6 +176,6 @@ def _is_band(points: Points, ranges: Ranges) -> bool:
     """Whether points are few along one of the indices wherever the others stand."""
     for n, interval in enumerate(points.indices.values()):
         extent, width = estimate_extent(interval.extent, ranges.typical), longest_run(points.domain, n)
-        if extent is not None and width is not None and extent >= max(LONG_ROW, MINIMUM_SHARE * width):
+        if extent is not None and width is not None and extent >= max(LONG_ROW, MUCH * width):
             return True
     return False

@@ -14,7 +14,7 @@ from functools import reduce
 from math import isqrt, prod
 from typing import cast
 
-from polyc.code_limits import ENOUGH_TASKS
+from polyc.code_limits import CHUNK, ENOUGH_TASKS, MINIMUM_BLOCKS
 from polyc.diagnostics import Remark
 from polyc.ir.expr import (
     Call,
@@ -46,10 +46,10 @@ from polyc.scheduler.rewriting.rules.analysis import writes_whole
 SUMMING_UP = 40
 """Points that are searched in the time it takes to reduce the vectors of a block to one value."""
 
-SMALLEST_BLOCK, LARGEST_BLOCK = 128, 4096
-"""Points; the largest stay in the first-level cache."""
+SMALLEST_BLOCK = 128
+"""Points; those of `CHUNK` stay in the first caches."""
 
-MINIMUM_BLOCKS, MOST_BLOCKS = 2, 8
+MOST_BLOCKS = 8
 """Blocks that are worth a second stage (500 rows with AVX2: of 512 in 41 instead of 51 µs, of 768 in 51 instead of 72), and
 blocks of one row of known length where that stage is written out for each of many rows."""
 
@@ -130,7 +130,7 @@ def _block_size(extent: int, has_few: bool) -> int:
     """The power of two that makes summing up all blocks and searching one cheapest."""
     best = isqrt(SUMMING_UP * extent)
     if has_few:
-        return min(max(_next_power(best), SMALLEST_BLOCK), LARGEST_BLOCK)
+        return min(max(_next_power(best), SMALLEST_BLOCK), CHUNK)
     return max(_next_power(best), SMALLEST_BLOCK, _next_power(-(-extent // MOST_BLOCKS)))
 
 

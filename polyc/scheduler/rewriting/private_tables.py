@@ -15,6 +15,7 @@ from polyc.ir.expr import Expr, Index, Read, identity_of, int_const, reads, subs
 from polyc.ir.program import Program, Statement
 from polyc.ir.text import format_expr
 from polyc.machine import Machine
+from polyc.machine.memory import LINE_PAIR
 from polyc.poly.ranges import GuardedSubscript, Interval, Ranges, known_shape
 from polyc.records import replace
 from polyc.scheduler.rewriting.builder import Change, ProgramBuilder, Split
@@ -22,8 +23,8 @@ from polyc.scheduler.rewriting.builder import Change, ProgramBuilder, Split
 SHARE = 8
 """A part has at least so many points for each element of its table."""
 
-APART, LARGE = 128, 1024
-"""Bytes between tables, so that no pair of cache lines lies in both, and size from which a shared line hardly matters."""
+LARGE = 1024
+"""Bytes of a table from which a line that it shares with another one hardly matters."""
 
 
 def split_table(s: Statement, builder: ProgramBuilder, target: Machine) -> Change | None:
@@ -70,7 +71,7 @@ def _write_tables(s: Statement, split: Split, builder: ProgramBuilder) -> tuple[
     like, box, place = builder.tensor(s.target), builder.intervals[s.target], {split.index: split.point}
     size = like.dtype.itemsize * max(1, prod(known_shape(box) or ()))
     # Tables for which there is room in each part: the first is used, the others keep small ones apart.
-    spread = 1 if size >= LARGE else -(-(size + APART) // size)
+    spread = 1 if size >= LARGE else -(-(size + LINE_PAIR) // size)
     gap = Interval(int_const(0), int_const(spread))
     table = builder.add_temporary(s, "part", (split.blocks, gap, *box))
 

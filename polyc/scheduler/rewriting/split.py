@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from math import prod
 
-from polyc.code_limits import CHUNK, ENOUGH_TASKS, STREAM_ROWS
+from polyc.code_limits import CHUNK, ENOUGH_TASKS, MAX_PARTS, STREAM_ROWS
 from polyc.ir.expr import Index, index_names, reads
 from polyc.ir.loaded_ranges import expected_trips, find_loaded_ranges
 from polyc.ir.program import Statement
@@ -28,9 +28,9 @@ CHUNK_POINTS = 1 << 15
 VECTOR_TASK, TILE_TASK = 64, 512
 """Results of one piece: where vectors run over results, and where register tiles of a contraction do."""
 
-MINIMUM_DEPTH, LONG_DEPTH, STREAM_DEPTH = 4096, 1024, 256
-"""Points of a sum of register tiles from which it is cut, and that each part keeps: its results are written and read once
-more.  Where rows only stream past, each part may be shorter."""
+LONG_DEPTH, STREAM_DEPTH = 1024, 256
+"""Points that each part of a sum of register tiles keeps: its results are written and read once more.  Where rows only stream
+past, each part may be shorter."""
 
 
 def split_reduction(s: Statement, builder: ProgramBuilder) -> Change | None:
@@ -73,7 +73,8 @@ def _split_many(
     """Cut long sums whose results make too few tasks for threads: by sizes alone, whatever the number of threads."""
     operands = dict.fromkeys(reads(s.value))
     is_tiled = is_matrix_product(s, list(operands), ranges)
-    if points < (MINIMUM_DEPTH if is_tiled else 4 * STREAM_DEPTH) or results * points < MINIMUM_POINTS * ENOUGH_TASKS:
+    least = LONG_DEPTH if is_tiled else STREAM_DEPTH
+    if points < MAX_PARTS * least or results * points < MINIMUM_POINTS * ENOUGH_TASKS:
         return None
     if not s.has_plain_left:
         return None
@@ -86,7 +87,7 @@ def _split_many(
         task = CHUNK * STREAM_ROWS  # rows of an operand pass by few rows of results, in one piece
     if results // task >= ENOUGH_TASKS:
         return None
-    depth = max(LONG_DEPTH if is_tiled else STREAM_DEPTH, points // (2 * ENOUGH_TASKS))
+    depth = max(least, points // (2 * ENOUGH_TASKS))
     size = _chunk_size(depth, longest, s, trips)
     interval = ranges.statements[s.name].indices[longest]
     # Results of one chunk lie together, as vectors over results want.

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence, Set
 from functools import partial
 from itertools import islice
 
-from polyc.code_limits import MAX_ITEMS
+from polyc.code_limits import MAX_ITEMS, MUCH
 from polyc.ir.graphs import find_components
 from polyc.machine import Machine
 from polyc.poly.farkas import Piece, coincides, longest_distance, not_carried, respects
@@ -26,7 +26,7 @@ from polyc.scheduler.rows.model import Model
 from polyc.scheduler.rows.objective import TOLERANCE, fusion_gain
 from polyc.scheduler.rows.recurrence import edges_of_pieces, find_sequential_row, find_shifted_row
 from polyc.scheduler.rows.solver import Budget
-from polyc.scheduler.rows.steps import FEW_STEPS, align_steps, find_followers, find_steps, find_stored, is_recurrence
+from polyc.scheduler.rows.steps import align_steps, find_followers, find_steps, find_stored, is_recurrence
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +173,7 @@ class Merger:
         # Points that run their steps apart keep values in registers, which those of other steps would not let them.
         if any(used.values()) and len({rows[name].constant for name in own}) > 1:
             return False
-        latest = {name: statements[name].extents[d] // FEW_STEPS for name, d in following.items()}
+        latest = {name: statements[name].extents[d] // MUCH for name, d in following.items()}
         if any(longest_distance(rows, p) > latest[p.sink] for p in band if p.sink in latest):
             return False
         self.rows_of_steps[frozenset(names)] = rows

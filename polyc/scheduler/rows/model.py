@@ -22,7 +22,7 @@ from polyc.scheduler.rows.coincidence import Equation, linear_form, touching_equ
 UNKNOWN_EXTENT = code_limits.UNKNOWN_EXTENT // 8
 """Extent of a dimension of unknown size, for footprints."""
 
-FAR = LINE // 4
+FAR = LINE // code_limits.WORD
 """Elements from which a step along the last dimension counts as one to another cache line."""
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from polyc.code_limits import MAX_REMEMBERED
 from polyc.digest import sha256
 
 INTEGRAL = 1e-6
@@ -69,14 +70,13 @@ def solve(problem: Problem, budget: Budget) -> list[int] | None:
 
 _solved: dict[bytes, list[float] | None] = {}
 """Solutions by what was asked: the parts of a recurrence, its versions and its rungs often ask for the same rows."""
-_MOST_SOLVED = 256
 
 
 def _run(problem: Problem, budget: Budget, relaxed: bool) -> list[float] | None:
     asked = repr((problem, budget.max_iterations, budget.max_nodes, relaxed))
     key = sha256(asked.encode()).digest()
     if key not in _solved:
-        if len(_solved) == _MOST_SOLVED:
+        if len(_solved) == MAX_REMEMBERED:
             _solved.clear()
         _solved[key] = _ask_highs(problem, budget, relaxed)
     return _solved[key]

@@ -14,15 +14,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence, Set
 
+from polyc.code_limits import MUCH
 from polyc.records import dataclass
 from polyc.scheduler.rows.model import AccessShape, Model
 from polyc.scheduler.rows.objective import follows_closely, reads_once
 
 MANY_STATES = 1 << 16
 """Elements of all steps together from which they are not stored."""
-
-FEW_STEPS = 4
-"""What reads at most one of so many elements, the last state for example, may come after all steps."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +73,7 @@ def _find_readers(model: Model, writer: str, successors: Mapping[str, set[str]])
 
 
 def _is_late(model: Model, reader: str, tensor: str, size: int) -> bool:
-    return all(read.footprint * FEW_STEPS <= size for read in _find_reads(model, reader, tensor))
+    return all(read.footprint * MUCH <= size for read in _find_reads(model, reader, tensor))
 
 
 def _takes_each_once(model: Model, reader: str, tensor: str) -> bool:

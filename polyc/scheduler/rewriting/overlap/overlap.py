@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from itertools import product, takewhile
 from math import lcm
 
-from polyc.code_limits import MARGIN, MINIMUM_ITERATIONS, powers
+from polyc.code_limits import MARGIN, MINIMUM_ITERATIONS, ROW_SIZES, powers
 from polyc.diagnostics import Remark
 from polyc.ir.expr import Call, Const, Index, reads, walk
 from polyc.ir.linear import index_coefficients, index_steps
@@ -24,9 +24,6 @@ from polyc.poly.ranges import Ranges
 from polyc.scheduler.rewriting.overlap.costs import Model, Trial
 from polyc.scheduler.rewriting.overlap.tiles import Cluster, store_apart, tile_cluster
 from polyc.scheduler.rewriting.rules.analysis import writes_whole
-
-ROW_SIZES = powers(128, 2048)[::-1]
-"""Sizes that are tried along the rows of memory, besides whole rows and short ones."""
 
 SIZES = powers(4, 128)[::-1]
 """Sizes that are tried across them."""
@@ -274,7 +271,9 @@ def _sizes(root: Statement, indices: Sequence[str], halos: set[str], unit: int, 
     choices: list[Sequence[int]] = []
     for i in indices:
         if i in last:
-            tried = [n for size in (*ROW_SIZES, model.short_row(root)) if (n := size - size % unit or unit) < trips[i]]
+            tried = [
+                n for size in (*reversed(ROW_SIZES), model.short_row(root)) if (n := size - size % unit or unit) < trips[i]
+            ]
             choices.append(tried or [trips[i]])
         elif i in halos:
             fitting = [n for size in SIZES if (n := size - size % unit or unit) < trips[i]] or [trips[i]]

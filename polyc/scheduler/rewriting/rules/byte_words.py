@@ -26,7 +26,7 @@ from polyc.scheduler.rewriting.rules.operands import Operand, find_operands
 ONES = sum(1 << 8 * n for n in range(WORD))
 """The word whose bytes are 1."""
 
-MIDDLE = 128
+MIDDLE = -min(I8.limits)
 """What signed bytes are moved by to be unsigned ones."""
 
 

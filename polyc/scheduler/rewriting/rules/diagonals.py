@@ -30,9 +30,6 @@ from polyc.scheduler.rewriting.reindexing import change_expressions, map_reads
 LARGEST = 1 << 28
 """Bytes of a table by diagonals, above which it stays as written."""
 
-MOST_COPIED = 4
-"""Second-level caches that the diagonals of a result fill: from farther away, its rows are picked together too slowly."""
-
 FEWEST_LANES = 8
 """32-bit lanes from which on vectors save more than the copy of a result takes."""
 
@@ -213,7 +210,7 @@ def _is_small(table: _Table, program: Program, ranges: Ranges, target: Machine) 
     old, new = known_shape(box), known_shape((*box[:-2], table.diagonals, table.kept))
     if old is None or new is None:
         return False
-    limit = LARGEST if table.stored == table.tensor else MOST_COPIED * target.l2
+    limit = LARGEST if table.stored == table.tensor else target.copies.room * target.l2
     return prod(new) <= GROWTH * prod(old) and prod(new) * program.tensor(table.tensor).dtype.itemsize <= limit
 
 

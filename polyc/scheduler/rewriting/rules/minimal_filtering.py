@@ -39,10 +39,6 @@ from polyc.scheduler.rewriting.reindexing import map_reads
 from polyc.scheduler.rewriting.rules.analysis import find_elementwise_reader
 from polyc.scheduler.rewriting.rules.tap_windows import RESULTS, TAPS, TapWindow, WindowFilter, add_number, find_filter
 
-N_POINTS = TAPS + RESULTS - 1
-
-ALL_POINTS = Interval(int_const(0), int_const(N_POINTS))
-
 HALF = Fraction(1, 2)
 
 DATA = (1, 0, -1, 0), (0, 1, 1, 0), (0, -1, 1, 0), (0, -1, 0, 1)
@@ -51,6 +47,8 @@ RESULT = (1, 1, 1, 0), (0, 1, -1, 1)
 """B^T, G and A^T of ``y = A^T ((G g) * (B^T d))``, for ``y[i] = sum over k of d[i + k] * g[k]``: interpolation at 0, 1, -1 and
 infinity (Winograd, "Arithmetic Complexity of Computations", 1980; Lavin and Gray, "Fast Algorithms for Convolutional Neural
 Networks", 2016, equation 6).  More points have powers as factors, which cost digits."""
+N_POINTS = len(DATA)
+ALL_POINTS = Interval(int_const(0), int_const(N_POINTS))
 
 Matrix = Sequence[Sequence[Fraction | int]]
 

@@ -17,6 +17,7 @@ from collections.abc import Callable
 from itertools import permutations
 from math import isclose, prod
 
+from polyc.code_limits import WORD
 from polyc.diagnostics import Remark
 from polyc.ir.expr import (
     Call,
@@ -48,15 +49,6 @@ from polyc.records import dataclass
 from polyc.scheduler.rewriting.builder import Split, change_groups
 from polyc.scheduler.rewriting.rules.analysis import find_chain, find_scale, is_whole_box, linear_in, literal, replace_node
 from polyc.scheduler.rewriting.rules.dependent_reductions import Dependence, Law, block_reductions, find_dependences, reduced_at
-
-ROW_BLOCK, COLUMN_BLOCK = 512, 64
-"""Values of a block where they are consecutive in memory, and where the left side's elements are."""
-
-ROW_CACHES, COLUMN_CACHES = 4, 1
-"""First-level caches that a row exceeds where blocks pay; second-level ones that `COLUMN_BYTES` of each row of columns do."""
-
-COLUMN_BYTES = 256
-"""What one pass over columns reads of each row."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,12 +98,13 @@ def _choose_split(leader: Statement, counts: dict[str, int], program: Program, r
     if len(inside) != len(counts):
         return None
     itemsize, total = program.tensor(leader.target).dtype.itemsize, prod(counts.values())
-    is_row = order[-1] in counts
-    if (total * itemsize <= ROW_CACHES * target.l1) if is_row else (total * COLUMN_BYTES <= COLUMN_CACHES * target.l2):
+    is_row, blocks = order[-1] in counts, target.rows
+    n_bytes, held = (itemsize, blocks.held * target.l1) if is_row else (blocks.columns * WORD, blocks.held_across * target.l2)
+    if total * n_bytes <= held:
         return None
     index = inside[0]
     others = total // counts[index]
-    size = max(1, (ROW_BLOCK if is_row else COLUMN_BLOCK) // others)
+    size = max(1, (blocks.read if is_row else blocks.columns) // others)
     position = len(leader.left_indices) if is_row else 0
     if 2 * size > counts[index]:
         return None

@@ -18,19 +18,17 @@ from polyc.poly.points import Points, points_of
 from polyc.poly.ranges import Interval, Ranges, estimate_extent
 from polyc.records import dataclass
 
-BLOCKS = ((640, 64), (96, 32))
+BLOCK = 64
+"""Steps, or beginnings or ends of intervals, in one block, and results of one step that make blocks pay: with half as many,
+tiles of registers have few terms, with twice as many too much is left to the recurrence within a block."""
+BLOCKS = ((640, BLOCK), (96, BLOCK // 2))
 """Fewest steps of a recurrence, and the steps of its blocks then."""
-MINIMUM_RESULTS = 64
-"""Results of one step below which sums over earlier blocks are as slow as they were."""
 
 LONG_SOLVE = 1024
 """Steps of a triangle and one vector from which blocks pay: a fork and join for each of them."""
 LONG_BLOCK = 128
 """Steps of these blocks: what a block adds is then worth sharing out among threads (`machine.Threads.work_per_step`)."""
 
-TILE = 64
-"""Beginnings or ends of intervals in one block: with half as many, tiles of registers have few
-terms, with twice as many too much is left to the recurrence within a tile."""
 FEWEST_TILES = 4
 """Blocks below which most terms are of the tiles at the diagonal."""
 
@@ -259,7 +257,7 @@ def _is_contraction(s: Statement, targets: set[str], ranges: Ranges) -> bool:
     if len(known) == 1:  # a matrix and a vector: what a block adds is summed by all threads
         return len(moving) == 2 and (known[0] or 0) >= LONG_SOLVE
     is_plane = any(a - b and b - a for a in own for b in own)
-    return is_plane and sum(n is None or n >= MINIMUM_RESULTS for n in known) >= 2
+    return is_plane and sum(n is None or n >= BLOCK for n in known) >= 2
 
 
 def _leading_dims(s: Statement, is_reversed: bool, ranges: Ranges) -> tuple[int, ...]:
@@ -329,10 +327,10 @@ def find_tiles(members: list[Statement], program: Program, ranges: Ranges) -> Ti
         first = next(s for s in members if s.reduction is not None)
         interval = ranges.tensors[first.target][ends[first.target][0]]
         extent = estimate_extent(interval.extent, ranges.typical)
-        if extent is None or extent < FEWEST_TILES * TILE:
+        if extent is None or extent < FEWEST_TILES * BLOCK:
             return None
-        description = f"tiles of {TILE} by {TILE} intervals: what finished tiles add is summed apart"
-        tiles = Tiles(description, TILE, interval.lower, False, ends)
+        description = f"tiles of {BLOCK} by {BLOCK} intervals: what finished tiles add is summed apart"
+        tiles = Tiles(description, BLOCK, interval.lower, False, ends)
         if all(_keeps_inside(s, tiles, ranges) for s in members):
             return tiles
     return None

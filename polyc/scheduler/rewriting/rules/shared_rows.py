@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from math import prod
 
+from polyc.code_limits import TILE_ROWS
 from polyc.diagnostics import Remark
 from polyc.ir.expr import Index, Pad, Read, mentions, reads, walk
 from polyc.ir.program import Program, Statement, all_reads
@@ -22,9 +23,6 @@ from polyc.poly.ranges import Ranges, estimate_extent
 from polyc.records import replace
 from polyc.scheduler.rewriting.builder import ProgramBuilder, Split
 from polyc.scheduler.rewriting.rules.analysis import is_whole_box, redirect
-
-MINIMUM_ROWS, MAXIMUM_ROWS = 8, 256
-"""Rows of a block: each block writes and reads a row of sums, and with more rows that is no less of the whole."""
 
 
 def share_rows(program: Program, ranges: Ranges, target: Machine) -> tuple[Program, Ranges, list[Remark]]:
@@ -50,9 +48,9 @@ def _block_size(name: str, program: Program, ranges: Ranges, target: Machine) ->
         return None
     row = prod(n or 0 for n in extents[1:]) * program.tensor(name).dtype.itemsize
     n_rows = extents[0] or 0
-    size = min(MAXIMUM_ROWS, target.room(Level.L2, Share.HALF) // row if row else 0)
-    size -= size % 8
-    return size if n_rows * row > target.l2 and MINIMUM_ROWS <= size <= n_rows // 4 else None
+    size = min(target.rows.computed, target.room(Level.L2, Share.HALF) // row if row else 0)
+    size -= size % TILE_ROWS
+    return size if n_rows * row > target.l2 and TILE_ROWS <= size <= n_rows // 4 else None
 
 
 def _find_pass(tensor: str, program: Program, ranges: Ranges) -> tuple[dict[str, str], dict[str, str]] | None:

@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from math import prod
 
-from polyc.code_limits import TILE_ROWS
+from polyc.code_limits import MINIMUM_REUSE, TILE_ROWS
 from polyc.diagnostics import Remark
 from polyc.ir.expr import Call, Const, Expr, Index, Read, Select, eq, index_names, int_const, reads, rewrite, walk
 from polyc.ir.program import Program, Statement
@@ -42,17 +42,7 @@ from polyc.scheduler.rewriting.rules.dependent_reductions import (
 )
 from polyc.scheduler.traffic import find_level
 
-READ_BLOCK, COMPUTED_BLOCK = 512, 256
-"""Values of a block where the scores come from memory, and where they are computed."""
-
 _EXPONENTIALS = ("exp", "exp_below")
-
-SHARING_ROWS = 2 * TILE_ROWS
-"""Rows that read the same operands from which it is worth that several tiles read them in blocks."""
-
-ROW_CACHES, TILE_CACHES = 1, 2
-"""Second-level caches that a row read from memory fills where blocks pay, and that a tile of scores does: from there a second
-pass over a row is cheaper than rescaling blocks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +85,7 @@ def _rewrite(group: list[Statement], program: Program, ranges: Ranges, target: M
     is_long = _is_long(leader, k, bool(chain), program, ranges, target)
     if not is_long and not (chain and _streams_operands(_find_passes(found, chain, program), program, ranges, target)):
         return None
-    size = COMPUTED_BLOCK if chain else READ_BLOCK
+    size = target.rows.computed if chain else target.rows.read
     split = Split(k, size, ranges.statements[leader.name].indices[k], 0 if chain else len(leader.left_indices))
     cut |= stored | {s.name: s.left_indices[chain[s.target]] for s in program.statements if s.target in chain}
     chain |= {by_name[name].target: by_name[name].left_indices.index(i) for name, i in stored.items()}
@@ -138,10 +128,10 @@ def _is_long(leader: Statement, k: str, is_computed: bool, program: Program, ran
     row = 2 * trips[k] * program.tensor(leader.target).dtype.itemsize
     rows = min(TILE_ROWS, prod(trips[i] for i in leader.left_indices))
     if is_computed:
-        return row * rows > TILE_CACHES * target.l2
+        return row * rows > target.rows.held_computed * target.l2
     # Maxima of columns go along rows as they are: nothing of a block would stay.
     is_row = all(not r.subscripts or r.subscripts[-1] == Index(k) for r in reads(leader.value))
-    return is_row and row > ROW_CACHES * target.l2
+    return is_row and row > target.rows.held_read * target.l2
 
 
 def _find_passes(
@@ -160,7 +150,7 @@ def _streams_operands(passes: list[tuple[Statement, str, set[str]]], program: Pr
         trips = _trips(s, ranges)
         for r in dict.fromkeys(reads(s.value)):
             names = index_names(*r.subscripts)
-            if index in names and prod(trips[i] for i in element - names) > SHARING_ROWS:
+            if index in names and prod(trips[i] for i in element - names) > MINIMUM_REUSE:
                 own = prod(trips[i] for i in names if i == index or i not in element)
                 found[s.name] = found.get(s.name, 0) + program.tensor(r.tensor).dtype.itemsize * own
     return len(found) > 1 and find_level(sum(found.values()), target) > Level.L2

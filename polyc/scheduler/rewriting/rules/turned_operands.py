@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from math import prod
 
+from polyc.code_limits import CLEARLY
 from polyc.diagnostics import Remark
 from polyc.ir.expr import Index, Read, index_names, padded_reads, reads
 from polyc.ir.program import Program, Statement, all_reads
@@ -22,10 +23,6 @@ from polyc.scheduler.accesses import find_motions, trip_count
 from polyc.scheduler.rewriting.builder import ProgramBuilder
 from polyc.scheduler.rewriting.reindexing import map_reads, relayout
 from polyc.scheduler.tiling import lane_cost
-
-CLEARLY, COPY = 0.8, 2.0
-"""Part of the loads and stores as written that those of the other layout must not exceed; of an input, with so many for each
-element that is copied across its rows."""
 
 
 def turn_operands(program: Program, ranges: Ranges, target: Machine) -> tuple[Program, Ranges, list[Remark]]:
@@ -61,7 +58,7 @@ def _turn(s: Statement, read: Read, program: Program, ranges: Ranges, target: Ma
         found = None if not is_shared else _relayout(s, read, order, program, ranges)
         if found is not None:
             copied = 0 if role == "temporary" else prod(trips[i] for i in names)
-            operations = _operations(counted, *found, target) + COPY * copied
+            operations = _operations(counted, *found, target) + target.loops.far_element * copied
             if operations < least:
                 message = f"{program.tensor(read.tensor).base} lies along {index}, beside a short sum over {names[-1]}"
                 best, least = (*found, message), operations

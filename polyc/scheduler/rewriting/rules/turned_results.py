@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from math import prod
 
+from polyc.code_limits import CLEARLY
 from polyc.diagnostics import Remark
 from polyc.ir.expr import Const, Index, Read, identity_of
 from polyc.ir.program import Program, Statement
@@ -25,9 +26,6 @@ from polyc.scheduler.contractions.contraction import Contraction, find_contracti
 from polyc.scheduler.rewriting.builder import ProgramBuilder, change_groups
 from polyc.scheduler.rewriting.reindexing import map_reads
 from polyc.scheduler.rewriting.rules.analysis import find_elementwise_reader, is_whole_box
-
-CLEARLY = 0.8
-"""Part of the estimated cycles as written that those of the other order, with turning, must not exceed."""
 
 
 def turn_results(
