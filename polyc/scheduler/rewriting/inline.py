@@ -20,7 +20,7 @@ from functools import cached_property
 from math import prod
 
 from polyc.diagnostics import Remark
-from polyc.ir.expr import Cast, Expr, Index, Pad, Read, mentions, reads, rewrite, substitute, walk
+from polyc.ir.expr import Cast, Expr, Index, Pad, Read, Select, mentions, reads, rewrite, substitute, walk
 from polyc.ir.linear import index_coefficients
 from polyc.ir.program import Program, Statement, all_reads, map_statement
 from polyc.ir.read_sites import find_sites, is_data_dependent
@@ -170,13 +170,15 @@ class _Producer:
 
     @cached_property
     def _value(self) -> Expr:
-        """The value with tests of borders written out: none on an index of its own, which data may name."""
+        """The value with borders written out, as places of the nearest elements rather than tests: each element is read once, and
+        indices of its own, which data may name, are never beyond one."""
         holds = points_of(self.s, self.own).satisfy
 
         def rule(node: Expr) -> Expr | None:
             if not isinstance(node, Pad):
                 return None
-            return write_out_pad(node, self.ranges.tensors[node.read.tensor], holds, is_in_tile=True)
+            found = write_out_pad(node, self.ranges.tensors[node.read.tensor], holds, is_in_tile=True)
+            return found.other if isinstance(found, Select) and node.mode != "value" else found
 
         return rewrite(self.s.value, rule)
 
