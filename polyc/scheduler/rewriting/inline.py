@@ -170,8 +170,8 @@ class _Producer:
 
     @cached_property
     def _value(self) -> Expr:
-        """The value with borders written out, as places of the nearest elements rather than tests: each element is read once, and
-        indices of its own, which data may name, are never beyond one."""
+        """The value with borders written out, as places of the nearest elements rather than tests, so that one read does;
+        none is on an index of its own, which data may name."""
         holds = points_of(self.s, self.own).satisfy
 
         def rule(node: Expr) -> Expr | None:

@@ -197,8 +197,9 @@ def _clusters(
         return tile_boxes(roots, chain, root_boxes(roots, sizes, model.ranges), model.ranges, model.accesses)
 
     unit = _unit([*roots, *producers], model)
-    if _divisor([*roots, *producers], model) > 1 and any(model.is_temporary(root.target) for root in roots):
-        return  # what reads its rows at once would read them from memory
+    is_resampled = _divisor([*roots, *producers], model) > 1
+    # What reads rows of a consumer at once reads them from memory then.
+    lost = sum(model.whole(root, 0) for root in roots if is_resampled and model.is_temporary(root.target))
     probe = _probe(unit)
     probed = boxes_for(producers, dict.fromkeys(indices, probe))
     chain, halos = _bounded(producers, probed, indices, model), set[str]()
@@ -224,7 +225,7 @@ def _clusters(
         for sizes in _sizes(roots[0], indices, halos, unit, model):
             key = len(ahead), *sizes.values()
             if key not in tried:
-                tried[key] = Trial(model, roots, ahead, sizes, boxes_for(ahead, sizes))
+                tried[key] = Trial(model, roots, ahead, sizes, boxes_for(ahead, sizes), lost)
             estimate = tried[key].estimate(chain[:n], whole, saved)
             if estimate is not None and is_faster(estimate.tiled, whole):
                 boxes = {q.target: tried[key].boxes[q.target] for q in chain[:n]}
