@@ -218,7 +218,7 @@ def _clusters(
         outer = probed[p.target][:-1] if model.is_whole(p) else ()
         shared = takewhile(lambda box: box is not None and box.extent == probe, outer)
         whole += model.whole(p, len(list(shared)))
-        if not is_faster(0.0, whole):
+        if not is_faster(lost, whole):
             continue
         slower, ahead = slower + 1, chain[: max(2 * PATIENCE, 1 << (n - 1).bit_length())]
         ahead = ahead + [q for q in chain[len(ahead) :] if q.target == ahead[-1].target]
