@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+import polyc
 from polyc.ir.expr import Call, Const, Index, Pad, Read, int_const, reads
 from polyc.ir.interpret import interpret
 from polyc.ir.program import Program, Statement
@@ -38,7 +39,7 @@ X = np.arange(12, dtype=np.float32) - 5
 
 
 def test_what_is_checked_at_run_time_is_stored():
-    text = "def f(float(N) A, float(M) B) -> (Y) { T(i) = 2.0 * A(i)  Y(i) = B(i) > 0.0 ? T(i + 3) : B(i) where i in 0:M }"
+    text = "def f(float(N) A, float(M) B) -> (Y) { T(i) = 2.0 * A(i+1)  Y(i) = B(i) > 0.0 ? T(i + 3) : B(i) where i in 0:M }"
     _, _, messages = inline(text)
     assert any("checks at run time" in m for m in messages)
     check(text, {"N": 9, "M": 5})
@@ -111,9 +112,64 @@ def test_a_padded_value_may_move_into_an_initial_value():
         check(text, {"L": length, "N": 40, "K": 30})
 
 
-def test_data_dependent_places_keep_their_tensor():
-    text = "def f(float(N) X, int32(M) I) -> (Y) { T(i) = X(i) + 1.0  Y(i) = T(I(i)) }"
+CHOSEN = """def f(float(5,H,W) X, int32(H,W) p) -> (Y) {
+  T(k,y,x) = 2.0 * X(k,y,x) + float(k) * pad(X(k,y-1,x), clamp) where y in 0:H
+  Y(y,x) = T(p(y,x), y, x) + 0.5 * T(p(y,x) + 1, y, x) }"""
+
+
+def test_what_data_chooses_of_few_planes_is_computed_where_it_is_read():
+    rng = np.random.default_rng(1)
+    arrays = {"X": rng.integers(0, 9, (5, 3, 4)).astype(np.float32), "p": rng.integers(0, 4, (3, 4), np.int32)}
+    new = same(CHOSEN, arrays)
+    assert [s.target for s in new.statements] == ["Y"]
+    check(CHOSEN, {"H": 6, "W": 19})
+    check(CHOSEN, {"H": 0, "W": 3})
+
+
+def test_the_check_of_a_chosen_plane_moves_on_and_names_what_the_user_wrote():
+    kernel = polyc.compile(CHOSEN)
+    x, p = np.ones((5, 4, 20), np.float32), np.full((4, 20), 3, np.int32)
+    np.testing.assert_array_equal(kernel(x, p), np.full((4, 20), 5 + 0.5 * 6, np.float32))
+    for wrong, shown in ((4, 5), (-1, -1)):
+        p[2, 17] = wrong
+        with pytest.raises(IndexError, match=f"subscript {shown} of dimension 0 of T is outside 0 <= subscript < 5"):
+            kernel(x, p)
+
+
+def test_all_planes_are_stored_for_those_alone_who_read_all():
+    text = """def f(float(8,H,W) X, int32(H,W) p) -> (Y, Z) {
+      T(k,y,x) = 2.0 * X(k,y,x) + 1.0
+      Z(k,y,x) = pad(T(k,y-1,x), 0.0) + pad(T(k,y+1,x), 0.0) where y in 0:H
+      Y(y,x) = T(min(max(p(y,x), 0), 7), y, x) }"""
+    new, _, messages = inline(text)
+    (y,) = (s for s in new.statements if s.target == "Y")
+    assert "X" in {r.tensor for r in reads(y.value)} and "T" not in {r.tensor for r in reads(y.value)}
+    assert "T is computed by S2, and stored for others: it is read with padding" in messages
+    check(text, {"H": 7, "W": 18})
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        # a table of a function that is read often, what moves with the choice made under a condition on it, a sum of two
+        "def f(float(9) X, int32(M) I) -> (Y) { T(i) = X(i) + 1.0  Y(i) = T(I(i)) }",
+        "def f(float(N) X, int32(M) I) -> (Y) { T(i) = i > 0 ? X(i-1) : 0.0 where i in 0:N  Y(i) = T(I(i)) }",
+        "def f(float(N) X, int32(M) I) -> (Y) { T(i) = X(i) + X(i+1)  Y(i) = T(I(i)) }",
+        "def f(float(N) X, int32(M) I) -> (Y) { T(i) = pad(X(i-1), 0.0) where i in 0:N  Y(i) = T(I(i)) }",
+    ],
+)
+def test_data_dependent_places_keep_their_tensor(text):
     assert inline(text)[2] == ["T is stored: S1 reads it at data-dependent places"]
+    check(text, {n: size for n, size in {"N": 9, "M": 20}.items() if f"({n})" in text})
+
+
+def test_numbers_of_chosen_places_are_whole_numbers_of_64_bits():
+    text = """def f(float(N) X, uint8(M) I) -> (Y) {
+      T(i) = 2.0 * X(i) + float(int64(i) * int64(100000000000) / int64(3))  Y(j) = T(I(j)) }"""
+    x, i = np.arange(300, dtype=np.float32), np.arange(200, 256, dtype=np.uint8)
+    assert len(inline(text)[0].statements) == 1
+    expected = np.float32(2) * x[i] + (i.astype(np.int64) * 100000000000 // 3).astype(np.float32)
+    np.testing.assert_allclose(polyc.compile(text)(x, i), expected, rtol=1e-6)
 
 
 def test_subscripts_move_into_the_guards():

@@ -131,3 +131,17 @@ def test_a_subscript_that_data_gives_is_checked_in_tiles_as_the_user_wrote_it() 
     planes[7, 16] = 8
     with pytest.raises(IndexError, match="subscript 8 of dimension 2 of D is outside 0 <= subscript < 8"):
         kernel(given, planes)
+
+
+def test_a_picture_is_made_in_tiles_of_its_pyramid_where_that_saves_more_than_it_loses() -> None:
+    """What resamples was stored whole in front of each temporary: all levels of all planes, for a picture of their sums."""
+    text = """def f(float(8,H,W) X, int32(3) d) -> (O) {
+      C(k,y,x) = exp(X(k,y,x))
+      D(k,y,x) = C(k,2*y,x) + pad(C(k,2*y+1,x), clamp) where y in 0:(H+1)/2
+      U(k,y,x) = C(k,y,x) + D(k,y/2,x) where y in 0:H
+      S(y,x) +=! sqrt(U(k,y,x))
+      T(y,x) = exp(S(y,x))
+      O(y,x) +=! pad(T(y+d(i),x), clamp) where y in 0:H }"""
+    program, ranges = infer(read(text), H=1536, W=2560)
+    (remark,) = (r for r in overlap_tiles(program, ranges, X86_64_V4)[2] if r.statement == "S4")
+    assert remark.kind == "passed" and remark.message.startswith("S, U, D in tiles of y ")

@@ -240,16 +240,23 @@ class Trial:
     """Consumers in tiles of given sizes, with more or fewer of their producers inside: what each adds is found once."""
 
     def __init__(
-        self, model: Model, roots: Sequence[Statement], chain: Sequence[Statement], sizes: Mapping[str, int], boxes: Boxes
+        self,
+        model: Model,
+        roots: Sequence[Statement],
+        chain: Sequence[Statement],
+        sizes: Mapping[str, int],
+        boxes: Boxes,
+        lost: float,
     ) -> None:
-        """`chain`: what may be inside, readers before producers, all of which have `boxes`."""
+        """`chain`: what may be inside, readers before producers, all of which have `boxes`; `lost`: cycles that tiles
+        cost beside what is found here."""
         self.model, self.roots, self.boxes = model, roots, boxes
         trips = model.trips(roots[0])
         n_tiles = [ceil(trips[i] / size) for i, size in sizes.items()]
         self._n_tiles, self._is_one_loop = prod(n_tiles), all(n == 1 for n in n_tiles[1:])
-        lost = [model.cut_rows(root, sizes) for root in roots]
-        self._cut_rows, self._filled = max(part for part, _ in lost), sum(cycles for _, cycles in lost)
-        self._is_short = any(part == model.target.overlap.cut_short_rows for part, _ in lost)
+        cut = [model.cut_rows(root, sizes) for root in roots]
+        self._cut_rows, self._lost = max(part for part, _ in cut), lost + sum(cycles for _, cycles in cut)
+        self._is_short = any(part == model.target.overlap.cut_short_rows for part, _ in cut)
         inside = [min(sizes.get(i, trips[i]), trips[i]) for i in roots[0].left_indices]
         points = [prod(model.trips(root).values()) for root in roots]
         self._consumers = [self._share(root, inside, n, n) for root, n in zip(roots, points, strict=True)]
@@ -283,7 +290,7 @@ class Trial:
         cycles += again * (target.overlap.recomputed if self._is_short else 1.0)
         cycles += (
             self._n_tiles * (pass_cycles(sum(buffers[t] * self._passes.get(t, 1) for t in buffers), footprint, target) + starts)
-            + self._filled
+            + self._lost
         )
         if self._cut_rows:
             outside = self.model.outside_bytes((*self.roots, *producers))

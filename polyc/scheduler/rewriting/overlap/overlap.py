@@ -194,8 +194,9 @@ def _clusters(
         return tile_boxes(roots, chain, root_boxes(roots, sizes, model.ranges), model.ranges, model.accesses)
 
     unit = _unit([*roots, *producers], model)
-    if _divisor([*roots, *producers], model) > 1 and any(model.is_temporary(root.target) for root in roots):
-        return  # what reads its rows at once would read them from memory
+    is_resampled = _divisor([*roots, *producers], model) > 1
+    # What reads rows of a consumer at once reads them from memory then.
+    lost = sum(model.whole(root, 0) for root in roots if is_resampled and model.is_temporary(root.target))
     probe = _probe(unit)
     probed = boxes_for(producers, dict.fromkeys(indices, probe))
     chain, halos = _bounded(producers, probed, indices, model), set[str]()
@@ -214,14 +215,14 @@ def _clusters(
         outer = probed[p.target][:-1] if model.is_whole(p) else ()
         shared = takewhile(lambda box: box is not None and box.extent == probe, outer)
         whole += model.whole(p, len(list(shared)))
-        if not is_faster(0.0, whole):
+        if not is_faster(lost, whole):
             continue
         slower, ahead = slower + 1, chain[: max(2 * PATIENCE, 1 << (n - 1).bit_length())]
         ahead = ahead + [q for q in chain[len(ahead) :] if q.target == ahead[-1].target]
         for sizes in _sizes(roots[0], indices, halos, unit, model):
             key = len(ahead), *sizes.values()
             if key not in tried:
-                tried[key] = Trial(model, roots, ahead, sizes, boxes_for(ahead, sizes))
+                tried[key] = Trial(model, roots, ahead, sizes, boxes_for(ahead, sizes), lost)
             estimate = tried[key].estimate(chain[:n], whole, saved)
             if estimate is not None and is_faster(estimate.tiled, whole):
                 boxes = {q.target: tried[key].boxes[q.target] for q in chain[:n]}
