@@ -1,16 +1,16 @@
-"""Mistakes in conditions of legality, each of which a test has to notice: mutation testing of passes whose faults give wrong results.
+"""Mistakes in conditions of legality, each of which a test has to notice: mutation testing of passes.
 
-``python -m tests.mutants NAMES…`` makes those of the passes of these names, one at a time, without names all of them, and runs for
-each the cheapest test that should fail.  The checkout is copied first, and only the copy is changed.  The exit status is 1 where a
-mutant survives or is stale.  ``mutants.txt`` lists them:
+``python -m tests.mutants NAMES…`` makes those of the passes of these names, one at a time, without names all of them, and runs
+for each the cheapest test that should fail.  The checkout is copied first, and only the copy is changed.  The exit status is 1
+where a mutant survives or is stale.  ``mutants.txt`` lists them:
 
     == inline polyc/scheduler/rewriting/inline.py tests/scheduler/test_inline.py
     -- padding
     - if is_padded and not is_whole_copy:
     + if False:
 
-A heading has a pass, a file of it, and what pytest is given; ``tests/loopnest/NAME.loops`` stands for the test of that file.  What
-follows ``- `` occurs exactly once in the file, and what follows ``+ `` takes its place.
+A heading has a pass, a file of it, and what pytest is given; ``tests/loopnest/NAME.loops`` stands for the test of that file.
+What follows ``- `` occurs exactly once in the file, and what follows ``+ `` takes its place.
 """
 
 from __future__ import annotations
@@ -72,7 +72,8 @@ def run_tests(tests: tuple[str, ...], root: Path) -> tuple[int | None, str]:
     """The exit status of pytest, None where it takes too long, and its output."""
     nests = "tests/loopnest/test_passes.py::test_pass_makes_what_the_file_says[{}]"
     given = [nests.format(Path(t).stem) if t.endswith(".loops") else t for t in tests]
-    command = [sys.executable, "-m", "pytest", "-x", "-n", "0", "-p", "no:cacheprovider", "--tb=short", *given]
+    left_out = (f"-pno:{plugin}" for plugin in ("cacheprovider", "xdist", "hypothesispytest"))  # half of the time
+    command = [sys.executable, "-m", "pytest", "-x", "--tb=short", *left_out, *given]
     environment = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
     environment["POLYC_CACHE"] = "0"  # no code of a mutant is kept
     try:
