@@ -5,12 +5,12 @@ for each the cheapest test that should fail.  The checkout is copied first, and 
 where a mutant survives or is stale.  ``mutants.txt`` lists them:
 
     == inline polyc/scheduler/rewriting/inline.py tests/scheduler/test_inline.py
-    -- padding
+    -- it is read with padding: test_padded_reads_keep_their_tensor
     - if is_padded and not is_whole_copy:
     + if False:
 
-A heading has a pass, a file of it, and what pytest is given; ``tests/loopnest/NAME.loops`` stands for the test of that file.
-What follows ``- `` occurs exactly once in the file, and what follows ``+ `` takes its place.
+A heading has a pass, a file of it, and a file of tests; of the latter only the test that a mutant names is run, and what it
+names none for is nests before and after.  What follows ``- `` occurs exactly once in the file, and ``+ `` takes its place.
 """
 
 from __future__ import annotations
@@ -26,21 +26,23 @@ import time
 from collections import Counter
 from dataclasses import dataclass
 from importlib.util import cache_from_source
-from itertools import groupby
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 LIMIT = 120
-"""Seconds of a run of tests; loops of which a mutant never comes to an end are noticed so, too."""
+"""Seconds of a test; loops of which a mutant never comes to an end are noticed so, too."""
+
+
+NESTS = "tests/loopnest/test_passes.py::test_pass_makes_what_the_file_says[{}]"
 
 
 @dataclass(frozen=True, slots=True)
 class Mutant:
-    """A mistake in `path`: `mistake` in the place of `text`; `tests`: what pytest is given to notice it."""
+    """A mistake in `path`: `mistake` in the place of `text`; `test` is what pytest is given to notice it."""
 
     pass_name: str
     path: str
-    tests: tuple[str, ...]
+    test: str
     title: str
     text: str
     mistake: str
@@ -51,11 +53,13 @@ def read_mutants(listed: str) -> list[Mutant]:
     found = []
     for group in re.split(r"^== ", listed, flags=re.M)[1:]:
         head, *parts = re.split(r"^-- ", group, flags=re.M)
-        name, path, *tests = head.split()
+        name, path, tests = head.split()
         for part in parts:
-            title, *lines = part.splitlines()
+            first, *lines = part.splitlines()
+            title, _, test = first.partition(": ")
+            test = f"{tests}::{test}" if test else NESTS.format(Path(tests).stem)
             text, mistake = ("\n".join(line[2:] for line in lines if line.startswith(mark)) for mark in ("- ", "+ "))
-            found.append(Mutant(name, path, tuple(tests), title, text, mistake))
+            found.append(Mutant(name, path, test, title, text, mistake))
     return found
 
 
@@ -68,16 +72,15 @@ def is_stale(mutant: Mutant) -> bool:
     return not path.exists() or path.read_text().count(mutant.text) != 1 or mutant.text == mutant.mistake
 
 
-def run_tests(tests: tuple[str, ...], root: Path) -> tuple[int | None, str]:
-    """The exit status of pytest, None where it takes too long, and its output."""
-    nests = "tests/loopnest/test_passes.py::test_pass_makes_what_the_file_says[{}]"
-    given = [nests.format(Path(t).stem) if t.endswith(".loops") else t for t in tests]
+def run_tests(root: Path, *tests: str) -> tuple[int | None, str]:
+    """The exit status of pytest, None where one test takes too long, and its output."""
     left_out = (f"-pno:{plugin}" for plugin in ("cacheprovider", "xdist", "hypothesispytest"))  # half of the time
-    command = [sys.executable, "-m", "pytest", "-x", "--tb=short", *left_out, *given]
+    command = [sys.executable, "-m", "pytest", "-x", "--tb=short", *left_out, *tests]
     environment = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
     environment["POLYC_CACHE"] = "0"  # no code of a mutant is kept
+    limit = LIMIT if len(tests) == 1 else None
     try:
-        made = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True, timeout=LIMIT)
+        made = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True, timeout=limit)
     except subprocess.TimeoutExpired:
         return None, ""
     return made.returncode, made.stdout + made.stderr
@@ -91,7 +94,7 @@ def judge(status: int | None, output: str) -> str:
 
 
 def try_mutant(mutant: Mutant, root: Path) -> tuple[str, str]:
-    """What becomes of a mutant in the copy `root`, and the output of its tests."""
+    """What becomes of a mutant in the copy `root`, and the output of its test."""
     path = root / mutant.path
     original = path.read_text()
 
@@ -101,7 +104,7 @@ def try_mutant(mutant: Mutant, root: Path) -> tuple[str, str]:
 
     write(original.replace(mutant.text, mutant.mistake))
     try:
-        status, output = run_tests(mutant.tests, root)
+        status, output = run_tests(root, mutant.test)
     finally:
         write(original)
     return judge(status, output), output
@@ -110,19 +113,13 @@ def try_mutant(mutant: Mutant, root: Path) -> tuple[str, str]:
 def try_mutants(mutants: list[Mutant], root: Path) -> Counter[str]:
     """How many became what; each is told as soon as it is known."""
     found = Counter[str]()
-    for tests, group in groupby(mutants, lambda m: m.tests):
-        status, output = run_tests(tests, root)
-        if status != 0:
-            print(output, f"{' '.join(tests)}: fails without any mutant", sep="\n", flush=True)
-        for mutant in group:
-            start = time.perf_counter()
-            verdict, output = ("stale" if is_stale(mutant) else "untested"), ""
-            if status == 0 and verdict != "stale":
-                verdict, output = try_mutant(mutant, root)
-            found[verdict] += 1
-            print(f"{verdict:9}{time.perf_counter() - start:6.1f} s  {mutant.pass_name}: {mutant.title}", flush=True)
-            if verdict == "broken":
-                print(output)
+    for mutant in mutants:
+        start = time.perf_counter()
+        verdict, output = ("stale", "") if is_stale(mutant) else try_mutant(mutant, root)
+        found[verdict] += 1
+        print(f"{verdict:9}{time.perf_counter() - start:6.1f} s  {mutant.pass_name}: {mutant.title}", flush=True)
+        if verdict == "broken":
+            print(output)
     return found
 
 
@@ -133,10 +130,15 @@ def main() -> int:
     names = parser.parse_args().names
     if unknown := set(names) - set(passes):
         parser.error(f"no mutants of {', '.join(sorted(unknown))}; there are some of {', '.join(passes)}")
+    mutants = [m for m in MUTANTS if not names or m.pass_name in names]
     start = time.perf_counter()
     with tempfile.TemporaryDirectory(prefix="polyc-mutants-") as folder:
         root = Path(shutil.copytree(ROOT, Path(folder, "polyc"), ignore=shutil.ignore_patterns(".*", "build", "dist")))
-        found = try_mutants([m for m in MUTANTS if not names or m.pass_name in names], root)
+        status, output = run_tests(root, *dict.fromkeys(m.test for m in mutants))
+        if status != 0:
+            print(output, "these tests fail without any mutant", sep="\n")
+            return 1
+        found = try_mutants(mutants, root)
     print(f"{found.total()} mutants in {time.perf_counter() - start:.0f} s: {', '.join(f'{n} {v}' for v, n in found.items())}")
     return int(found.total() != found["killed"])
 
