@@ -134,6 +134,12 @@ def test_a_part_with_checks_at_run_time_stays_apart() -> None:
     assert sum(bool(ranges.statements[s.name].guards) for s in merged.statements) == 1
 
 
+def test_a_part_that_reads_steps_to_come_stays_apart() -> None:
+    text = LINE.replace("A(t, 0) = A(t-1, 0) where t in 1:T+1", "A(t, 0) = 0.5 * A(t+1, 0) where t in 1:T+1  A(T+1, 0) = 2.0")
+    _, _, remarks = run_pass("merge-parts", *infer(read(text), N=20, T=6))
+    assert [r.message for r in remarks] == ["2 parts of a step of A are one statement"]
+
+
 @pytest.mark.parametrize("shape", [(3, 3), (20, 33)])
 def test_rows_that_move_with_indices_already_taken(shape: tuple[int, int]) -> None:
     # The second row is 2t + j or the like: which indices are left is a question of independence, not of first appearance.
