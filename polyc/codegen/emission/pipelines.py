@@ -15,13 +15,14 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from polyc.codegen.emission.context import Columns, State
-from polyc.codegen.emission.parts import LINE, PLACES
+from polyc.codegen.emission.parts import PLACES
 from polyc.codegen.writer.builder import Function, Module, Val, int_val
 from polyc.codegen.writer.words import PAUSES
 from polyc.ir.expr import Expr, reads
 from polyc.ir.loops import If, Loop, Node
 from polyc.ir.types import I64
 from polyc.machine import Machine
+from polyc.machine.memory import LINE_PAIR as LINE
 
 SIZE = LINE * PLACES + LINE
 
