@@ -152,6 +152,9 @@ class RowBlocks:
     along: of wider ones too little stays in the cache."""
     columns: int = 64
     """Of a block where rows lie across memory."""
+    streamed: int = 512
+    """Vectors of accumulators, not elements, that rows stream past at once: more leave the first-level cache, and of fewer the
+    pieces of rows are so short that prefetchers lose their lead."""
     held: float = 4.0
     held_across: float = 1.0
     """First-level caches that a row exceeds where its sum and its squares go by blocks, and second-level ones that the lines of

@@ -151,12 +151,6 @@ class Machine(Hashed):
         """Whether a cache keeps `n_bytes` for a use that has that share of it."""
         return n_bytes <= self.room(level, share)
 
-    @property
-    def near_lines(self) -> int:
-        """Lines of the first-level cache: about as many vectors stay in it while rows stream past, and with fewer at once
-        prefetchers lose their lead (docs/decisions/0913)."""
-        return self.l1 // self.cache_line
-
     def ways(self, level: Level) -> int:
         """Lines that a set of a cache holds: a first-level cache has one way for each page, so that addresses are found
         before they are translated."""

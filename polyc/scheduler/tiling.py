@@ -264,7 +264,9 @@ def _stream_rows(
     if is_constant(s.extents[streamed]) and (trip := index_trips(s)[streamed]) <= 4 * TILE_ROWS:
         steps = max((n for n in range(TILE_ROWS // 2, steps + 1) if trip % n == 0), default=steps)  # no rest with its own tests
     most = (
-        target.room(Level.L2, Share.QUARTER) * 8 // target.vector_bits // (all_rows + steps) if sharing else target.near_lines
+        target.room(Level.L2, Share.QUARTER) * 8 // target.vector_bits // (all_rows + steps)
+        if sharing
+        else target.rows.streamed
     )
     others = _product(index_trips(s)[i] for i in s.separate_left if i != vector and i not in sharing)
     chunk = _streamed_columns(index_trips(s)[vector], lanes, max(1, target.cores // others), most)

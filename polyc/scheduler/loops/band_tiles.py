@@ -191,7 +191,7 @@ class BandTiles:
             most = (self.view.target.n_registers - self.view.target.spare_registers) // (2 * len(statements))
             size = min(size, max(1, most) * lanes)
         if tile.streamed:  # the accumulators of all statements stay in the first-level cache
-            size = min(size, max(1, self.view.target.near_lines // len(statements)) * lanes)
+            size = min(size, max(1, self.view.target.rows.streamed // len(statements)) * lanes)
         return RegisterTile(tile.vector, lanes, {tile.vector: size})
 
     def block_size(self, band: Band, sizes: dict[int, int], tiled: list[int]) -> int:
