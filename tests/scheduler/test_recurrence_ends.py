@@ -157,10 +157,10 @@ def test_steps_that_are_stored(text: str, end: str) -> None:
     assert not any(end in r.message for r in remarks)
 
 
-@pytest.mark.parametrize("t", [1, 2, 5])
-def test_results_in_the_place_of_inputs(t: int) -> None:
+@pytest.mark.parametrize(("t", "name"), [(1, "border-copied"), (2, "counted-from-next"), (5, "border-copied")])
+def test_results_in_the_place_of_inputs(t: int, name: str) -> None:
     x = np.random.default_rng(t).standard_normal((40, 50)).astype(np.float32)
-    operator, steps = polyc.compile(PLANES["border-copied"], dynamic=False), np.zeros(t, np.float32)
+    operator, steps = polyc.compile(PLANES[name], dynamic=False), np.zeros(t, np.float32)
     (expected,) = interpret(operator.program, {"X": x.copy(), "steps": steps}).values()
     operator(x, steps, out=x)
     np.testing.assert_allclose(x, expected, rtol=1e-5, atol=1e-5)
