@@ -26,7 +26,7 @@ MOST_LISTED = 150
 @click.option("--rounds", default=15, type=click.IntRange(min=1), help="Alternating rounds; fewer than 15 are for trying out.")
 @click.option("--fresh", is_flag=True, help="Every side allocates its own result each time, instead of reusing one.")
 @click.option("--json", "json_path", type=click.Path(path_type=Path), help="Write every round here.")
-@click.option("--compile", "with_compile", is_flag=True, help="Measure cold compile times too (five fresh processes each).")
+@click.option("--compile", "with_compile", is_flag=True, help="Measure cold compile times too (in five fresh processes).")
 @click.option("--compile-only", is_flag=True, help="Measure cold compile times and nothing else.")
 @click.option("--subject", default="polyc", help="The side to report on.", show_default=True)
 @click.option("--no-roofline", is_flag=True, help="Leave the machine's own bounds out.")
@@ -83,7 +83,7 @@ def main(
     compile_times: dict[str, Any] = {}
     if with_compile or compile_only:
         with console.status("cold compiles"):
-            compile_times = cold.measure_compile([w.name for w in selected if "polyc" not in w.peers])
+            compile_times = cold.measure_compile([w.name for w in selected if "polyc" not in w.peers], min(rounds, cold.RUNS))
         report.print_compile(console, compile_times)
     measurements = []
     for workload in () if compile_only else selected:

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import time
+from collections import Counter
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -43,23 +44,33 @@ SYNTHETIC = {"(chain of 100 statements)": chain_of_statements, "(20 statements, 
 """Programs that exist to be compiled."""
 
 
-def compile_once(name: str) -> dict[str, float]:
-    """CPU and wall seconds of making the workload's kernel, in this (fresh) process; importing polyc is counted apart."""
+def compile_once(name: str, with_passes: bool = False) -> dict[str, Any]:
+    """CPU and wall seconds of making the workload's kernel, in this (fresh) process; importing polyc is counted apart.
+
+    `with_passes`: CPU seconds of each pass instead, which are verified one by one, so that all of it takes longer."""
     import numpy as np
 
-    from benchmarks import sides
-    from benchmarks.workloads import WORKLOADS
+    from benchmarks import sides, worker
 
     if name in SYNTHETIC:
         text = SYNTHETIC[name]()
         arrays = {"T0": np.ones((64, 64) if "chain" in text else (4,) * 8, np.float32)}
     else:
-        text, arrays = "", WORKLOADS[name].inputs()
+        workload = worker.find_workload(name)
+        text, arrays = "", workload.inputs()
     import polyc
+    from polyc import passes
 
     os.environ["POLYC_CACHE"] = "0"
     wall, cpu = time.perf_counter(), time.process_time()
-    operator = polyc.compile(text) if text else sides.make_operator(WORKLOADS[name])
+    operator = polyc.compile(text) if text else sides.make_operator(workload)
+    if with_passes:
+        with passes.recording() as sessions:
+            operator.specialize(*arrays.values())
+        seconds = Counter[str]()
+        for ran in (r for session in sessions for r in session.ran):
+            seconds[ran.step.name] += ran.seconds
+        return {"passes": seconds}
     operator.specialize(*arrays.values())
     return {"compile": time.process_time() - cpu, "compile_wall": time.perf_counter() - wall}
 
@@ -90,7 +101,7 @@ def call_overhead() -> dict[str, float]:
     return {"call": median(times)}
 
 
-def in_fresh_process(*arguments: str) -> dict[str, float]:
+def in_fresh_process(*arguments: str) -> dict[str, Any]:
     """Run a new interpreter and read the JSON of its last line; raises RuntimeError with its error where it fails."""
     done = subprocess.run(
         [sys.executable, *arguments],
@@ -102,26 +113,29 @@ def in_fresh_process(*arguments: str) -> dict[str, float]:
     )
     if done.returncode:
         raise RuntimeError(failure_line(done.stderr))
-    values: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+    values: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return values
 
 
-def measure_compile(names: list[str]) -> dict[str, Any]:
-    """Per workload the median of five fresh processes, large programs once, then the import and a warm call.
+def measure_compile(names: list[str], runs: int = RUNS) -> dict[str, Any]:
+    """Per workload the medians of so many fresh processes, large programs once, and the passes of one more; then the import and
+    a warm call.
 
     Where something fails, the reason stands in place of the figures."""
-    jobs = {name: (RUNS, ("-m", "benchmarks.cold", name)) for name in names}
+    jobs = {name: (runs, ("-m", "benchmarks.cold", name)) for name in names}
     jobs |= {name: (1, ("-m", "benchmarks.cold", name)) for name in SYNTHETIC}
-    jobs |= {"(import polyc)": (RUNS, ("-c", IMPORT)), "(warm call)": (1, ("-m", "benchmarks.cold", "--call"))}
+    jobs |= {"(import polyc)": (runs, ("-c", IMPORT)), "(warm call)": (1, ("-m", "benchmarks.cold", "--call"))}
     report: dict[str, Any] = {}
     for name, (times, arguments) in jobs.items():
         try:
-            runs = [in_fresh_process(*arguments) for _ in range(times)]
-            report[name] = {key: median(r[key] for r in runs) for key in runs[0]}
+            found = [in_fresh_process(*arguments) for _ in range(times)]
+            report[name] = {key: median(r[key] for r in found) for key in found[0]}
+            if name in names or name in SYNTHETIC:
+                report[name] |= in_fresh_process(*arguments, "--passes")
         except RuntimeError as error:
             report[name] = {"failure": str(error)}
     return report
 
 
 if __name__ == "__main__":
-    print(json.dumps(call_overhead() if sys.argv[1] == "--call" else compile_once(sys.argv[1])))
+    print(json.dumps(call_overhead() if sys.argv[1] == "--call" else compile_once(sys.argv[1], "--passes" in sys.argv)))

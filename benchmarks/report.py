@@ -184,10 +184,10 @@ def misses_bars(m: Measurement, summary: Summary) -> bool:
 
 
 def print_compile(console: Console, times: dict[str, Any]) -> None:
-    """What it costs to start: CPU and wall seconds."""
+    """What it costs to start: CPU and wall seconds, and the pass that takes most of the CPU's."""
     table = Table(title="cold compile, medians of fresh processes", title_justify="left")
-    for heading in ("workload", "CPU", "wall"):
-        table.add_column(heading, justify="left" if heading == "workload" else "right")
+    for heading in ("workload", "CPU", "wall", "longest pass"):
+        table.add_column(heading, justify="right" if heading in ("CPU", "wall") else "left")
     for name, entry in times.items():
         if "failure" in entry:
             table.add_row(name, "failed", "")
@@ -196,7 +196,11 @@ def print_compile(console: Console, times: dict[str, Any]) -> None:
             table.add_row(name, "", duration(entry["call"]))
         else:
             kind = "import" if "import" in entry else "compile"
-            table.add_row(name, f"{entry[kind]:.2f} s", f"{entry[kind + '_wall']:.2f} s")
+            longest = ""
+            if entry.get("passes"):
+                pass_name, seconds = max(entry["passes"].items(), key=lambda item: item[1])
+                longest = f"{100 * seconds / entry[kind]:.0f} % {pass_name}"
+            table.add_row(name, f"{entry[kind]:.2f} s", f"{entry[kind + '_wall']:.2f} s", longest)
     console.print(table)
 
 

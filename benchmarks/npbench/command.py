@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from benchmarks import coordinator, report, sides, statistics
+from benchmarks import cold, coordinator, report, sides, statistics
 from benchmarks.coordinator import Measurement
 from benchmarks.npbench import PROGRAMS, SIZES, polybench
 from benchmarks.options import split_names, split_threads
@@ -54,6 +54,7 @@ def summarise_sizes(measurements: list[Measurement], sizes: list[str]) -> list[s
 @click.option("--rounds", default=15, type=click.IntRange(min=1), help="Alternating rounds.", show_default=True)
 @click.option("--json", "json_path", type=click.Path(path_type=Path), help="Write every round here.")
 @click.option("--dynamic", is_flag=True, help="One kernel of polyc for any sizes, instead of one for these.")
+@click.option("--compile-only", is_flag=True, help="Measure cold compile times and nothing else.")
 @click.option("--list", "list_only", is_flag=True, help="List the programs.")
 def main(
     names: tuple[str, ...],
@@ -63,6 +64,7 @@ def main(
     rounds: int,
     json_path: Path | None,
     dynamic: bool,
+    compile_only: bool,
     list_only: bool,
 ) -> None:
     """Measure PROGRAMs of NPBench (all of them by default).
@@ -78,6 +80,9 @@ def main(
         for name in given:
             if name not in known:
                 raise click.UsageError(f"no {what} {name!r}; there are {', '.join(known)}")
+    if compile_only:
+        workloads = [PROGRAMS[name].make_workload(size).name for name in names or PROGRAMS for size in sizes]
+        return report.print_compile(console, cold.measure_compile(workloads, min(rounds, cold.RUNS)))
     cores = len(sides.cores())
     if max(threads) > cores:
         raise click.UsageError(f"{max(threads)} threads asked for, {cores} cores here")

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import polyc
+from polyc.codegen.emission import statements
 from polyc.config import Options
 from polyc.machine import X86_64_V3, X86_64_V4, Machine
 from tests.codegen.support import LEVELS
@@ -123,3 +124,24 @@ def test_what_a_condition_stands_around_is_not_copied_and_orders_are_kept():
     terms = np.where(a["v"] > 0, a["x"][a["c"]], a["v"])
     y = polyc.compile(text("+=", CHOSEN))(**a)
     np.testing.assert_array_equal(y, [terms[i:j].sum() for i, j in pairwise(a["ptr"])])
+
+
+def test_tiles_of_columns_do_not_hide_segments(monkeypatch):
+    source = f"""def f(float(Z) v, int32(Z) c, int32(P) ptr, float(K, N) X) -> (Y) {{
+      Y(i, n) +=! v(p) * X(c(p), n) {WHERE} }}"""
+    found: list[int] = []
+    check = statements.segment_checks
+    monkeypatch.setattr(statements, "segment_checks", lambda *args: found.append(len(sums := check(*args))) or sums)
+    lower(source, {}, False).as_text("ll")
+    assert max(found) == 4  # of whole tiles, and the last one in parts of three sizes
+    operator = polyc.compile(source, target=LEVELS[-1], dynamic=True)
+    for lengths, columns in ((SEGMENTS, 1), (SEGMENTS, 8), (SEGMENTS, 70), (SEGMENTS, 0), ([0], 8), ([3], 33)):
+        a = {n: e for n, e in inputs(lengths, np.float32).items() if n in ("v", "c", "ptr")}
+        a["X"] = np.random.default_rng(columns).integers(-8, 9, (50, columns)).astype("f4")
+        rows = [slice(*ends) for ends in pairwise(a["ptr"])]
+        np.testing.assert_array_equal(operator(**a), [a["v"][r] @ a["X"][a["c"][r]] for r in rows])
+    for place in (0, 40):
+        a = {n: e for n, e in inputs(SEGMENTS, np.float32).items() if n in ("v", "c", "ptr")}
+        a["c"][place] = -1
+        with pytest.raises(polyc.PolycError, match="-1 of dimension 0 of"):
+            operator(**a, X=np.ones((50, 70), "f4"))

@@ -7,7 +7,7 @@ no check of the block fails, the loop without checks and clamps, of `strips` whe
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from itertools import dropwhile, takewhile
 from typing import Literal
 
@@ -22,6 +22,7 @@ from polyc.ir.expr import Expr, Index, all_hold, lt, mentions, operands_of, read
 from polyc.ir.facts import assume, hold, is_refused
 from polyc.ir.loops import Guard, If, Loop, Node, Prefetch
 from polyc.ir.simplify import simplify
+from polyc.ir.walk import Body, rewrite_nodes
 from polyc.records import replace
 
 SEGMENTS = 32
@@ -37,13 +38,13 @@ def assume_tests(loop: Loop) -> tuple[Loop, Expr | None]:
 
 
 def segment_checks(state: State, ctx: Context, loop: Loop) -> dict[Loop, tuple[Guard, ...]]:
-    """The loops over segments inside of one over their numbers, with the checks that they begin with, behind requests, as far
-    as these may be made for many segments at once."""
+    """The loops over segments inside of one over their numbers, and of tiles in this, with the checks that they begin with,
+    behind requests, as far as these may be made for many segments at once."""
     if loop.step != 1 or ctx.lane is not None or ctx.is_remainder or state.held or any(not p.branched for p in ctx.predicates):
         return {}
     found: dict[Loop, tuple[Guard, ...]] = {}
-    for inner in (n for n in loop.body if isinstance(n, Loop) and reads(n.lower)):
-        checks = tuple(takewhile(lambda n: isinstance(n, Guard), dropwhile(_is_request, inner.body)))
+    for inner in _find_segments(loop.body):
+        checks = tuple(takewhile(lambda n: isinstance(n, Guard), dropwhile(_is_request, _drop_conditions(inner).body)))
         if not checks or not _are_in_order(state, loop, inner):
             continue
         written = state.nest.memory_of(written_in(loop.body))
@@ -52,6 +53,30 @@ def segment_checks(state: State, ctx: Context, loop: Loop) -> dict[Loop, tuple[G
         if used.isdisjoint(written) and len(parts) == 2 * len(checks) and set().union(*map(index_names, parts)) == {inner.var}:
             found[inner] = tuple(c for c in checks if isinstance(c, Guard))
     return found
+
+
+def _find_segments(body: Body) -> Iterator[Loop]:
+    for node in body:
+        if isinstance(node, Loop) and reads(node.lower):
+            yield node
+        elif isinstance(node, (If, Loop)):
+            yield from _find_segments((*node.body, *(node.orelse if isinstance(node, If) else ())))
+
+
+def _drop_conditions(loop: Loop) -> Loop:
+    """The loop with checks that ask more often: whatever the position of a tile is."""
+
+    def ask(node: Node) -> Node:
+        if (
+            isinstance(node, Guard)
+            and node.condition is not None
+            and not reads(node.condition)
+            and not mentions(node.condition, loop.var)
+        ):
+            return replace(node, condition=None)
+        return node
+
+    return replace(loop, body=tuple(map(ask, loop.body)))
 
 
 def _is_request(node: Node) -> bool:
@@ -90,17 +115,19 @@ def emit_segments(
     fn = state.fn
     checked, strips = dict[Loop, Loop](), list[Strip]()
     for number, (inner, checks) in enumerate(found.items()):
-        checked[inner] = without_checks(inner, checks)
+        checked[inner] = without_checks(_drop_conditions(inner), checks)
         alone = replace(checked[inner], body=tuple(n for n in checked[inner].body if not _is_request(n)))
-        if strip := find_strip(state, ctx, loop, alone, number):  # its copies run ahead: nothing has to be requested
+        # Copies of a strip run ahead, so that nothing has to be requested.
+        if inner in loop.body and (strip := find_strip(state, ctx, loop, alone, number)):
             checked[inner] = alone
             strips.append(strip)
-    plain = replace(loop, body=tuple(checked.get(n, n) if isinstance(n, Loop) else n for n in loop.body))
+    plain = replace(loop, body=rewrite_nodes(loop.body, lambda n, _: checked.get(n) if isinstance(n, Loop) else None))
+    distinct = {(inner.var, inner.lower, inner.upper, checks): inner for inner, checks in found.items()}  # tiles ask the same
 
     def fails(start: Val, stop: Val) -> Val:
         failed: Val | None = None
         last = fn.binary("sub", stop, int_val(1))
-        for inner, checks in found.items():
+        for (*_, checks), inner in distinct.items():
             begin = eval_value(state, ctx.bind(loop.var, start), inner.lower)
             end = eval_value(state, ctx.bind(loop.var, last), inner.upper)
             one = any_fails(state, ctx, inner, checks, begin, end)

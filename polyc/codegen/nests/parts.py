@@ -40,7 +40,7 @@ from polyc.ir.facts import assume, hold
 from polyc.ir.linear import index_coefficients
 from polyc.ir.loops import Guard, If, Loop, Node, Prefetch, Update
 from polyc.ir.simplify import simplify, simplify_value
-from polyc.ir.walk import Body, loops_in, map_bodies, map_nodes, nodes_in, walk_nodes
+from polyc.ir.walk import Body, Scope, loops_in, map_bodies, map_nodes, node_expressions, nodes_in, walk_nodes
 from polyc.records import dataclass, replace
 
 
@@ -120,7 +120,9 @@ def _find_rows(nests: Body, kind: Literal["unroll", "vector"], tiling: Tiling) -
         found = replace(found, size=max(found.size, -(-tiling.in_flight // n_vectors)))
     if found.size >= count or mentions(end, *(n.var for n in loops)):
         return None
-    if any(isinstance(n, (Guard, Prefetch)) for n in inside) or any(n.kind == "parallel" for n in loops):
+    if any(isinstance(n, Prefetch) for n in inside) or any(n.kind == "parallel" for n in loops):
+        return None
+    if any(_is_check_of_rows(n, scope, found) for n, scope in nodes_in(nests)):
         return None
     accesses = list(accesses_in(nests))
     written = {a.buffer for a in accesses if a.is_write}
@@ -128,6 +130,11 @@ def _find_rows(nests: Body, kind: Literal["unroll", "vector"], tiling: Tiling) -
     if not written.isdisjoint(tiling.shared | read):
         return None
     return found if all(_is_row_of_its_own(a, found) for a in accesses if a.is_write) else None
+
+
+def _is_check_of_rows(node: Node, scope: Scope, found: _Rows) -> bool:
+    rows = [loop.var for loop in scope.loops if found.is_over(loop)]
+    return isinstance(node, Guard) and any(mentions(e, *rows) for e in node_expressions(node))
 
 
 def _is_row_of_its_own(write: Access, found: _Rows) -> bool:

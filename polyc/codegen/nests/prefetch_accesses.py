@@ -74,7 +74,9 @@ def _indirect_rows(loop: Loop, scope: Scope, arrays: Arrays) -> Iterator[Ahead]:
             pieces[row] = max(pieces.get(row, 0), min(size, arrays.target.prefetchers.lines * arrays.target.cache_line))
     room = arrays.target.room(Level.L1, Share.EIGHTH if reads(loop.upper) else Share.QUARTER)
     distance = max(1, min(MAX_ITEMS, room // max(1, sum(pieces.values()))))
-    yield from (Ahead(row, scope.loops_in_order, distance, size) for row, size in pieces.items())
+    for row, size in pieces.items():
+        tests = far_tests(arrays.buffers[row.tensor], arrays.target)
+        yield Ahead(row, scope.loops_in_order, distance, size, when=tests)
 
 
 def _is_named_by(read: Read, variable: str, inner: set[str], arrays: Arrays) -> bool:
