@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -14,6 +15,7 @@ from typing import Any
 from benchmarks.coordinator import failure_line
 
 RUNS = 5
+FORWARD = "--forward"
 
 
 def chain_of_statements(n: int = 100) -> str:
@@ -43,23 +45,29 @@ SYNTHETIC = {"(chain of 100 statements)": chain_of_statements, "(20 statements, 
 """Programs that exist to be compiled."""
 
 
-def compile_once(name: str) -> dict[str, float]:
-    """CPU and wall seconds of making the workload's kernel, in this (fresh) process; importing polyc is counted apart."""
+def compile_once(name: str, is_forward: bool = False) -> dict[str, float]:
+    """CPU and wall seconds of making the workload's kernel, in this (fresh) process; importing polyc is counted apart.
+
+    `is_forward`: of a gradient, what is differentiated."""
     import numpy as np
 
     from benchmarks import sides
-    from benchmarks.workloads import WORKLOADS
+    from benchmarks.worker import find_workload
 
     if name in SYNTHETIC:
         text = SYNTHETIC[name]()
         arrays = {"T0": np.ones((64, 64) if "chain" in text else (4,) * 8, np.float32)}
     else:
-        text, arrays = "", WORKLOADS[name].inputs()
+        text, workload = "", find_workload(name)
+        arrays = workload.inputs()
+    if is_forward:
+        workload = replace(workload, gradient=None)
+        arrays = {n: a for n, a in arrays.items() if not n.startswith("d_")}
     import polyc
 
     os.environ["POLYC_CACHE"] = "0"
     wall, cpu = time.perf_counter(), time.process_time()
-    operator = polyc.compile(text) if text else sides.make_operator(WORKLOADS[name])
+    operator = polyc.compile(text) if text else sides.make_operator(workload)
     operator.specialize(*arrays.values())
     return {"compile": time.process_time() - cpu, "compile_wall": time.perf_counter() - wall}
 
@@ -123,5 +131,23 @@ def measure_compile(names: list[str]) -> dict[str, Any]:
     return report
 
 
+def measure_gradients(names: list[str], times: int = 1) -> dict[str, Any]:
+    """Per workload that is a gradient, medians of fresh processes that compile it, and as ``forward`` what is differentiated.
+
+    Where something fails, the reason stands in place of the figures."""
+    report: dict[str, Any] = {}
+    for name in names:
+        try:
+            forward, gradient = (
+                [in_fresh_process("-m", "benchmarks.cold", name, *option) for _ in range(times)]
+                for option in ((FORWARD,), ())
+            )
+            report[name] = {key: median(r[key] for r in gradient) for key in gradient[0]}
+            report[name] |= {f"forward_{key}": median(r[key] for r in forward) for key in forward[0]}
+        except RuntimeError as error:
+            report[name] = {"failure": str(error)}
+    return report
+
+
 if __name__ == "__main__":
-    print(json.dumps(call_overhead() if sys.argv[1] == "--call" else compile_once(sys.argv[1])))
+    print(json.dumps(call_overhead() if sys.argv[1] == "--call" else compile_once(sys.argv[1], FORWARD in sys.argv)))
