@@ -17,11 +17,13 @@ from polyc.gradients.adjoints import Conditions, Scene
 from polyc.gradients.custom import Spliced, rules_of
 from polyc.gradients.forward import drop_unused
 from polyc.gradients.inputs import Names, check_inputs, check_results, shown_name
-from polyc.gradients.inversion import upper_end
+from polyc.gradients.inversion import Frame, upper_end
 from polyc.gradients.monoids import Scans, contributions, scan
 from polyc.gradients.phases import Phased, by_phases
+from polyc.gradients.pieces import Term, drop_repeated, find_reached, make_pieces
 from polyc.gradients.reductions import seeds_of
 from polyc.gradients.rules import is_differentiable, plus, refuse
+from polyc.gradients.sharing import share_values
 from polyc.gradients.sums import Adjoints, Part, gather, scatter
 from polyc.ir.custom_rules import Rule
 from polyc.ir.expr import Cast, Const, Expr, Index, Read, int_const, reads
@@ -51,7 +53,7 @@ def vjp(
 
     Raises ArgumentError ``argument-gradient`` for what is no floating-point input or result, and UnsupportedError
     ``unsupported-gradient`` for a statement that cannot be differentiated."""
-    wide = widen_arithmetic(program)
+    wide = share_values(widen_arithmetic(program))
     return _Reverse(wide, check_inputs(program, wrt), check_results(wide, of), keep, seeded).run()
 
 
@@ -261,32 +263,36 @@ class _Reverse:
         dtype, name = t.dtype.computed, self._adjoint_name(version)
         own, role = (t.dtype, "output") if is_result else (dtype, "temporary")
         target = Tensor(name, own, t.rank, t.shape, role, f"d_{t.base}", t.span)  # type: ignore[arg-type]
-        total = self._cotangent(version, element)
+        given, frame = self._cotangent(version, element), Frame(self.ranges, dict(zip(names, box, strict=True)))
+        terms = [] if given is None else [Term(frame.domain, given)]
         apart: list[Statement] = []
         for part in self.parts.get(version, ()):
             gathered = gather(part, names, box, self.ranges, dtype)
             if gathered is not None:
-                total = plus(total, gathered.value)
+                terms += gathered
             else:
                 phased = by_phases(part, box, element)
                 if phased.part is part:
                     apart += scatter(part, box, self.ranges, dtype, self._adjoints())
                 else:
-                    total = plus(total, self._sum_by_phases(phased, target, dtype))
+                    summed = self._sum_by_phases(phased, target, dtype)
+                    terms += [] if summed is None else [Term(frame.domain, summed)]
         begins_at_zero = all(b.lower == int_const(0) for b in box)
-        if total is None and len(apart) == 1 and own == dtype and begins_at_zero:
+        if not terms and len(apart) == 1 and own == dtype and begins_at_zero:
             self._write(replace(target, shape=self._extents(version)), apart[0])
             return
+        extents, place = self._extents(version), self._from_zero(version, element)
         for s in apart:
-            made = Tensor(
-                self.names.add(f"{name}.part"), dtype, t.rank, self._extents(version), "temporary", target.base, t.span
-            )
+            reached = find_reached(s, names, box, self.ranges)
+            s, kept = drop_repeated(s)
+            part_name = self.names.add(f"{name}.part")
+            made = Tensor(part_name, dtype, len(kept), tuple(extents[d] for d in kept), "temporary", target.base, t.span)
             self._write(made, s)
-            total = plus(total, Read(made.name, self._from_zero(version, element)))
-        total = Const(0.0, dtype) if total is None else total
-        total = total if own == dtype else Cast(total, own)
-        where = tuple(RangeClause(i, b.lower, upper_end(b)) for i, b in zip(names, box, strict=True))
-        self._write(target, Statement("", name, element, names, total, None, where, t.span))
+            terms.append(Term(reached, Read(made.name, tuple(place[d] for d in kept))))
+        for n, piece in enumerate(make_pieces(terms, frame.box, self.ranges, dtype, self.gradients.values())):
+            total = piece.value if own == dtype else Cast(piece.value, own)
+            where = tuple(RangeClause(i, b.lower, upper_end(b)) for i, b in piece.box.items())
+            self._write(None if n else target, Statement("", name, piece.left, tuple(piece.box), total, None, where, t.span))
 
     def _sum_by_phases(self, phased: Phased, like: Tensor, dtype: DType) -> Expr | None:
         """The contributions of a strided window to the element at `phased.element`."""
@@ -299,9 +305,12 @@ class _Reverse:
             total = plus(total, Read(own_name, element))
         return total
 
-    def _write(self, target: Tensor, s: Statement) -> None:
-        self.tensors.append(target)
-        self.statements.append(replace(s, name=self.names.add(f"S_{target.name}"), target=target.name))
+    def _write(self, target: Tensor | None, s: Statement) -> None:
+        """A statement, with its target where that is not declared yet."""
+        if target is not None:
+            self.tensors.append(target)
+            s = replace(s, target=target.name)
+        self.statements.append(replace(s, name=self.names.add(f"S_{s.target}")))
 
 
 def _values(s: Statement) -> Iterator[Expr]:
