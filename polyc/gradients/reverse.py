@@ -16,18 +16,18 @@ from itertools import count
 from polyc.gradients.adjoints import Conditions, Scene
 from polyc.gradients.custom import Spliced, rules_of
 from polyc.gradients.forward import drop_unused
-from polyc.gradients.inputs import Names, check_inputs, check_results, shown_name
+from polyc.gradients.inputs import Names, check_inputs, check_results, drop_unread, shown_name, take_initial_values
 from polyc.gradients.inversion import Frame, upper_end
-from polyc.gradients.monoids import Scans, contributions, scan
 from polyc.gradients.phases import Phased, by_phases
 from polyc.gradients.pieces import Term, drop_repeated, find_reached, make_pieces
 from polyc.gradients.reductions import seeds_of
 from polyc.gradients.rules import is_differentiable, plus, refuse
 from polyc.gradients.sharing import share_values
+from polyc.gradients.stepwise import write_out_steps
 from polyc.gradients.sums import Adjoints, Part, gather, scatter
 from polyc.ir.custom_rules import Rule
 from polyc.ir.expr import Cast, Const, Expr, Index, Read, int_const, reads
-from polyc.ir.program import Program, RangeClause, Return, Statement, Tensor, tuple_components
+from polyc.ir.program import Program, RangeClause, Return, Statement, Tensor
 from polyc.ir.simplify import simplify
 from polyc.ir.storage_types import widen_arithmetic
 from polyc.ir.types import DType
@@ -49,12 +49,15 @@ def vjp(
     It takes the inputs of `program`, then a cotangent ``d_Y`` for each of the results `of` (by default all that have
     derivatives), and returns ``d_X`` for each of `wrt`, in the shape and type of X.  The results `keep` of the program itself
     stand before them.  `seeded`: the cotangents are 1 everywhere, and no inputs.  Adjoints of 16-bit floats are summed in f32,
-    and rounded once.
+    and rounded once.  What a result Y that is accumulated into holds before the call is one more input ``Y_in``, behind the
+    others, where the derivative needs it; `wrt` may name Y for the derivative by that.
 
     Raises ArgumentError ``argument-gradient`` for what is no floating-point input or result, and UnsupportedError
     ``unsupported-gradient`` for a statement that cannot be differentiated."""
-    wide = share_values(widen_arithmetic(program))
-    return _Reverse(wide, check_inputs(program, wrt), check_results(wide, of), keep, seeded).run()
+    program, initial = take_initial_values(program, keep)
+    inputs = check_inputs(program, [initial.get(n, n) for n in wrt])
+    wide = write_out_steps(share_values(widen_arithmetic(program)), inputs)
+    return drop_unread(_Reverse(wide, inputs, check_results(wide, of), keep, seeded).run(), initial.values())
 
 
 class _Reverse:
@@ -78,7 +81,6 @@ class _Reverse:
         self.cotangents = [] if seeded else [(r.version, self._declare_cotangent(r)) for r in of]
         self.gradients = {n: self.names.add(f"d_{shown_name(program, n)}") for n in wrt}
         self.parts: dict[str, list[Part]] = {}
-        self.scans: dict[object, Scans] = {}
         self.read_actively = {
             r.tensor
             for s in program.statements
@@ -172,12 +174,7 @@ class _Reverse:
             returns=(*kept, *(Return(self.gradients[n], self.gradients[n]) for n in self.wrt)),
             statements=(*program.statements, *self.statements),
         )
-        made = drop_unused(made, set())
-        for t in made.tensors:
-            if t.role == "accumulated" and t.name not in versions:
-                message = f"the derivative needs what {t.base} holds before the call"
-                raise refuse(message, t.span, f"take the values before the call as an input, and add {t.base} to them")
-        return made
+        return drop_unused(made, set())
 
     def _apply(self, rule: Rule) -> None:
         """The contributions of a call with a rule of the user: what that makes of the adjoints of its results."""
@@ -203,9 +200,6 @@ class _Reverse:
 
     def _differentiate(self, s: Statement) -> None:
         """The contributions of a statement to what it reads."""
-        if s.reduction is not None and s.reduction.monoid is not None:
-            self._differentiate_monoid(s)
-            return
         seeds = seeds_of(s, self.program, self.names.add)
         self.tensors += seeds.tensors
         self.statements += seeds.statements
@@ -226,18 +220,6 @@ class _Reverse:
         start = Statement(s.name, s.target, element, names, init, None, (), s.span)
         cotangent = seeds.cotangent(init, element, self.adjoint(s.target, element))
         self._contribute(start, dict(zip(names, box, strict=True)), init, *cotangent)
-
-    def _differentiate_monoid(self, s: Statement) -> None:
-        """The same of a component of what a user's monoid makes of tuples; those of all components share scans."""
-        intervals, adjoint = self.ranges.statements[s.name].indices, self.adjoint(s.target, s.subscripts)
-        assert s.reduction is not None
-        key = (s.reduction.monoid, s.subscripts, tuple_components(s), s.where)
-        if key not in self.scans:
-            self.scans[key] = scans = scan(s, intervals, self.names.add)
-            self.tensors += scans.tensors
-            self.statements += scans.statements
-        for value, cotangent, conditions in contributions(s, intervals, self.scans[key], adjoint):
-            self._contribute(s, intervals, value, cotangent, conditions)
 
     def _contribute(
         self, s: Statement, intervals: dict[str, Interval], value: Expr, cotangent: Expr, conditions: Conditions

@@ -10,7 +10,7 @@ from polyc.gradients.sharing import share_values
 from polyc.ir.interpret import interpret
 from polyc.ir.program import Program
 from polyc.ir.verify import verify_program
-from tests.gradients.helpers import RIGHT, Case, check_derivatives, float_inputs
+from tests.gradients.helpers import RIGHT, Case, check_derivatives
 from tests.gradients.sources import compile_text
 
 RNG = np.random.default_rng(11)
@@ -25,7 +25,9 @@ def nested(step: str, start: str, depth: int) -> str:
 
 LONG = {
     "polynomials": f"def f(double(N) x) -> (y) {{ y(n) = {nested('0.25 * (V * V + V)', 'x(n)', 2)} }}",
-    "sums": f"def f(double(N, K) x, double(K) w) -> (y) {{ y(n) +=! w(k) * {nested('V * V + V', '0.5 * x(n, k)', 2)} where k < n + 2 }}",
+    "sums": "def f(double(N, K) x, double(K) w) -> (y) { y(n) +=! w(k) * "
+    + nested("V * V + V", "0.5 * x(n, k)", 2)
+    + " where k < n + 2 }",
     "chosen": f"def f(double(N) x) -> (y) {{ y(n) = {nested('V > 0.25 ? V * V : sin(V)', 'x(n)', 2)} }}",
     "borders": "def f(double(N) x) -> (y) { y(n) = "
     + nested("V * V + 0.5 * V", "n > 0 ? x(n - 1) * x(n - 1) : 0.5 * x(n)", 2)
@@ -33,7 +35,9 @@ LONG = {
     "factors": "def f(double(N) x, double(N) z) -> (y) { y(n) = "
     + " * ".join(f"(x(n) + {k}.0 * z(n))" for k in range(8))
     + " * 0.01 }",
-    "steps": f"def f(double(N) x) -> (double(4, N) y) {{ y(0, n) = x(n)  y(t, n) = {nested('0.25 * (V * V + V)', 'y(t - 1, n)', 2)} where t in 1:4 }}",
+    "steps": "def f(double(N) x) -> (double(4, N) y) { y(0, n) = x(n)  y(t, n) = "
+    + nested("0.25 * (V * V + V)", "y(t - 1, n)", 2)
+    + " where t in 1:4 }",
 }
 
 
@@ -80,3 +84,50 @@ def test_values_beyond_a_border_are_not_computed_apart_from_their_condition(monk
     parts = [s for s in share_values(program).statements if s.target != "y"]
     assert all("n > 0" in str(s) for s in parts if "x[n - 1]" in str(s))
     assert parts
+
+
+# --- Products --------------------------------------------------------------------------------------------------------
+
+PRODUCTS = {
+    "vectors": "def f(double(N) x) -> (y) { y *=! x(n) }",
+    "rows": "def f(double(N, K) x) -> (y) { y(n) *=! x(n, k) * x(n, k) }",
+    "matrices": "def f(double(N, K) x) -> (y) { y *=! x(n, k) }",
+    "running": "def f(double(N) x) -> (y) { y(i) *=! x(j) where j <= i, i in 0:N }",
+    "from the end": "def f(double(N) x) -> (y) { y(i) *=! x(j) where i + j < N, i in 0:N }",
+    "triangles": "def f(double(N, N) x) -> (y) { y(i) *=! x(i, j) where j < i, i in 0:N }",
+    "chosen": "def f(double(N, K) x) -> (y) { y(n) *=! x(n, k) where k < n + 2 }",
+    "started": "def f(double(N, K) x) -> (y) { y(n) = x(n, 0) * x(n, 0)  y(n) *= x(n, k) where n in 0:N }",
+    "parts": "def f(double(N, K) x) -> (double(N) y) { y(0) = x(0, 0)  y(n) *=! x(n, k) where n in 1:N }",
+    "complex": "def f(double(N) x) -> (y) { y *=! x(n) * x(n) + 1.0 }",
+}
+
+
+@pytest.mark.parametrize("zeros", [0, 2])
+@pytest.mark.parametrize("name", PRODUCTS)
+def test_products_have_first_and_second_derivatives_with_any_number_of_zeros(name: str, zeros: int) -> None:
+    program = compile_text(PRODUCTS[name]).program
+    case = case_of(program, N=3, K=4)
+    case.arrays["x"].reshape(-1)[:zeros] = 0.0
+    check_twice(case, ("x",))
+
+
+def test_third_derivatives_of_products_across_zeros() -> None:
+    gradient = compile_text(PRODUCTS["vectors"]).grad()
+    x, unit = np.array([0.0, 0.0, 0.0, 3.0]), np.eye(4)
+    third = jvp(jvp(gradient.program, ("x",)), ("x", "t_x"))
+    given = [x, unit[0], unit[1], np.zeros(4)]
+    found = interpret(third, dict(zip(third.parameters, given, strict=True)))
+    np.testing.assert_array_equal(list(found.values())[-1], [0.0, 0.0, 3.0, 0.0])
+
+
+@pytest.mark.parametrize("n", [0, 1])
+def test_products_of_nothing_and_of_one_factor(n: int) -> None:
+    text = "def f(double(M, N) x, double(M) s) -> (y) { y(m) = s(m)  y(m) *= x(m, n) }"
+    program = compile_text(text).program
+    check_twice(case_of(program, M=2, N=n), ("x", "s"))
+
+
+def test_products_that_are_lost_in_rounding_have_derivatives() -> None:
+    """The product of all factors is 0, which says nothing of those of all but one."""
+    found = compile_text(PRODUCTS["vectors"]).grad()(np.array([1e-200, 1e-200, 1e180]))
+    np.testing.assert_allclose(found, [1e-20, 1e-20, 0.0])
