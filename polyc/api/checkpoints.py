@@ -1,7 +1,7 @@
 """Derivatives in the reverse mode within a bound of memory: states of a time loop are kept or computed again.
 
-Before: one kernel that stores all steps that the adjoint reads.  After: the parts of the program (`polyc.gradients.checkpoints`),
-each a kernel for any number of steps, called in the order of `polyc.gradients.revolve`.
+Before: one kernel that stores all steps that the adjoint reads.  After: the parts of the program, each a kernel for any number
+of steps (`polyc.gradients.checkpoints`), called in the order of `polyc.gradients.revolve`.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from polyc.config import parse_bytes
 from polyc.crash import name_crashes
 from polyc.diagnostics import ArgumentError, Diagnostic, PolycError
 from polyc.gradients import revolve
-from polyc.gradients.checkpoints import Parts, split
+from polyc.gradients.checkpoints import split
 from polyc.gradients.reverse import vjp
 from polyc.gradients.rules import is_differentiable
 from polyc.ir.expr import evaluate
 from polyc.ir.program import Program
 from polyc.records import dataclass
-from polyc.runtime import threads
+from polyc.runtime import memory, threads
 from polyc.runtime.arguments import convert_inputs
 from polyc.runtime.weak import without_weakness
 
@@ -43,17 +43,19 @@ SMALL = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """How one call goes back: in segments of `length` steps, with `kept` states, in `memory` bytes; `chunk`: the most steps that
-    one call computes.  `length` 0: in one kernel that stores all steps it reads."""
+    """How one call goes back: in segments of `length` steps, with `kept` states, in `memory` bytes.
+
+    `chunk`: the most steps that one call of a kernel computes.  `length` 0: in one kernel that stores all steps it reads."""
 
     steps: int
     length: int
     kept: int
     chunk: int
     memory: int
+    workspace: int = 0
     state: int = 0
     stored: int = 0
-    """Bytes of a state, and at least of all steps together."""
+    """Bytes of the largest kernel's temporaries, of a state, and at least of all steps together."""
 
     @property
     def n_segments(self) -> int:
@@ -66,9 +68,10 @@ class Schedule:
 
     def __str__(self) -> str:
         if not self.length:
-            return f"{self.steps} steps, stored as they are read back: {show_bytes(self.memory)} of temporaries, none computed again"
+            return f"{self.steps} steps, none computed again: {show_bytes(self.memory)} of temporaries"
         return (
-            f"{self.steps} steps in {self.n_segments} segments of {self.length}, {self.kept} states of {show_bytes(self.state)} kept: "
+            f"{self.steps} steps in {self.n_segments} segments of {self.length}, "
+            f"{self.kept} states of {show_bytes(self.state)} kept: "
             f"{show_bytes(self.memory)} of temporaries, where all steps are at least {show_bytes(self.stored)}; "
             f"{self.repeated} steps are computed again, {self.repeated / self.steps:.1f} times each"
         )
@@ -81,7 +84,9 @@ class Checkpointed:
     bound it is that one; else steps of the time loop are computed again: `explain` says how many, and in how many bytes.
     ArgumentError ``argument-memory``, before anything runs, where the least that would do is more."""
 
-    def __init__(self, whole: Operator, program: Program, wrt: Sequence[str], of: Sequence[str], memory: int, **mode: Any) -> None:
+    def __init__(
+        self, whole: Operator, program: Program, wrt: Sequence[str], of: Sequence[str], memory: int, **mode: Any
+    ) -> None:
         self.whole, self.memory, self.wrt = whole, memory, tuple(wrt)
         self.n_kept = len(mode.get("keep", ()))
         self._schedules: dict[Any, Schedule] = {}
@@ -186,7 +191,12 @@ class Checkpointed:
             size = _measure(lambda: self.whole.temporary_bytes(inputs, named))
             if size <= self.memory or steps < 2:
                 return Schedule(steps, 0, 0, 0, size)
-        return self._choose_segments(given, sizes, steps, stored)
+        found = self._choose_segments(given, sizes, steps, stored)
+        if self.memory < found.memory and self.memory < stored <= found.memory:  # which is less is what the error says
+            size = _measure(lambda: self.whole.temporary_bytes(inputs, named))
+        elif found.memory <= self.memory or stored > found.memory:
+            return found
+        return Schedule(steps, 0, 0, 0, size) if size < found.memory else found
 
     def _choose_segments(self, given: Arrays, sizes: Mapping[str, int], steps: int, stored: int) -> Schedule:
         """The segments and states with which fewest steps are computed again; those with the least memory where none fit."""
@@ -207,11 +217,12 @@ class Checkpointed:
         best: Schedule | None = None
         for length in _lengths(steps):
             forward = all_steps if is_folded else measure(self.segment, length)
-            used = handed + max(ends, forward, measure(self.segment_back, length))
+            workspace = max(ends, forward, measure(self.segment_back, length))
+            used = handed + workspace
             n_segments = -(-steps // length)
             kept = max(1, min((self.memory - used) // max(1, state), n_segments, MOST_KEPT))
             chunk = steps if is_folded else length
-            found = Schedule(steps, length, kept, chunk, used + kept * state, state, stored)
+            found = Schedule(steps, length, kept, chunk, used + kept * state, workspace, state, stored)
             if best is None or (found.memory <= self.memory and found.repeated < best.repeated):
                 best = found
             elif found.memory > self.memory:
@@ -222,7 +233,9 @@ class Checkpointed:
     def _too_little(self, schedule: Schedule) -> ArgumentError:
         least = show_bytes(schedule.memory, up=True)
         what = "one step and its adjoint" if schedule.length else "temporaries"
-        message = f"{self.name} takes {least} beside inputs and results for {what}, more than memory={show_bytes(self.memory)!r}"
+        message = (
+            f"{self.name} takes {least} beside inputs and results for {what}, more than memory={show_bytes(self.memory)!r}"
+        )
         return ArgumentError(Diagnostic("argument-memory", message, None, f"give memory={least!r} or more"))
 
     def _fake(self, given: Arrays, count: int, sizes: Mapping[str, int]) -> Arrays:
@@ -256,7 +269,9 @@ class _Run:
 
     def run(self) -> tuple[np.ndarray, ...]:
         owner = self.owner
-        revolve.go_back(self.schedule.n_segments, self.schedule.kept, _call(owner.start, self.given), self._advance, self._take)
+        memory.hold_workspace(self.schedule.workspace)  # once: one that grows leaves smaller ones behind
+        start: Sequence[np.ndarray] = _call(owner.start, self.given)
+        revolve.go_back(self.schedule.n_segments, self.schedule.kept, start, self._advance, self._take)
         if owner.start_back is not None:
             self._add(owner.by[0], _call(owner.start_back, self.given, *(self.adjoints or ())))
         missing = {n: np.zeros_like(self.given[n]) for n in owner.wrt if n not in self.gradients}
@@ -278,8 +293,7 @@ class _Run:
         """The adjoint of a segment, from the state at its beginning."""
         owner, n_states = self.owner, len(self.owner.moving)
         if self.adjoints is None:
-            last = self._advance(state, segment, segment + 1)
-            found = _call(owner.finish_back, self.given, *last, *self.totals)
+            found = _call(owner.finish_back, self.given, *self._advance(state, segment, segment + 1), *self.totals)
             self.kept, found = found[: owner.n_kept], found[owner.n_kept :]
             self.adjoints, found = found[:n_states], found[n_states:]
             self.weights = found[: len(self.parts.sums)]

@@ -5,8 +5,8 @@
     segment  U'(0) = state ;  U'(n) = f(U'(n-1), θ) for `count` steps       (state, θ, first, count) → the state behind them
     finish   y = g(state, θ)                                        (state, sums, θ) → results
 
-The adjoint of the whole is that of `finish`, then those of segments from the last to the first, each of a state that was kept or
-computed again, then that of `start`; what they give for θ is added up.  Which states are kept is `revolve`'s subject.
+The adjoint of the whole is that of `finish`, then those of segments from the last to the first, each of a state that was kept
+or computed again, then that of `start`; what they give for θ is added up.  Which states are kept is `revolve`'s subject.
 
 Reference: Griewank and Walther, "Algorithm 799: revolve" (ACM TOMS 26, 2000).
 """
@@ -47,9 +47,8 @@ from polyc.records import dataclass, replace
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """`states` and `sums` are the names of what is handed on: results of one part, and the first parameters behind those of
-    the program (`arguments` of them) of the next.  The last two parameters of `segment` are the number of its first step, and
-    how many it has.  `moving`: those of the states and sums that have derivatives."""
+    """`states` and `sums` are the names of what is handed on: results of one part in this order, and inputs of the next behind
+    those of the program.  The last two inputs of `segment` are the number of its first step, and how many it has."""
 
     loop: TimeLoop
     start: Program
@@ -218,7 +217,9 @@ class _Splitter:
         where = tuple(RangeClause(i, int_const(0), e) for i, e in zip(indices, t.shape, strict=True))
         element = tuple(map(Index, indices))
         made.append(
-            Statement(self.names.add(f"S_{name}"), name, element, tuple(indices), Read(version, tuple(there)), None, where, t.span)
+            Statement(
+                self.names.add(f"S_{name}"), name, element, tuple(indices), Read(version, tuple(there)), None, where, t.span
+            )
         )
         new.append(replace(t, name=name, base=name))
         returns.append(Return(name, name))
@@ -232,8 +233,8 @@ class _Splitter:
         where = [RangeClause(step, int_const(self.window - window), int_const(self.window))]
         where += [RangeClause(i, b.lower, upper_end(b)) for i, b in zip(indices, box, strict=True)]
         element: list[Expr] = [Index(i) for i in indices]
-        value = Read(name, (Index(step) - (self.window - window), *(simplify(Index(i) - b.lower) for i, b in zip(indices, box, strict=True))))
-        value = replace(value, subscripts=tuple(map(simplify, value.subscripts)))
+        from_zero = [simplify(Index(i) - b.lower) for i, b in zip(indices, box, strict=True)]
+        value = Read(name, (simplify(Index(step) - (self.window - window)), *from_zero))
         element.insert(axis, Index(step))
         order = tuple(e.name for e in element if isinstance(e, Index))
         return Statement(self.names.add(f"S_{name}"), version, tuple(element), order, value, None, tuple(where), t.span)
@@ -287,9 +288,8 @@ class _Splitter:
             zero = identity_of("add", self.program.types[s.target])
             element = [simplify(e - b.lower) for e, b in zip(new.subscripts, self.boxes[s.target], strict=True)]
             reduction = replace(s.reduction, init=zero)
-            return replace(
-                new, name=self.names.add(f"S_{total}"), target=total, subscripts=tuple(element), reduction=reduction, where=tuple(where)
-            )
+            name, left = self.names.add(f"S_{total}"), tuple(element)
+            return replace(new, name=name, target=total, subscripts=left, reduction=reduction, where=tuple(where))
         axis = self.loop.axes[s.target]
         left = (*new.subscripts[:axis], Index(t), *new.subscripts[axis + 1 :])
         return replace(new, subscripts=left, where=tuple(where))
@@ -346,7 +346,7 @@ class _Splitter:
         clauses: Sequence[Where],
         at: Mapping[str, Expr] = MappingProxyType({}),
     ) -> list[Where]:
-        """Ranges as they have been inferred, but for those in `ends`, with all other `clauses`; `at`: what indices have become."""
+        """Ranges as inferred, but for those in `ends`, with all other `clauses`.  `at`: what indices have become."""
         where: list[Where] = []
         for i, b in self.intervals[s.name].items():
             lower, upper = ends.get(i, (b.lower, upper_end(b)))

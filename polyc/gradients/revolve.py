@@ -33,10 +33,11 @@ def choose_split(parts: int, kept: int) -> int:
     """The part, counted from the first, whose beginning is kept next; 0: none, as there is place for the first alone."""
     if kept < 2 or parts < 2:
         return 0
+    # The cost is linear between the numbers of parts at which one of both sides is computed once more.
     r = _repetitions(parts, kept)
-    lowest = max(1, parts - comb(kept - 1 + r, r))
-    highest = max(lowest, min(parts - 1, comb(kept + r - 1, kept)))
-    return min((lowest, highest), key=lambda m: m + count_advances(m, kept) + count_advances(parts - m, kept - 1))
+    turns = [comb(kept + k, kept) for k in range(max(0, r - 2), r + 1)] + [parts - comb(kept - 1 + k, k) for k in range(r + 1)]
+    places = {min(max(m, 1), parts - 1) for m in turns}
+    return min(sorted(places), key=lambda m: m + count_advances(m, kept) + count_advances(parts - m, kept - 1))
 
 
 def go_back(
@@ -48,8 +49,8 @@ def go_back(
 ) -> None:
     """Call `take(n, state at the beginning of part n)` for every part from the last to the first.
 
-    `advance(state, m, n)` computes the state at the beginning of part n from that of part m.  At most `kept` states are referred
-    to from here, that of the first part included, beside the one that is in the works."""
+    `advance(state, m, n)` computes the state at the beginning of part n from that of part m.  At most `kept` states are held
+    here, that of the first part included, beside the one that is in the works."""
 
     def visit(low: int, high: int, at: State, places: int) -> None:
         while high - low > 1:

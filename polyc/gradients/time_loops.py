@@ -85,7 +85,9 @@ def find_time_loop(program: Program, ranges: Ranges, later: Sequence[Read]) -> T
             if any(r.tensor in component.versions for r in later):
                 s = component.statements[0]
                 message = f"{program.tensor(s.target).base} has no dimension along which it needs only what lies before"
-                raise _refuse(message, s, "let its first index count the steps, and read earlier ones at that index less a number")
+                raise _refuse(
+                    message, s, "let its first index count the steps, and read earlier ones at that index less a number"
+                )
             continue
         along = _follow(program, found)
         if any(r.tensor in along and index_names(r.subscripts[along[r.tensor]]) for r in later):
@@ -188,6 +190,10 @@ class _Finder:
         end = ends[0]
         for other in ends[1:]:
             end = other if self._is_before(other, end, stepped[0]) else end
+        for s in (s for s in self.program.statements if s.target in self.sums):
+            offsets = [(r.tensor, p[1]) for r in self._read(s) if (p := place_of(r.subscripts[self.axes[r.tensor]]))]
+            for tensor, offset in offsets:
+                windows[tensor] = max(windows[tensor], max(o for _, o in offsets) - offset)
         for s in self.late:
             self._look_back(s, first, end, windows)
         self._check_behind()
@@ -231,7 +237,7 @@ class _Finder:
         elif len(alone) != 1:
             raise self._apart(s)
         elif self.program.tensor(s.target).role != "temporary":
-            message = f"the steps of {self.program.tensor(s.target).base} are all returned"
+            message = f"all steps of {self.program.tensor(s.target).base} are returned"
             raise _refuse(message, s, "return the last ones, or sums over them; or leave out memory=")
         else:
             self.axes[s.target] = alone[0]

@@ -18,7 +18,7 @@ from polyc.code_limits import MAX_CARRIED, MAX_NODES
 from polyc.codegen.nests.buffers import row_major_strides
 from polyc.ir.access import window_of, with_values
 from polyc.ir.dependence import iterations_apart
-from polyc.ir.expr import Call, Const, Expr, Index, Read, Select, int_const, lt, mentions, minimum, reads, rewrite, substitute, walk
+from polyc.ir.expr import Call, Const, Expr, Index, Read, Select, int_const, lt, mentions, minimum, reads, rewrite, walk
 from polyc.ir.facts import assume, comparisons_in, cut, hold, is_empty, straight_nodes
 from polyc.ir.intervals import Interval, ranges_in
 from polyc.ir.loops import Buffer, Guard, If, Loop, LoopNest, Node, Store, known_length
@@ -269,7 +269,7 @@ def _find_distance(store: Store, read: Read, var: str) -> int | None:
     first, last = iterations_apart(written, found, var) or (None, None)
     if first is None or first != last or not 1 <= first <= MAX_CARRIED:
         return None
-    then = [substitute(e, {var: Index(var) - first}) for e in written]
+    then = with_values(Read(store.buffer, written), {var: Index(var) - first}).subscripts
     return first if all(difference(a, b) == 0 for a, b in zip(then, found, strict=True)) else None  # that very element
 
 
