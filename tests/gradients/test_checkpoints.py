@@ -51,7 +51,7 @@ def least(op: Any, *arrays: Any) -> int:
     with pytest.raises(polyc.PolycError) as found:
         op(*arrays)
     assert found.value.code == "argument-memory"
-    return read_bytes(found.value.diagnostics[0].help.split("'")[1])
+    return read_bytes(str(found.value.diagnostics[0].help).split("'")[1])
 
 
 @pytest.fixture(scope="module")
