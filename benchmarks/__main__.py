@@ -83,9 +83,7 @@ def main(
     compile_times: dict[str, Any] = {}
     if with_compile or compile_only:
         with console.status("cold compiles"):
-            compile_times = cold.measure_compile(
-                [w.name for w in selected if "polyc" not in w.peers and w.gradient is None]
-            )
+            compile_times = cold.measure_compile([w.name for w in selected if "polyc" not in w.peers and w.gradient is None])
             gradients = cold.measure_gradients([w.name for w in selected if w.gradient is not None], cold.RUNS)
         report.print_compile(console, compile_times)
         if gradients:

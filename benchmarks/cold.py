@@ -139,8 +139,7 @@ def measure_gradients(names: list[str], times: int = 1) -> dict[str, Any]:
     for name in names:
         try:
             forward, gradient = (
-                [in_fresh_process("-m", "benchmarks.cold", name, *option) for _ in range(times)]
-                for option in ((FORWARD,), ())
+                [in_fresh_process("-m", "benchmarks.cold", name, *option) for _ in range(times)] for option in ((FORWARD,), ())
             )
             report[name] = {key: median(r[key] for r in gradient) for key in gradient[0]}
             report[name] |= {f"forward_{key}": median(r[key] for r in forward) for key in forward[0]}

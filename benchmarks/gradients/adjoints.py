@@ -49,8 +49,8 @@ class Row:
 
 
 def measure(name: str, dataset: str, threads: int, rounds: int, with_scalars: bool, with_jax: bool, limit: float) -> Row:
-    """The kernel, its adjoint, and that of JAX, which is given `limit` seconds for each answer and half of the memory; what is not
-    ready then is not measured, and polyc is not either."""
+    """The kernel, its adjoint, and that of JAX, which is given `limit` seconds for each answer and half of the memory; where it
+    is not ready then, nothing is measured."""
     row = Row(name, dataset, threads)
     kernel, adjoint = (make_workload(name, dataset, with_scalars, is_forward) for is_forward in (True, False))
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
@@ -123,7 +123,9 @@ def summarise(rows: list[Row]) -> list[str]:
         if to_jax:
             below = ", ".join(f"{n} {r:.2f}" for n, r in sorted(to_jax.items(), key=lambda i: i[1]) if r < 1)
             mean = geometric_mean(to_jax.values())
-            lines.append(f"{threads} thread(s), jax / adjoint ({len(to_jax)}): geometric mean {mean:.2f}; below 1: {below or 'none'}")
+            lines.append(
+                f"{threads} thread(s), jax / adjoint ({len(to_jax)}): geometric mean {mean:.2f}; below 1: {below or 'none'}"
+            )
     return lines
 
 
@@ -132,7 +134,12 @@ def summarise(rows: list[Row]) -> list[str]:
 @click.option("--size", "datasets", default="LARGE,MEDIUM", callback=split_names, show_default=True)
 @click.option("--threads", default="1", callback=split_threads, help="Numbers of threads, e.g. 1,2.", show_default=True)
 @click.option("--rounds", default=9, type=click.IntRange(min=1), help="Alternating rounds.", show_default=True)
-@click.option("--limit", default=60.0, help="Seconds for an answer of JAX: to compile and settle, and then for a round.", show_default=True)
+@click.option(
+    "--limit",
+    default=60.0,
+    help="Seconds for an answer of JAX: to compile and settle, and then for a round.",
+    show_default=True,
+)
 @click.option("--scalars", "with_scalars", is_flag=True, help="Differentiate by scalar inputs as well.")
 @click.option("--alone", is_flag=True, help="Without JAX: nothing is compared.")
 @click.option("--compile", "with_compile", is_flag=True, help="Measure cold compile times too, in the last size.")
@@ -152,8 +159,8 @@ def main(
 ) -> None:
     """Measure the adjoints of PolyBench's KERNELs (all of them by default) by all array inputs.
 
-    Each is measured in the first of the sizes in which JAX has an answer within the limit and half of the machine's memory.  A result
-    that differs from JAX's, and one that there is not, end the process with code 1.
+    Each is measured in the first of the sizes in which JAX has an answer within the limit and half of the machine's memory.
+    A result that differs from JAX's, and one that there is not, end the process with code 1.
     """
     console = Console(width=None if sys.stdout.isatty() else 240, highlight=False)
     datasets = [d.upper() for d in datasets]

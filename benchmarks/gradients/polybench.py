@@ -15,8 +15,8 @@ PREFIX, SCALARS, ALONE = "adjoint", "scalars", "forward"
 
 
 def make_workload(name: str, dataset: str, with_scalars: bool = False, is_forward: bool = False) -> Workload:
-    """``adjoint:<kernel>:<dataset>``: what takes the inputs of a kernel and cotangents of its results, and gives the derivatives by
-    its arrays, `with_scalars` by scalars as well.  `is_forward`: the kernel itself.
+    """``adjoint:<kernel>:<dataset>``: takes the inputs of a kernel and cotangents of its results, and gives the derivatives
+    by its arrays, `with_scalars` by scalars as well.  `is_forward`: the kernel itself.
 
     Whole numbers are real ones here, as only those have derivatives.  There are no exact results: those of JAX are compared."""
     kernel = KERNELS[name]

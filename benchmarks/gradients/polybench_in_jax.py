@@ -24,9 +24,7 @@ def correlation(jax: Any, D: Any) -> Any:
     return jnp.fill_diagonal(X.T @ X, 1.0, inplace=False)
 
 
-def gemver(
-    jax: Any, alpha: Any, beta: Any, A: Any, u1: Any, v1: Any, u2: Any, v2: Any, y: Any, z: Any
-) -> Any:
+def gemver(jax: Any, alpha: Any, beta: Any, A: Any, u1: Any, v1: Any, u2: Any, v2: Any, y: Any, z: Any) -> Any:
     B = A + jax.numpy.outer(u1, v1) + jax.numpy.outer(u2, v2)
     return alpha * (B @ (beta * (y @ B) + z))
 

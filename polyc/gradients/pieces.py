@@ -104,7 +104,7 @@ def _take(left: list[tuple[Set, Expr]], domain: Set) -> Expr:
 
 
 def find_reached(s: Statement, names: Sequence[str], box: Sequence[Interval], ranges: Ranges) -> Set:
-    """The elements, counted from the beginnings of their box, that points of a sum are added to: at most, as far as is known."""
+    """The elements, counted from the beginnings of their box, that points of a sum are added to: at most, as far as known."""
     elements = dict(zip(names, box, strict=True))
     whole = Frame(ranges, elements).domain
     clauses = [w for w in s.where if isinstance(w, RangeClause)]

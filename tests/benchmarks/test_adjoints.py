@@ -26,7 +26,9 @@ def test_every_array_is_differentiated_by(name: str) -> None:
     assert list(workload.gradient.wrt) == [n for n in inputs if n != "steps"]
     assert all(a.dtype == np.float64 for a in inputs.values())
     by_arrays, forward = make_workload(name, "MINI"), make_workload(name, "MINI", is_forward=True)
-    assert by_arrays.gradient is not None and by_arrays.gradient.wrt == tuple(n for n in workload.gradient.wrt if inputs[n].ndim)
+    assert by_arrays.gradient is not None and by_arrays.gradient.wrt == tuple(
+        n for n in workload.gradient.wrt if inputs[n].ndim
+    )
     assert list(forward.inputs()) == list(inputs)
     program = compile_text(workload.source).program
     assert [f"d_{r.name}" for r in program.returns] == [n for n in workload.inputs() if n.startswith("d_")]
