@@ -83,8 +83,14 @@ def main(
     compile_times: dict[str, Any] = {}
     if with_compile or compile_only:
         with console.status("cold compiles"):
-            compile_times = cold.measure_compile([w.name for w in selected if "polyc" not in w.peers], min(rounds, cold.RUNS))
+            times = min(rounds, cold.RUNS)
+            plain = [w.name for w in selected if "polyc" not in w.peers and w.gradient is None]
+            compile_times = cold.measure_compile(plain, times)
+            gradients = cold.measure_gradients([w.name for w in selected if w.gradient is not None], times)
         report.print_compile(console, compile_times)
+        if gradients:
+            report.print_gradients(console, gradients)
+            compile_times |= gradients
     measurements = []
     for workload in () if compile_only else selected:
         work = {"fma": workload.flops, "stream": workload.bytes_read}
@@ -106,6 +112,7 @@ def main(
 
 
 COMMANDS = {
+    "adjoints": "benchmarks.gradients.adjoints",
     "ablate": "benchmarks.ablate",
     "against": "benchmarks.against",
     "bound": "benchmarks.bound",

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -15,6 +16,7 @@ from typing import Any
 from benchmarks.coordinator import failure_line
 
 RUNS = 5
+FORWARD = "--forward"
 
 
 def chain_of_statements(n: int = 100) -> str:
@@ -44,20 +46,25 @@ SYNTHETIC = {"(chain of 100 statements)": chain_of_statements, "(20 statements, 
 """Programs that exist to be compiled."""
 
 
-def compile_once(name: str, with_passes: bool = False) -> dict[str, Any]:
+def compile_once(name: str, is_forward: bool = False, with_passes: bool = False) -> dict[str, Any]:
     """CPU and wall seconds of making the workload's kernel, in this (fresh) process; importing polyc is counted apart.
 
-    `with_passes`: CPU seconds of each pass instead, which are verified one by one, so that all of it takes longer."""
+    `is_forward`: of a gradient, what is differentiated.  `with_passes`: CPU seconds of each pass instead, which are verified one
+    by one, so that all of it takes longer."""
     import numpy as np
 
-    from benchmarks import sides, worker
+    from benchmarks import sides
+    from benchmarks.worker import find_workload
 
     if name in SYNTHETIC:
         text = SYNTHETIC[name]()
         arrays = {"T0": np.ones((64, 64) if "chain" in text else (4,) * 8, np.float32)}
     else:
-        workload = worker.find_workload(name)
-        text, arrays = "", workload.inputs()
+        text, workload = "", find_workload(name)
+        arrays = workload.inputs()
+    if is_forward:
+        workload = replace(workload, gradient=None)
+        arrays = {n: a for n, a in arrays.items() if not n.startswith("d_")}
     import polyc
     from polyc import passes
 
@@ -137,5 +144,26 @@ def measure_compile(names: list[str], runs: int = RUNS) -> dict[str, Any]:
     return report
 
 
+def measure_gradients(names: list[str], times: int = 1) -> dict[str, Any]:
+    """Per workload that is a gradient, medians of fresh processes that compile it, and as ``forward`` what is differentiated.
+
+    Where something fails, the reason stands in place of the figures."""
+    report: dict[str, Any] = {}
+    for name in names:
+        try:
+            forward, gradient = (
+                [in_fresh_process("-m", "benchmarks.cold", name, *option) for _ in range(times)] for option in ((FORWARD,), ())
+            )
+            report[name] = {key: median(r[key] for r in gradient) for key in gradient[0]}
+            report[name] |= {f"forward_{key}": median(r[key] for r in forward) for key in forward[0]}
+        except RuntimeError as error:
+            report[name] = {"failure": str(error)}
+    return report
+
+
 if __name__ == "__main__":
-    print(json.dumps(call_overhead() if sys.argv[1] == "--call" else compile_once(sys.argv[1], "--passes" in sys.argv)))
+    if sys.argv[1] == "--call":
+        found = call_overhead()
+    else:
+        found = compile_once(sys.argv[1], FORWARD in sys.argv, "--passes" in sys.argv)
+    print(json.dumps(found))

@@ -5,9 +5,12 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import resource
+import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -66,13 +69,28 @@ class Measurement:
 
 
 class Worker:
-    """A live process for one side, held to `threads` cores; `options` are those of polyc."""
+    """A live process for one side, held to `threads` cores, and to `memory` bytes of addresses; `options` are those of polyc.
+
+    Its results are compared with those in the file `exact`, and written to the file `results`.  A process that takes longer
+    than `limit` seconds for an answer is killed."""
 
     def __init__(
-        self, workload: Workload, side: str, threads: int, fresh: bool, exact: Path, options: Mapping[str, Any] | None = None
+        self,
+        workload: Workload,
+        side: str,
+        threads: int,
+        fresh: bool,
+        exact: Path | None,
+        options: Mapping[str, Any] | None = None,
+        *,
+        results: Path | None = None,
+        limit: float | None = None,
+        memory: int | None = None,
     ) -> None:
-        job = {"workload": workload.name, "side": side, "threads": threads, "fresh": fresh, "exact": str(exact)}
+        self.limit = limit
+        job = {"workload": workload.name, "side": side, "threads": threads, "fresh": fresh, "exact": exact and str(exact)}
         job |= {"options": dict(options)} if options else {}
+        job |= {"results": str(results)} if results else {}
         cores = sorted(os.sched_getaffinity(0))[-threads:]
         # Where no environment has the package, the worker of the runner's own interpreter says so.
         python = sides.interpreter(side) or sys.executable
@@ -84,12 +102,18 @@ class Worker:
             text=True,
             env=environments.clean(python, os.environ) | sides.environment(side, threads),
             cwd=Path(__file__).parent.parent,
-            preexec_fn=lambda: os.sched_setaffinity(0, cores),
+            preexec_fn=lambda: restrict_process(cores, memory),
         )
 
     def receive(self) -> dict[str, Any]:
         assert self.process.stdout is not None
+        killer = threading.Timer(self.limit or 0, self.process.kill)
+        if self.limit is not None:
+            killer.start()
         line = self.process.stdout.readline()
+        killer.cancel()
+        if not line and self.limit is not None and self.process.wait() == -signal.SIGKILL:
+            raise WorkerFailed(f"not done in {self.limit:.0f} s, or killed")
         if not line:
             _, errors = self.process.communicate()
             raise WorkerFailed(failure_line(errors) or f"ended with code {self.process.returncode}")
@@ -131,6 +155,13 @@ class Worker:
         for stream in (self.process.stdout, self.process.stderr):
             if stream is not None:
                 stream.close()
+
+
+def restrict_process(cores: list[int], memory: int | None) -> None:
+    """Hold this process to cores, and to bytes of addresses."""
+    os.sched_setaffinity(0, cores)
+    if memory is not None:
+        resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
 
 
 class _Elsewhere:

@@ -20,6 +20,8 @@ from benchmarks.workload import Workload
 
 BEHIND = 0.97
 """Lower quartile of the ratio to the best peer from which on a workload of a group counts as level with it."""
+COMPILE_SECONDS = 3
+"""CPU time of compiling a gradient above which the report names it."""
 BUSY_CORES = 0.1
 """Load by other processes above which the report says so."""
 _UNIT = {"fma": "GFLOP/s", "stream": "GB/s", None: "GB/s"}
@@ -202,6 +204,27 @@ def print_compile(console: Console, times: dict[str, Any]) -> None:
                 longest = f"{100 * seconds / entry[kind]:.0f} % {pass_name}"
             table.add_row(name, f"{entry[kind]:.2f} s", f"{entry[kind + '_wall']:.2f} s", longest)
     console.print(table)
+
+
+def print_gradients(console: Console, times: dict[str, Any]) -> None:
+    """CPU seconds of compiling gradients and what they are gradients of, with what is above `COMPILE_SECONDS`."""
+    table = Table(title="cold compile of gradients, CPU seconds of fresh processes", title_justify="left")
+    for heading in ("workload", "forward", "gradient", "ratio"):
+        table.add_column(heading, justify="left" if heading == "workload" else "right")
+    ratios, above = [], []
+    for name, entry in times.items():
+        if "failure" in entry:
+            table.add_row(name, "failed", "", "")
+            console.print(f"{name}: {entry['failure']}", markup=False)
+            continue
+        forward, gradient = entry["forward_compile"], entry["compile"]
+        ratios.append(gradient / forward)
+        above += [name] if gradient > COMPILE_SECONDS else []
+        table.add_row(name, f"{forward:.2f}", f"{gradient:.2f}", f"{ratios[-1]:.2f}")
+    console.print(table)
+    if ratios:
+        mean = sum(ratios) / len(ratios)
+        console.print(f"mean ratio {mean:.2f}; above {COMPILE_SECONDS} s: {', '.join(above) or 'none'}", markup=False)
 
 
 def as_json(measurements: list[Measurement], subject: str, compile_times: dict[str, Any]) -> str:

@@ -17,6 +17,7 @@ from typing import Any, TextIO
 import numpy as np
 
 from benchmarks import environments, npbench, sides
+from benchmarks.gradients import polybench as adjoints
 from benchmarks.polybench import native
 from benchmarks.workload import Workload, as_results, as_tuple
 from benchmarks.workloads import WORKLOADS
@@ -41,8 +42,18 @@ def main() -> None:
 
 
 def find_workload(name: str) -> Workload:
-    """A workload of the runner's table, or a program of NPBench in one of its sizes."""
-    return WORKLOADS[name] if name in WORKLOADS else npbench.find_workload(name)
+    """A workload of the runner's table, a derivative of a kernel of PolyBench, or a program of NPBench in one of its sizes."""
+    if name in WORKLOADS:
+        return WORKLOADS[name]
+    return (adjoints if name.startswith(adjoints.PREFIX) else npbench).find_workload(name)
+
+
+def load(path: str | None) -> list[np.ndarray]:
+    """The arrays of a file; none without one."""
+    if path is None:
+        return []
+    with np.load(path) as file:
+        return list(file.values())
 
 
 def reply(replies: TextIO, message: dict[str, Any]) -> None:
@@ -51,19 +62,22 @@ def reply(replies: TextIO, message: dict[str, Any]) -> None:
 
 
 def prepare(workload: Workload, job: dict[str, Any]) -> tuple[sides.Run, dict[str, Any]]:
-    """Build the side, check its result against the float64 reference, find the number of repetitions."""
+    """Build the side, check its result against the float64 reference where there is one, find the number of repetitions.
+
+    The result is written to the file ``results`` of the job, where that is named."""
     side, options = job["side"], job.get("options", {})
     if side in sides.ROOFS:
         run, ready = sides.build(side, workload, {}, None if job["fresh"] else (), job["threads"]), {}
     else:
-        with np.load(job["exact"]) as file:
-            exact = list(file.values())
+        exact = load(job["exact"])
         arrays = [prefaulted(e.shape, result_type(e.dtype, workload)) for e in exact]
-        out = None if job["fresh"] else as_results(arrays)
+        out = None if job["fresh"] or not exact else as_results(arrays)
         run = sides.build(side, workload, workload.inputs(), out, job["threads"], options)
         results = [np.asarray(r) for r in as_tuple(run(1))]
+        if job.get("results"):
+            np.savez(job["results"], *results)
         ready = {
-            "error": largest_error(results, exact),
+            "error": largest_error(results, exact) if exact else None,
             "version": version_of(side),
             "digest": hashlib.sha256(b"".join(np.ascontiguousarray(r).tobytes() for r in results)).hexdigest(),
             "memory": sides.kept_memory(side),

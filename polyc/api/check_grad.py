@@ -155,7 +155,9 @@ class _Check:
         for name in self.results:
             is_smooth = np.logical_and.reduce([smooth[name] for _, smooth in moved.values()])
             weights[name] = np.where(is_smooth, self.draw(values[name].shape, np.iscomplexobj(values[name])), 0.0)
-        gradients = self.evaluate(reverse, dict(zip(names, weights.values(), strict=True)))
+        held = {f"{n}_in": value for n, value in self.held.items() if f"{n}_in" in names}
+        names = [n for n in names if n not in held]
+        gradients = self.evaluate(reverse, held | dict(zip(names, weights.values(), strict=True)))
         worst, mismatch = 0.0, None
         for (name, direction), (shown, gradient) in zip(directions.items(), gradients.items(), strict=True):
             one, size = _inner(weights, moved[name][0])

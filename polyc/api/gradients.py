@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 Names = str | Sequence[str] | None
 """Names of inputs or results: one, several (in order), or all that have derivatives."""
 
+Memory = int | str | None
+"""Bytes, as a number or like ``"256 MiB"``; None: as many as it takes."""
+
 
 class Differentiable:
     """The derivatives of an `Operator`.  Each is an `Operator` like any other: it is called, lowered, bound, and differentiated
@@ -38,25 +41,29 @@ class Differentiable:
         _bound: dict[str, np.ndarray]
         _bound_matrices: dict[str, Any]
         _dynamic: Any
+        _kernels: Any
 
         @property
         def name(self) -> str: ...
         @property
         def program(self) -> Program: ...
         def _describe(self, arrays: Sequence[Any], named: Mapping[str, Any]) -> Any: ...
+        def sort_call(self, inputs: Sequence[Any], named: Mapping[str, Any]) -> Any: ...
 
-    def vjp(self, wrt: Names = None, of: Names = None) -> Operator:
+    def vjp(self, wrt: Names = None, of: Names = None, *, memory: Memory = None) -> Any:
         """Reverse mode: the operator of the products of cotangents with the Jacobian.
 
         It takes the inputs, then a cotangent ``d_Y`` in the shape of each floating-point result Y (or of those
         that `of` names), and returns ``d_X`` in the shape of each X in `wrt`, in that order::
 
             d_x, d_w = layer.vjp(wrt=("X", "W"))(x, w, b, d_y)
-        """
-        from polyc.gradients.reverse import vjp
 
+        `memory`: the most bytes of temporaries (``256 << 20``, ``"256 MiB"``); what a time loop passes on is then stored or
+        computed again, as they allow: a `polyc.api.checkpoints.Checkpointed`, which is called like the operator.  Without it
+        all steps that the adjoint reads are stored.
+        """
         inputs, results = self.name_inputs(wrt), self._results(of)
-        return self._derive("vjp", inputs, results, lambda p: vjp(p, inputs, results))
+        return self._reverse("vjp", inputs, results, memory)
 
     def jvp(self, wrt: Names = None) -> Operator:
         """Forward mode: the operator of the results and of their directional derivatives.
@@ -71,21 +78,17 @@ class Differentiable:
         inputs = self.name_inputs(wrt)
         return self._derive("jvp", inputs, (), lambda p: jvp(p, inputs))
 
-    def grad(self, wrt: Names = None, of: str | None = None) -> Operator:
+    def grad(self, wrt: Names = None, of: str | None = None, *, memory: Memory = None) -> Any:
         """The operator of the gradient of the scalar result `of` (by default the only floating-point one): it takes the inputs
-        and returns ``d_X`` for each X in `wrt`."""
-        from polyc.gradients.reverse import vjp
-
+        and returns ``d_X`` for each X in `wrt`.  `memory` as for `vjp`."""
         inputs, loss = self.name_inputs(wrt), self._loss(of)
-        return self._derive("grad", inputs, (loss,), lambda p: vjp(p, inputs, (loss,), seeded=True))
+        return self._reverse("grad", inputs, (loss,), memory, seeded=True)
 
-    def value_and_grad(self, wrt: Names = None, of: str | None = None) -> Operator:
+    def value_and_grad(self, wrt: Names = None, of: str | None = None, *, memory: Memory = None) -> Any:
         """The same, with all results in front of the gradients."""
-        from polyc.gradients.reverse import vjp
-
         inputs, loss = self.name_inputs(wrt), self._loss(of)
         kept = [r.name for r in self.program.returns]
-        return self._derive("value_and_grad", inputs, (loss,), lambda p: vjp(p, inputs, (loss,), keep=kept, seeded=True))
+        return self._reverse("value_and_grad", inputs, (loss,), memory, keep=kept, seeded=True)
 
     def jacobian(self, wrt: Names = None, of: Names = None) -> Operator:
         """The operator of all derivatives of one result (by default the only one) by one input (by default the only one): an
@@ -179,6 +182,31 @@ class Differentiable:
         message = f"{found[0].name} of {self.name} is no real scalar, and a gradient is that of one number"
         raise _error(message, "reduce it to a scalar result, or use vjp, which takes a weight for each element")
 
+    def _reverse(self, mode: str, wrt: tuple[str, ...], of: tuple[str, ...], memory: Memory, **more: Any) -> Any:
+        """The derivative in the reverse mode, or, within `memory`, what calls it or its parts."""
+        from polyc.gradients.reverse import vjp
+
+        whole = self._derive(mode, wrt, of, lambda p: vjp(p, wrt, of, **more))
+        if memory is None:
+            return whole
+        from polyc.api.checkpoints import Checkpointed, read_bytes
+
+        known: dict[Any, Any] = self.__dict__["_derivatives"]
+        key = mode, wrt, of, read_bytes(memory)
+        if key not in known:
+            known[key] = Checkpointed(whole, self.program, wrt, of, read_bytes(memory), **more)
+        return known[key]
+
+    def temporary_bytes(self, arrays: Sequence[Any], named: Mapping[str, Any]) -> int:
+        """Bytes that the kernel for the arguments of a call takes beside them and its results."""
+        from polyc.api.sources import program_formals
+        from polyc.runtime.arguments import convert_inputs
+        from polyc.runtime.weak import without_weakness
+
+        wanted, call = self._describe(arrays, named), self.sort_call(arrays, named)
+        inputs = tuple(map(without_weakness, convert_inputs(program_formals(wanted.program), call.inputs)))
+        return int(self._kernels.temporary_bytes(wanted, inputs))
+
     def _derive(self, mode: str, wrt: tuple[str, ...], of: tuple[str, ...], make: Callable[[Program], Program]) -> Operator:
         from polyc.api.operator import Operator
 
@@ -206,9 +234,9 @@ def _error(message: str, help: str) -> ArgumentError:
     return ArgumentError(Diagnostic("argument-gradient", message, None, help))
 
 
-def vjp(op: Operator, wrt: Names = None, of: Names = None) -> Operator:
+def vjp(op: Operator, wrt: Names = None, of: Names = None, *, memory: Memory = None) -> Any:
     """`Operator.vjp`."""
-    return find_operator(op).vjp(wrt, of)
+    return find_operator(op).vjp(wrt, of, memory=memory)
 
 
 def jvp(op: Operator, wrt: Names = None) -> Operator:
@@ -216,14 +244,14 @@ def jvp(op: Operator, wrt: Names = None) -> Operator:
     return find_operator(op).jvp(wrt)
 
 
-def grad(op: Operator, wrt: Names = None, of: str | None = None) -> Operator:
+def grad(op: Operator, wrt: Names = None, of: str | None = None, *, memory: Memory = None) -> Any:
     """`Operator.grad`."""
-    return find_operator(op).grad(wrt, of)
+    return find_operator(op).grad(wrt, of, memory=memory)
 
 
-def value_and_grad(op: Operator, wrt: Names = None, of: str | None = None) -> Operator:
+def value_and_grad(op: Operator, wrt: Names = None, of: str | None = None, *, memory: Memory = None) -> Any:
     """`Operator.value_and_grad`."""
-    return find_operator(op).value_and_grad(wrt, of)
+    return find_operator(op).value_and_grad(wrt, of, memory=memory)
 
 
 def find_operator(op: Any) -> Operator:

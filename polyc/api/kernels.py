@@ -20,6 +20,7 @@ from polyc.crash import name_crashes
 from polyc.diagnostics import DOUBTS, PolycError, RangeError
 from polyc.ir.program import Program, integer_parameters
 from polyc.records import dataclass
+from polyc.runtime import threads
 from polyc.runtime.arguments import Alias
 from polyc.runtime.arrays import unsupported_alias
 from polyc.runtime.kernel import Kernel
@@ -125,6 +126,11 @@ class Kernels:
                 raise
             # Where all points of a range are left out, these sizes may have a kernel nevertheless.
             return self.find(wanted, is_degenerate=True).plan(inputs, given, wanted.sizes, wanted.aliases)
+
+    def temporary_bytes(self, wanted: Wanted, inputs: Sequence[np.ndarray]) -> int:
+        """What the kernel for `wanted` takes beside arguments and results, on as many threads as calls have."""
+        plan, _ = self.plan(wanted, inputs, [None] * len(wanted.program.returns))
+        return plan.workspace(plan.block_address, threads.team_size() if plan.is_parallel else 1)
 
     def lower(self, lower: Callable[..., Made], wanted: Wanted) -> Made:
         """What `lower` (`driver.lower`, or the same through the disk cache) makes for `wanted` as things stand."""

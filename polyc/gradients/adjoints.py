@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from polyc.gradients.rules import CONSTANT, LINEAR, is_differentiable, partials, plus, times
-from polyc.ir.expr import Call, Cast, Const, Expr, Pad, Read, Select, all_hold, reads, type_of
+from polyc.ir.expr import Call, Cast, Const, Expr, Index, Pad, Read, Select, all_hold, ge, index_names, lt, reads, type_of
 from polyc.ir.operators import OPERATORS
+from polyc.ir.program import Condition, RangeClause, Statement
+from polyc.ir.segments import is_loaded
 from polyc.ir.types import DType
 from polyc.poly.extraction import write_out_pad
 from polyc.poly.ranges import Interval
@@ -116,3 +118,15 @@ def select(conditions: Conditions, value: Expr, dtype: DType) -> Expr:
     for condition in (c for c, holds in conditions if not holds):
         value = Select(condition, zero, value)
     return Select(all_hold(positive), value, zero) if positive else value
+
+
+def conditions_of(s: Statement) -> Iterator[Expr]:
+    """The conditions of a statement, and the bounds of its ranges that other indices make."""
+    for w in s.where:
+        if isinstance(w, Condition):
+            yield w.condition
+        elif isinstance(w, RangeClause):
+            if index_names(w.lower) and not is_loaded(w.lower):
+                yield ge(Index(w.index), w.lower)
+            if index_names(w.upper) and not is_loaded(w.upper):
+                yield lt(Index(w.index), w.upper)

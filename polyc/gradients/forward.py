@@ -19,6 +19,7 @@ from math import nan
 from polyc.gradients.custom import Spliced, rules_of
 from polyc.gradients.inputs import Names, add_number, check_inputs, check_results, differentiable_results, shown_name
 from polyc.gradients.rules import is_differentiable, plus, refuse, tangent, times
+from polyc.gradients.sharing import share_values
 from polyc.ir.custom_rules import Rule
 from polyc.ir.expr import Call, Const, Expr, Index, Pad, Read, Select, identity_of, index_names, reads, substitute, walk
 from polyc.ir.program import (
@@ -46,7 +47,7 @@ def jvp(program: Program, wrt: Sequence[str]) -> Program:
     Names that the program has already get a number: ``t_X2``.  Other inputs, and what a result that is accumulated into holds
     before, count as constants.  Raises ArgumentError ``argument-gradient`` for what is no floating-point input, and
     UnsupportedError ``unsupported-gradient``."""
-    return _Forward(widen_arithmetic(program), check_inputs(program, wrt)).run()
+    return _Forward(share_values(widen_arithmetic(program)), check_inputs(program, wrt)).run()
 
 
 class _Forward:

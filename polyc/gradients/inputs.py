@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence, Set
+from collections.abc import Collection, Sequence, Set
 from itertools import chain, count
 
 from polyc.diagnostics import ArgumentError, Diagnostic, suggest_name
-from polyc.gradients.rules import is_differentiable, refuse
-from polyc.ir.program import Program, Return
+from polyc.gradients.rules import is_differentiable
+from polyc.ir.expr import Expr, Read, reads, rewrite
+from polyc.ir.program import Program, Return, map_expressions, statement_expressions
+from polyc.ir.simplify import simplify
+from polyc.poly.infer import infer_ranges
+from polyc.records import replace
 
 
 def differentiable_inputs(program: Program) -> tuple[str, ...]:
@@ -40,23 +44,43 @@ def check_inputs(program: Program, wrt: Sequence[str]) -> tuple[str, ...]:
     if len(set(wrt)) < len(wrt):
         twice = next(n for n in wrt if list(wrt).count(n) > 1)
         raise _error(f"{twice} is named twice in wrt", f"name it once: wrt={tuple(dict.fromkeys(wrt))}")
-    _refuse_counted_zeros(program, wrt)
     return tuple(wrt)
 
 
-COUNTED_ZEROS = ".zeros"
-"""How names of tensors end that count the factors of a product that are 0, for its derivative in the reverse mode."""
+def take_initial_values(program: Program, keep: Sequence[str] = ()) -> tuple[Program, dict[str, str]]:
+    """The program with an input ``Y_in`` for what each result Y that is accumulated into holds before, those of `keep`
+    excepted; and the names of these inputs by result."""
+    found = [r for r in program.returns if r.initial is not None and r.name not in keep]
+    if not found:
+        return program, {}
+    boxes, names = infer_ranges(program).tensors, Names(program)
+    new = {r.name: names.add(f"{r.name}_in") for r in found}
+    versions = {r.initial: (new[r.name], boxes[r.initial]) for r in found if r.initial is not None}
+
+    def rule(node: Expr) -> Expr | None:
+        if not isinstance(node, Read) or node.tensor not in versions:
+            return None
+        name, box = versions[node.tensor]
+        return Read(name, tuple(simplify(e - b.lower) for e, b in zip(node.subscripts, box, strict=True)), node.span)
+
+    inputs = []
+    for r in found:
+        assert r.initial is not None
+        t, shape = program.tensor(r.initial), tuple(simplify(b.extent) for b in boxes[r.initial])
+        inputs.append(replace(t, name=new[r.name], base=new[r.name], role="input", shape=shape))
+    taken = map_expressions(program, lambda e: rewrite(e, rule))
+    own = tuple(t for t in taken.tensors if t.name not in versions)
+    returns = tuple(replace(r, initial=None) if r.name in new else r for r in taken.returns)
+    parameters = (*taken.parameters, *new.values())
+    return replace(taken, tensors=(*own, *inputs), returns=returns, parameters=parameters), new
 
 
-def _refuse_counted_zeros(program: Program, wrt: Sequence[str]) -> None:
-    """UnsupportedError where the derivative of a product in the reverse mode is differentiated again: choices by numbers of 0
-    are right in value, but not in their derivatives."""
-    counts = [t for t in program.tensors if t.name.rstrip("0123456789").endswith(COUNTED_ZEROS)]
-    moving = {n for w in wrt for n in program.made_from(w)} if counts else set()
-    for t in counts:
-        if t.name in moving:
-            message = f"the derivative of the product {t.base} in the reverse mode is not differentiated again"
-            raise refuse(message, t.span, f"take the forward mode first, op.jvp().vjp(), or write {t.base} as a recurrence")
+def drop_unread(program: Program, inputs: Collection[str]) -> Program:
+    """The program without those of some inputs that nothing reads."""
+    read = {r.tensor for s in program.statements for e in statement_expressions(s) for r in reads(e)}
+    gone = {n for n in inputs if n not in read}
+    tensors = tuple(t for t in program.tensors if t.name not in gone)
+    return replace(program, tensors=tensors, parameters=tuple(p for p in program.parameters if p not in gone))
 
 
 def check_results(program: Program, of: Sequence[str] | None = None) -> tuple[Return, ...]:

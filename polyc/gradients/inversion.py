@@ -72,6 +72,7 @@ class Frame:
     """Points in a box, of which conditions are asked."""
 
     def __init__(self, ranges: Ranges, box: Mapping[str, Interval]) -> None:
+        self.box = box
         self.affine = Affine(set_space(ranges.parameters, None, list(box)), {i: n for n, i in enumerate(box)})
         self.domain = Set.universe(self.affine.space).intersect_params(ranges.context)
         for i, interval in box.items():

@@ -11,7 +11,7 @@ from __future__ import annotations
 from math import prod
 
 from polyc.gradients.forward import drop_unused, jvp
-from polyc.gradients.inputs import Names, check_inputs, check_results
+from polyc.gradients.inputs import Names, check_inputs, check_results, drop_unread, take_initial_values
 from polyc.gradients.reverse import vjp
 from polyc.gradients.rules import refuse
 from polyc.ir.expr import Const, Expr, Index, Read, Select, all_hold, eq, identity_of, int_const, rewrite, substitute
@@ -23,19 +23,16 @@ def jacobian(program: Program, of: str, wrt: str) -> Program:
     """The program of ``J[y…, x…] = ∂of[y…] / ∂wrt[x…]``, from the inputs of `program`.
 
     Raises ArgumentError ``argument-gradient`` and UnsupportedError ``unsupported-gradient``."""
+    program, initial = take_initial_values(program)
     (result,) = check_results(program, (of,))
     check_inputs(program, (wrt,))
     x, y = program.tensor(wrt), program.tensor(result.version)
     if x.dtype.is_complex or y.dtype.is_complex:
         raise refuse("Jacobians of complex numbers are not supported", y.span, "take jvp along 1 and 1j")
-    accumulated = next((r for r in program.returns if r.initial is not None), None)
-    if accumulated is not None:
-        message = f"the Jacobian of an operator that adds to what its result {accumulated.name} holds is not supported"
-        raise refuse(message, y.span, f"let it set the starting value of {accumulated.name} itself")
     if _has_fewer_elements(x, y):
         moved = jvp(program, (wrt,))
         tangents = dict(zip([r.name for r in check_results(program)], moved.returns[len(program.returns) :], strict=True))
-        return _along_all(moved, tangents[of].version, x.rank, is_turned=True)
+        return drop_unread(_along_all(moved, tangents[of].version, x.rank, is_turned=True), initial.values())
     adjoint = vjp(program, (wrt,), (of,))
     return _along_all(adjoint, adjoint.returns[0].version, y.rank, is_turned=False)
 

@@ -2,8 +2,9 @@
 
 A sum passes its own on.  Of a maximum (minimum), the values that are equal to it share it: an initial value that is no identity
 is one of them.  Where none is equal, as the result is NaN or its values were rounded otherwise where they are compared, NaN is
-passed on: what is lost must not look like zero.  Of a product it is times the other factors: the result over the factor where
-no factor is 0, the product of the others where this is the only one that is.
+passed on: what is lost must not look like zero.  Products are recurrences (`stepwise`); of those whose factors meet where data
+says, it is times the other factors: the result over the factor where no factor is 0, the product of the others where this is
+the only one that is.  That is right in value, but not in its derivatives.
 """
 
 from __future__ import annotations
@@ -12,7 +13,6 @@ from collections.abc import Callable
 from math import nan
 
 from polyc.gradients.adjoints import Conditions
-from polyc.gradients.inputs import COUNTED_ZEROS
 from polyc.gradients.rules import refuse, times
 from polyc.ir.expr import Call, Const, Expr, Index, Read, Select, identity_of, substitute
 from polyc.ir.program import Program, Reduction, Statement, Tensor, element_names
@@ -41,8 +41,11 @@ def seeds_of(s: Statement, program: Program, name: Callable[[str], str]) -> Seed
         return _of_extremes(s, program, name)
     if s.reduction.op == "mul":
         return _of_products(s, program, name)
-    message = f"{program.tensor(s.target).base} combines values in a way whose derivative is not supported"
-    raise refuse(message, s.span, "write it with sums, products, or extremes")
+    message = (
+        f"the derivative of {program.tensor(s.target).base} is not supported: it combines values by a monoid of one's own at "
+        "places, or over ranges, that data or computed subscripts name"
+    )
+    raise refuse(message, s.span, "combine into a tensor of its own, at indices, and assign from there")
 
 
 def _is_one(expr: Expr, op: str, s: Statement, program: Program) -> bool:
@@ -91,12 +94,15 @@ def _of_products(s: Statement, program: Program, name: Callable[[str], str]) -> 
     def is_zero(e: Expr) -> Expr:
         return Call("eq", (e, zero))
 
+    def once(e: Expr) -> Expr:
+        return Call("once_differentiable", (e,), s.span)
+
     init = s.reduction.init
     is_plain = _is_one(init, "mul", s, program)
     n, count = _beside(
         s,
         program,
-        name(s.target + COUNTED_ZEROS),
+        name(f"{s.target}.zeros"),
         "add",
         Select(is_zero(s.value), one, zero),
         zero if is_plain else Select(is_zero(init), one, zero),
@@ -113,8 +119,8 @@ def _of_products(s: Statement, program: Program, name: Callable[[str], str]) -> 
     def cotangent(value: Expr, element: tuple[Expr, ...], d: Expr) -> tuple[Expr, Conditions]:
         zeros = Read(n.name, element)
         alone = Call("and", (Call("eq", (zeros, one)), is_zero(value)))
-        quotient = Call("truediv", (Read(s.target, element), value))
-        factor = Select(is_zero(zeros), quotient, Select(alone, Read(p.name, element), zero))
+        quotient = once(Call("truediv", (Read(s.target, element), value)))
+        factor = Select(is_zero(zeros), quotient, Select(alone, once(Read(p.name, element)), zero))
         passed = times(d, factor)
         assert passed is not None
         return passed, ()

@@ -16,16 +16,18 @@ from itertools import count
 from polyc.gradients.adjoints import Conditions, Scene
 from polyc.gradients.custom import Spliced, rules_of
 from polyc.gradients.forward import drop_unused
-from polyc.gradients.inputs import Names, check_inputs, check_results, shown_name
-from polyc.gradients.inversion import upper_end
-from polyc.gradients.monoids import Scans, contributions, scan
+from polyc.gradients.inputs import Names, check_inputs, check_results, drop_unread, shown_name, take_initial_values
+from polyc.gradients.inversion import Frame, upper_end
 from polyc.gradients.phases import Phased, by_phases
+from polyc.gradients.pieces import Term, drop_repeated, find_reached, make_pieces
 from polyc.gradients.reductions import seeds_of
 from polyc.gradients.rules import is_differentiable, plus, refuse
+from polyc.gradients.sharing import share_values
+from polyc.gradients.stepwise import write_out_steps
 from polyc.gradients.sums import Adjoints, Part, gather, scatter
 from polyc.ir.custom_rules import Rule
 from polyc.ir.expr import Cast, Const, Expr, Index, Read, int_const, reads
-from polyc.ir.program import Program, RangeClause, Return, Statement, Tensor, tuple_components
+from polyc.ir.program import Program, RangeClause, Return, Statement, Tensor
 from polyc.ir.simplify import simplify
 from polyc.ir.storage_types import widen_arithmetic
 from polyc.ir.types import DType
@@ -47,12 +49,15 @@ def vjp(
     It takes the inputs of `program`, then a cotangent ``d_Y`` for each of the results `of` (by default all that have
     derivatives), and returns ``d_X`` for each of `wrt`, in the shape and type of X.  The results `keep` of the program itself
     stand before them.  `seeded`: the cotangents are 1 everywhere, and no inputs.  Adjoints of 16-bit floats are summed in f32,
-    and rounded once.
+    and rounded once.  What a result Y that is accumulated into holds before the call is one more input ``Y_in``, behind the
+    others, where the derivative needs it; `wrt` may name Y for the derivative by that.
 
     Raises ArgumentError ``argument-gradient`` for what is no floating-point input or result, and UnsupportedError
     ``unsupported-gradient`` for a statement that cannot be differentiated."""
-    wide = widen_arithmetic(program)
-    return _Reverse(wide, check_inputs(program, wrt), check_results(wide, of), keep, seeded).run()
+    program, initial = take_initial_values(program, keep)
+    inputs = check_inputs(program, [initial.get(n, n) for n in wrt])
+    wide = write_out_steps(share_values(widen_arithmetic(program)), inputs)
+    return drop_unread(_Reverse(wide, inputs, check_results(wide, of), keep, seeded).run(), initial.values())
 
 
 class _Reverse:
@@ -76,7 +81,6 @@ class _Reverse:
         self.cotangents = [] if seeded else [(r.version, self._declare_cotangent(r)) for r in of]
         self.gradients = {n: self.names.add(f"d_{shown_name(program, n)}") for n in wrt}
         self.parts: dict[str, list[Part]] = {}
-        self.scans: dict[object, Scans] = {}
         self.read_actively = {
             r.tensor
             for s in program.statements
@@ -170,12 +174,7 @@ class _Reverse:
             returns=(*kept, *(Return(self.gradients[n], self.gradients[n]) for n in self.wrt)),
             statements=(*program.statements, *self.statements),
         )
-        made = drop_unused(made, set())
-        for t in made.tensors:
-            if t.role == "accumulated" and t.name not in versions:
-                message = f"the derivative needs what {t.base} holds before the call"
-                raise refuse(message, t.span, f"take the values before the call as an input, and add {t.base} to them")
-        return made
+        return drop_unused(made, set())
 
     def _apply(self, rule: Rule) -> None:
         """The contributions of a call with a rule of the user: what that makes of the adjoints of its results."""
@@ -201,9 +200,6 @@ class _Reverse:
 
     def _differentiate(self, s: Statement) -> None:
         """The contributions of a statement to what it reads."""
-        if s.reduction is not None and s.reduction.monoid is not None:
-            self._differentiate_monoid(s)
-            return
         seeds = seeds_of(s, self.program, self.names.add)
         self.tensors += seeds.tensors
         self.statements += seeds.statements
@@ -224,18 +220,6 @@ class _Reverse:
         start = Statement(s.name, s.target, element, names, init, None, (), s.span)
         cotangent = seeds.cotangent(init, element, self.adjoint(s.target, element))
         self._contribute(start, dict(zip(names, box, strict=True)), init, *cotangent)
-
-    def _differentiate_monoid(self, s: Statement) -> None:
-        """The same of a component of what a user's monoid makes of tuples; those of all components share scans."""
-        intervals, adjoint = self.ranges.statements[s.name].indices, self.adjoint(s.target, s.subscripts)
-        assert s.reduction is not None
-        key = (s.reduction.monoid, s.subscripts, tuple_components(s), s.where)
-        if key not in self.scans:
-            self.scans[key] = scans = scan(s, intervals, self.names.add)
-            self.tensors += scans.tensors
-            self.statements += scans.statements
-        for value, cotangent, conditions in contributions(s, intervals, self.scans[key], adjoint):
-            self._contribute(s, intervals, value, cotangent, conditions)
 
     def _contribute(
         self, s: Statement, intervals: dict[str, Interval], value: Expr, cotangent: Expr, conditions: Conditions
@@ -261,32 +245,36 @@ class _Reverse:
         dtype, name = t.dtype.computed, self._adjoint_name(version)
         own, role = (t.dtype, "output") if is_result else (dtype, "temporary")
         target = Tensor(name, own, t.rank, t.shape, role, f"d_{t.base}", t.span)  # type: ignore[arg-type]
-        total = self._cotangent(version, element)
+        given, frame = self._cotangent(version, element), Frame(self.ranges, dict(zip(names, box, strict=True)))
+        terms = [] if given is None else [Term(frame.domain, given)]
         apart: list[Statement] = []
         for part in self.parts.get(version, ()):
             gathered = gather(part, names, box, self.ranges, dtype)
             if gathered is not None:
-                total = plus(total, gathered.value)
+                terms += gathered
             else:
                 phased = by_phases(part, box, element)
                 if phased.part is part:
                     apart += scatter(part, box, self.ranges, dtype, self._adjoints())
                 else:
-                    total = plus(total, self._sum_by_phases(phased, target, dtype))
+                    summed = self._sum_by_phases(phased, target, dtype)
+                    terms += [] if summed is None else [Term(frame.domain, summed)]
         begins_at_zero = all(b.lower == int_const(0) for b in box)
-        if total is None and len(apart) == 1 and own == dtype and begins_at_zero:
+        if not terms and len(apart) == 1 and own == dtype and begins_at_zero:
             self._write(replace(target, shape=self._extents(version)), apart[0])
             return
+        extents, place = self._extents(version), self._from_zero(version, element)
         for s in apart:
-            made = Tensor(
-                self.names.add(f"{name}.part"), dtype, t.rank, self._extents(version), "temporary", target.base, t.span
-            )
+            reached = find_reached(s, names, box, self.ranges)
+            s, kept = drop_repeated(s)
+            part_name = self.names.add(f"{name}.part")
+            made = Tensor(part_name, dtype, len(kept), tuple(extents[d] for d in kept), "temporary", target.base, t.span)
             self._write(made, s)
-            total = plus(total, Read(made.name, self._from_zero(version, element)))
-        total = Const(0.0, dtype) if total is None else total
-        total = total if own == dtype else Cast(total, own)
-        where = tuple(RangeClause(i, b.lower, upper_end(b)) for i, b in zip(names, box, strict=True))
-        self._write(target, Statement("", name, element, names, total, None, where, t.span))
+            terms.append(Term(reached, Read(made.name, tuple(place[d] for d in kept))))
+        for n, piece in enumerate(make_pieces(terms, frame.box, self.ranges, dtype, self.gradients.values())):
+            total = piece.value if own == dtype else Cast(piece.value, own)
+            where = tuple(RangeClause(i, b.lower, upper_end(b)) for i, b in piece.box.items())
+            self._write(None if n else target, Statement("", name, piece.left, tuple(piece.box), total, None, where, t.span))
 
     def _sum_by_phases(self, phased: Phased, like: Tensor, dtype: DType) -> Expr | None:
         """The contributions of a strided window to the element at `phased.element`."""
@@ -299,9 +287,12 @@ class _Reverse:
             total = plus(total, Read(own_name, element))
         return total
 
-    def _write(self, target: Tensor, s: Statement) -> None:
-        self.tensors.append(target)
-        self.statements.append(replace(s, name=self.names.add(f"S_{target.name}"), target=target.name))
+    def _write(self, target: Tensor | None, s: Statement) -> None:
+        """A statement, with its target where that is not declared yet."""
+        if target is not None:
+            self.tensors.append(target)
+            s = replace(s, target=target.name)
+        self.statements.append(replace(s, name=self.names.add(f"S_{s.target}")))
 
 
 def _values(s: Statement) -> Iterator[Expr]:

@@ -244,6 +244,9 @@ def partials(call: Call, types: Mapping[str, DType]) -> tuple[Expr | None, ...]:
     dtype = type_of(call.args[0], types)
     if call.op in CONSTANT or not (dtype.is_float or dtype.is_complex):
         return (None,) * len(call.args)
+    if call.op == "once_differentiable":
+        message = "the derivative that the reverse mode takes of a product of values that meet where data says has none itself"
+        raise refuse(message, call.span, "sort the factors into rows, and multiply along each row")
     terms, value = [Term(a, dtype) for a in call.args], Term(call, dtype)
     found: tuple[Partial, ...]
     if call.op in _ONE:

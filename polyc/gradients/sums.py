@@ -12,6 +12,7 @@ from functools import reduce
 
 from polyc.gradients.adjoints import Conditions, select
 from polyc.gradients.inversion import Frame, Solution, kept_to, solve, upper_end
+from polyc.gradients.pieces import Term
 from polyc.gradients.rules import plus
 from polyc.ir.expr import (
     Call,
@@ -38,6 +39,7 @@ from polyc.ir.program import Condition, RangeClause, Reduction, Statement, Where
 from polyc.ir.segments import is_loaded, loaded_clauses
 from polyc.ir.simplify import simplify
 from polyc.ir.types import DType
+from polyc.poly.domains import has_divs
 from polyc.poly.ranges import Interval, Ranges
 from polyc.records import dataclass, replace
 
@@ -55,14 +57,7 @@ class Part:
     terms: tuple[tuple[Expr, Conditions], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Gathered:
-    """None: nothing at any point."""
-
-    value: Expr | None
-
-
-def gather(part: Part, names: Sequence[str], box: Sequence[Interval], ranges: Ranges, dtype: DType) -> Gathered | None:
+def gather(part: Part, names: Sequence[str], box: Sequence[Interval], ranges: Ranges, dtype: DType) -> list[Term] | None:
     """What is contributed to the element at `names`, where at most one point reaches it; else None."""
     s = part.statement
     if any(loaded_clauses(s.where)):
@@ -77,11 +72,19 @@ def gather(part: Part, names: Sequence[str], box: Sequence[Interval], ranges: Ra
     solution = replace(solution, indices=solution.indices | steps)
     if len(solution.indices) < len(s.indices) or any(frame.find(test) is None for test in equal):
         return None
-    tests = _narrow(frame, [*equal, *_tests(part, solution)])
-    total: Expr | None = None
+    whole = frame.domain
+    tests = [(t, True) for t in _narrow(frame, [*equal, *_tests(part, solution)])]
+    found = []
     for value, conditions in _terms(part, solution, frame):
-        total = plus(total, select(conditions, value, dtype))
-    return Gathered(None if total is None else select(tuple((t, True) for t in tests), total, dtype))
+        domain, others = frame.domain, [(t, holds) for t, holds in tests if frame.find(t) is None]
+        for condition, holds in conditions:
+            there = frame.find(condition, holds)
+            domain = domain if there is None else domain.intersect(there)
+            others += [(condition, holds)] if there is None else []
+        if has_divs(domain):
+            domain, others = whole, [*tests, *conditions]
+        found.append(Term(domain, select(tuple(others), value, dtype)))
+    return found
 
 
 def scatter(part: Part, box: Sequence[Interval], ranges: Ranges, dtype: DType, adjoints: Adjoints) -> Iterator[Statement]:
@@ -220,7 +223,7 @@ def _terms(part: Part, solution: Solution, frame: Frame) -> Iterator[tuple[Expr,
     """The terms with those of their conditions that do not hold anyway; none that are zero at all points of the frame."""
     for value, conditions in part.terms:
         placed = [(_place(c, solution), holds) for c, holds in conditions]
-        split = [(p, holds) for c, holds in placed for p in (operands_of(c, "and") if holds else [c])]
+        split = [(p, holds) for c, holds in placed for p in operands_of(c, "and" if holds else "or")]
         if not any(frame.excludes(c, holds) for c, holds in split):
             yield _place(value, solution), tuple((c, holds) for c, holds in split if not frame.implies(c, holds))
 

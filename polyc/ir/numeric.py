@@ -138,6 +138,7 @@ APPLY: dict[str, Callable[..., Array]] = {name: getattr(np, name) for name in _S
 APPLY |= {
     "tuple": lambda first, *others: first,
     "stop_gradient": lambda x: x,
+    "once_differentiable": lambda x: x,
     "add": np.add,
     "sub": np.subtract,
     "mul": np.multiply,

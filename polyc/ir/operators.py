@@ -56,13 +56,16 @@ def _table() -> dict[str, Operator]:
     table["tuple"] = Operator(1, "same")
     # its operand, which is a constant for derivatives
     table["stop_gradient"] = Operator(1, "same")
+    # its operand, which is part of a derivative, and has none itself
+    table["once_differentiable"] = Operator(1, "same")
     return table
 
 
 OPERATORS: dict[str, Operator] = _table()
 COMPLEX_OPERATORS = frozenset(
     (
-        "add sub mul truediv neg eq ne conj real imag exp exp2 log log2 log10 sqrt sin cos tan sinh cosh tanh pow stop_gradient"
+        "add sub mul truediv neg eq ne conj real imag exp exp2 log log2 log10 sqrt sin cos tan sinh cosh tanh pow "
+        "stop_gradient once_differentiable"
     ).split()
 )
 """Operators that take complex operands."""

@@ -94,11 +94,18 @@ def float_results(program: Program) -> tuple[str, ...]:
 def run(case: Runnable, program: Program | None = None, more: Sequence[np.ndarray] = (), out: Arrays | None = None) -> Arrays:
     """Results of the case's program, or of a derivative of it, which takes `more` inputs, in float64."""
     program = case.program if program is None else program
-    names = program.parameters[len(case.program.parameters) :]
-    given = widen_all(case.arrays) | dict(zip(names, more, strict=True))
     held = widen_all(case.out) | (out or {})
+    initial, names = split_parameters(case, program)
+    given = widen_all(case.arrays) | initial | dict(zip(names, more, strict=True))
     starts = {r.name: held[r.name] for r in program.returns if r.initial is not None}
     return interpret(program, given, case.sizes, starts, float_as=np.float64)
+
+
+def split_parameters(case: Runnable, program: Program) -> tuple[Arrays, list[str]]:
+    """What a derivative takes beside the inputs: what results hold before the call, and the names of directions."""
+    names, held = program.parameters[len(case.program.parameters) :], widen_all(case.out)
+    initial = {f"{n}_in": value for n, value in held.items() if f"{n}_in" in names}
+    return initial, [n for n in names if n not in initial]
 
 
 def widened(array: np.ndarray) -> np.ndarray:
@@ -317,7 +324,9 @@ def check_kernel(case: Runnable, seed: int = 0) -> str:
     if not isinstance(gradient, Program):
         return gradient
     cotangents = draw_like(rng, run(case), results)
-    given = dict(zip(gradient.parameters, [*case.arrays.values(), *cotangents.values()], strict=True))
+    initial, names = split_parameters(case, gradient)
+    found_by_name = case.arrays | initial | dict(zip(names, cotangents.values(), strict=True))
+    given = {p: found_by_name[p] for p in gradient.parameters}
     arrays = {n: np.asarray(a).astype(gradient.tensor(n).dtype.numpy) for n, a in given.items()}
     sizes = {n: v for n, v in case.sizes.items() if n in gradient.sizes}
     try:

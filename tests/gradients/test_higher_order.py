@@ -50,16 +50,3 @@ def test_second_derivatives_are_differences_of_gradients(name: str) -> None:
         arrays = case.arrays | dict(zip(derivative.parameters[len(case.arrays) :], more, strict=True))
         found = check_derivatives(Case(derivative, case.sizes, arrays, {}), wrt)
         assert (found.forward, found.reverse) == (RIGHT, RIGHT)
-
-
-@pytest.mark.parametrize("zeros", [0, 1, 2])
-def test_second_derivatives_of_products_with_zeros_are_right_or_refused(zeros: int) -> None:
-    """What counts zeros has a derivative once: by itself it does not depend on them."""
-    program = compile_text("def f(double(N) x) -> (y) { y *=! x(n) }").program
-    x = np.array([2.0, 3.0, 5.0, 7.0])
-    x[:zeros] = 0.0
-    wrt, w = ("x",), np.array(1.5)
-    for derivative, more in ((vjp(program, wrt), w), (jvp(program, wrt), np.array([1.0, -2.0, 0.5, 3.0]))):
-        arrays = {"x": x, derivative.parameters[-1]: more}
-        found = check_derivatives(Case(derivative, {"N": 4}, arrays, {}), wrt)
-        assert all(mode == RIGHT or mode.startswith("unsupported-gradient") for mode in (found.forward, found.reverse))

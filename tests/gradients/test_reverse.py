@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 import polyc
-from polyc.diagnostics import UnsupportedError
 from polyc.frontends.tc import read_tc_with_warnings
 from polyc.gradients import vjp
 from polyc.ir.expr import walk
+from polyc.ir.interpret import interpret
 from polyc.ir.program import Program
 from tests.gradients.helpers import RIGHT, Case, check_derivatives, check_exactly
 
@@ -132,17 +132,48 @@ def test_a_monoid_of_the_user_by_scans_from_both_sides(n: int) -> None:
     check(text, {"M": 2, "N": n}, X=RNG.standard_normal((2, n)))
 
 
-def test_a_monoid_over_two_indices_is_refused_by_name() -> None:
-    text = PRODUCT + "def f(double(M,N) X) -> (re, im) { (re, im) product=! (cos(X(i,j)), X(i,j)) }"
-    with pytest.raises(UnsupportedError, match="along one index"):
-        vjp(program_of(text), ("X",))
+@pytest.mark.parametrize("where", ["", "where i in 0:M, j < i + 1", "where i in 0:M, i + j > 2"])
+def test_a_monoid_over_two_indices_and_ranges_that_others_bound(where: str) -> None:
+    left = "" if not where else "(i)"
+    text = PRODUCT + f"def f(double(M,N) X) -> (re, im) {{ (re{left}, im{left}) product=! (cos(X(i,j)), X(i,j)) {where} }}"
+    check(text, {"M": 3, "N": 4}, X=RNG.standard_normal((3, 4)))
 
 
-def test_what_a_result_holds_before_the_call_is_refused_where_it_is_needed() -> None:
+def test_values_before_the_first_are_not_combined() -> None:
+    """The derivative of the sum of exponentials' logarithm is NaN at minus infinity."""
+    text = """
+monoid logadd(double a, double b) -> (s = -inf) {
+  s = a > b ? a + log1p(exp(b - a)) : b > -1e30 ? b + log1p(exp(a - b)) : b
+}
+def f(double(M,N) X) -> (Y) { Y(i) logadd=! X(i,j) where i in 0:M, j >= i }
+"""
+    check(text, {"M": 3, "N": 4}, X=RNG.standard_normal((3, 4)))
+
+
+def test_what_a_result_holds_before_the_call_is_an_input_where_it_is_needed() -> None:
     program = program_of("def f(double(N) X) -> (Y) { Y(i) += X(i)\n Y(i) = Y(i) * Y(i) }")
-    with pytest.raises(UnsupportedError, match="holds before the call"):
-        vjp(program, ("X",))
-    assert "Y.in" not in str(vjp(program_of("def f(double(N) X) -> (Y) { Y(i) += X(i) * X(i) }"), ("X",)))
+    squared = vjp(program, ("X", "Y"))
+    assert squared.parameters == ("X", "Y_in", "d_Y")
+    x, y, w = RNG.standard_normal((3, 4))
+    found = interpret(squared, {"X": x, "Y_in": y, "d_Y": w})
+    np.testing.assert_allclose(found["d_X"], 2 * (x + y) * w)
+    np.testing.assert_allclose(found["d_Y_in"], 2 * (x + y) * w)
+    assert vjp(program_of("def f(double(N) X) -> (Y) { Y(i) += X(i) * X(i) }"), ("X",)).parameters == ("X", "d_Y")
+
+
+@pytest.mark.parametrize("op", ["+=", "*=", "max="])
+def test_starting_values_of_results_take_their_share(op: str) -> None:
+    text = f"def f(double(N, K) X) -> (Y) {{ Y(i) {op} X(i, k) where i in 1:N }}"
+    x, y, w = RNG.standard_normal((4, 3)), RNG.standard_normal(3), RNG.standard_normal(3)
+    gradient = polyc.compile(text).vjp(wrt=("X", "Y"))
+    given = {"X": x, "Y_in": y, "d_Y": w}
+    d_x, d_y = gradient(*(given[p] for p in gradient.program.parameters))
+    full, wanted = np.column_stack([y, x[1:]]), np.zeros((3, 4))
+    for i in range(3):
+        others = [np.prod(np.delete(full[i], k)) for k in range(4)]
+        wanted[i] = w[i] * {"+=": np.ones(4), "*=": np.array(others), "max=": full[i] == full[i].max()}[op]
+    np.testing.assert_allclose(np.column_stack([d_y, d_x[1:]]), wanted)
+    np.testing.assert_array_equal(d_x[0], 0.0)
 
 
 def test_values_that_are_used_many_times_do_not_make_long_adjoints() -> None:

@@ -17,7 +17,7 @@ _BITS = {"bitand": "and", "bitor": "or", "bitxor": "xor", "and": "and", "or": "o
 
 def emit_operator(fn: Function, target: Machine, op: str, args: list[Val], dtype: DType) -> Val:
     """`op` of `operators.OPERATORS` on operands of element type `dtype`."""
-    if op in ("tuple", "stop_gradient"):
+    if op in ("tuple", "stop_gradient", "once_differentiable"):
         return args[0]
     if op in _COMPARE:
         return _compare(fn, op, args[0], args[1], dtype)

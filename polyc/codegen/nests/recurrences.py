@@ -23,7 +23,7 @@ from polyc.ir.facts import assume, comparisons_in, cut, hold, is_empty, straight
 from polyc.ir.intervals import Interval, ranges_in
 from polyc.ir.loops import Buffer, Guard, If, Loop, LoopNest, Node, Store, known_length
 from polyc.ir.scans import match_recurrence
-from polyc.ir.simplify import growth, simplify
+from polyc.ir.simplify import difference, growth, simplify
 from polyc.ir.types import DType
 from polyc.ir.walk import Body, Scope, rewrite_nest
 from polyc.records import dataclass, replace
@@ -267,7 +267,10 @@ def _find_distance(store: Store, read: Read, var: str) -> int | None:
         return 1
     written, found = zip(*map(_unfold, store.subscripts, read.subscripts), strict=True)
     first, last = iterations_apart(written, found, var) or (None, None)
-    return first if first is not None and first == last and 1 <= first <= MAX_CARRIED else None
+    if first is None or first != last or not 1 <= first <= MAX_CARRIED:
+        return None
+    then = with_values(Read(store.buffer, written), {var: Index(var) - first}).subscripts
+    return first if all(difference(a, b) == 0 for a, b in zip(then, found, strict=True)) else None  # that very element
 
 
 def _unfold(a: Expr, b: Expr) -> tuple[Expr, Expr]:

@@ -1,0 +1,130 @@
+"""The statements of an adjoint: sums of terms, each over the elements that it is made to.
+
+    terms   ``d_Y[i]`` where t = T, ``d_A[t+1, i-1]`` where t < T and i >= 2, ``d_A[t+1, i]`` where t < T
+    pieces  ``d_A[T, i] = d_Y[i]``,  ``d_A[t, i] = d_A[t+1, i] + (i >= 2 ? d_A[t+1, i-1] : 0)   where t in 0:T``
+
+Integer sets say which conditions are left, in their simplest form.  The step at which a recurrence begins is a statement of its
+own, as people write them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+
+from polyc.gradients.inversion import Frame, upper_end
+from polyc.gradients.rules import plus
+from polyc.ir.expr import Const, Expr, Index, Select, eq, int_const, reads, substitute
+from polyc.ir.program import RangeClause, Statement
+from polyc.ir.segments import loaded_clauses
+from polyc.ir.simplify import simplify
+from polyc.ir.types import DType
+from polyc.poly.domains import condition_inside, has_divs, subtract_domain
+from polyc.poly.isl import Set, dim_type
+from polyc.poly.ranges import Interval, Ranges
+from polyc.records import dataclass, replace
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """What is added to the elements in `domain`."""
+
+    domain: Set  # { [e] }
+    value: Expr
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Elements that one statement computes: `left` over the indices of `box`."""
+
+    left: tuple[Expr, ...]
+    box: Mapping[str, Interval]
+    value: Expr
+
+
+def make_pieces(
+    terms: Sequence[Term], box: Mapping[str, Interval], ranges: Ranges, dtype: DType, adjoints: Collection[str]
+) -> Iterator[Piece]:
+    """The statements that compute all elements of a box; `adjoints`: tensors that these may be a recurrence with."""
+    whole = Frame(ranges, box).domain
+    end = _find_end(terms, box, ranges, adjoints)
+    left: tuple[Expr, ...] = tuple(map(Index, box))
+    if end is None:
+        yield Piece(left, box, _add(terms, whole, tuple(box), dtype))
+        return
+    index, place, others = end
+    there = Frame(ranges, box)
+    there.restrict(eq(Index(index), place))
+    value = substitute(_add(terms, there.domain, tuple(box), dtype), {index: place})
+    yield Piece(tuple(substitute(e, {index: place}) for e in left), {i: b for i, b in box.items() if i != index}, value)
+    yield Piece(left, {**box, index: others}, _add(terms, subtract_domain(whole, there.domain), tuple(box), dtype))
+
+
+def _find_end(
+    terms: Sequence[Term], box: Mapping[str, Interval], ranges: Ranges, adjoints: Collection[str]
+) -> tuple[str, Expr, Interval] | None:
+    """An index whose first or last value has terms of its own, and none of a recurrence; that value, and the others."""
+    carried = [t for t in terms if any(r.tensor in adjoints for r in reads(t.value))]
+    for index, b in box.items() if carried else ():
+        last, rest = simplify(upper_end(b) - 1), simplify(b.extent - 1)
+        for place, others in ((last, Interval(b.lower, rest)), (b.lower, Interval(simplify(b.lower + 1), rest))):
+            frame = Frame(ranges, box)
+            frame.restrict(eq(Index(index), place))
+            own = [t for t in terms if not t.domain.is_empty() and t.domain.is_subset(frame.domain)]
+            if own and b.extent != int_const(1) and all(t.domain.is_disjoint(frame.domain) for t in carried):
+                return index, place, others
+    return None
+
+
+def _add(terms: Sequence[Term], within: Set, names: Sequence[str], dtype: DType) -> Expr:
+    """The sum of all terms at the points of a set."""
+    left = [(t.domain.intersect(within), t.value) for t in terms]
+    left = [(domain, value) for domain, value in left if not domain.is_empty()]
+    total: Expr | None = None
+    while left:
+        domain, _ = left[0]
+        value = _take(left, domain)
+        if not within.is_subset(domain):
+            outside = subtract_domain(within, domain)
+            other = _take(left, outside) or Const(0.0, dtype)
+            if outside.n_basic_set() < domain.coalesce().n_basic_set():
+                value = Select(condition_inside(outside, within, names), other, value)
+            else:
+                value = Select(condition_inside(domain, within, names), value, other)
+        total = plus(total, value)
+    return Const(0.0, dtype) if total is None else total
+
+
+def _take(left: list[tuple[Set, Expr]], domain: Set) -> Expr:
+    """The sum of the values that stand over exactly this domain, which leave the list; None without any."""
+    total: Expr | None = None
+    for entry in [e for e in left if e[0].is_equal(domain)]:
+        left.remove(entry)
+        total = plus(total, entry[1])
+    return total  # type: ignore[return-value]
+
+
+def find_reached(s: Statement, names: Sequence[str], box: Sequence[Interval], ranges: Ranges) -> Set:
+    """The elements, counted from the beginnings of their box, that points of a sum are added to: at most, as far as known."""
+    elements = dict(zip(names, box, strict=True))
+    whole = Frame(ranges, elements).domain
+    clauses = [w for w in s.where if isinstance(w, RangeClause)]
+    points = {w.index: Interval(w.lower, simplify(w.upper - w.lower)) for w in clauses if w not in loaded_clauses(s.where)}
+    frame = Frame(ranges, elements | points)
+    if points.keys() != set(s.indices) or not all(map(frame.is_affine, s.subscripts)):
+        return whole
+    for name, b, subscript in zip(names, box, s.subscripts, strict=True):
+        frame.restrict(eq(Index(name), simplify(subscript + b.lower)))
+    for w in s.where:
+        if not isinstance(w, RangeClause):
+            for e in w.expressions:
+                frame.restrict(e)
+    n = len(names)
+    reached = frame.domain.project_out(dim_type.set, n, len(points)).coalesce()
+    return whole if has_divs(reached) else reached.intersect(whole)
+
+
+def drop_repeated(s: Statement) -> tuple[Statement, list[int]]:
+    """Without the dimensions whose subscript is an index that another one has: of a diagonal, one is left.  With the
+    dimensions that are left."""
+    kept = [d for d, e in enumerate(s.subscripts) if not isinstance(e, Index) or e not in s.subscripts[:d]]
+    return replace(s, subscripts=tuple(s.subscripts[d] for d in kept)), kept
