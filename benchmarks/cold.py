@@ -49,8 +49,8 @@ SYNTHETIC = {"(chain of 100 statements)": chain_of_statements, "(20 statements, 
 def compile_once(name: str, is_forward: bool = False, with_passes: bool = False) -> dict[str, Any]:
     """CPU and wall seconds of making the workload's kernel, in this (fresh) process; importing polyc is counted apart.
 
-    `is_forward`: of a gradient, what is differentiated.  `with_passes`: CPU seconds of each pass instead, which are verified one
-    by one, so that all of it takes longer."""
+    `is_forward`: of a gradient, what is differentiated.  `with_passes`: CPU seconds of each pass instead, which are verified
+    one by one, so that all of it takes longer."""
     import numpy as np
 
     from benchmarks import sides

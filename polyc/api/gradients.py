@@ -15,6 +15,7 @@ from polyc.ir.program import Program, Return
 from polyc.records import replace
 
 if TYPE_CHECKING:
+    from polyc.api.kernels import Kernels
     from polyc.api.operator import Operator
     from polyc.api.sources import ProgramSource
     from polyc.config import Options
@@ -41,7 +42,7 @@ class Differentiable:
         _bound: dict[str, np.ndarray]
         _bound_matrices: dict[str, Any]
         _dynamic: Any
-        _kernels: Any
+        _kernels: Kernels
 
         @property
         def name(self) -> str: ...
@@ -205,7 +206,7 @@ class Differentiable:
 
         wanted, call = self._describe(arrays, named), self.sort_call(arrays, named)
         inputs = tuple(map(without_weakness, convert_inputs(program_formals(wanted.program), call.inputs)))
-        return int(self._kernels.temporary_bytes(wanted, inputs))
+        return self._kernels.temporary_bytes(wanted, inputs)
 
     def _derive(self, mode: str, wrt: tuple[str, ...], of: tuple[str, ...], make: Callable[[Program], Program]) -> Operator:
         from polyc.api.operator import Operator
