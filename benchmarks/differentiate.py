@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -26,11 +26,13 @@ def differentiate_in_torch(gradient: Gradient, forward: Forward) -> Peer:
     return peer
 
 
-def differentiate_in_jax(gradient: Gradient, forward: Forward) -> Peer:
-    """`jax.vjp`, or `jax.value_and_grad` of a loss; jitted by the runner."""
+def differentiate_in_jax(gradient: Gradient, forward: Forward, order: Sequence[str] = ()) -> Peer:
+    """`jax.vjp`, or `jax.value_and_grad` of a loss; jitted by the runner, which sorts the names of inputs: `order`
+    names several results in their order."""
 
     def peer(jax: Any, out: Any, **inputs: Any) -> Any:
-        cotangents = tuple(inputs.pop(n) for n in list(inputs) if n.startswith("d_"))
+        names = [f"d_{n}" for n in order] or [n for n in inputs if n.startswith("d_")]
+        cotangents = tuple(inputs.pop(n) for n in names)
         others = {n: a for n, a in inputs.items() if n not in gradient.wrt}
         results, pull = jax.vjp(
             lambda *leaves: as_tuple(forward(jax, **others, **dict(zip(gradient.wrt, leaves, strict=True)))),

@@ -34,6 +34,18 @@ def test_every_array_is_differentiated_by(name: str) -> None:
     assert [f"d_{r.name}" for r in program.returns] == [n for n in workload.inputs() if n.startswith("d_")]
 
 
+def test_cotangents_go_to_their_results_whatever_order_jit_gives_them_in() -> None:
+    class Recorder:
+        @staticmethod
+        def vjp(function, *leaves):
+            return function(*leaves), lambda cotangents: list(cotangents)
+
+    workload = make_workload("bicg", "MINI")
+    inputs = workload.inputs()
+    found = workload.peers["jax"](Recorder, None, **dict(sorted(inputs.items())))
+    assert [a.shape for a in found] == [inputs["d_s"].shape, inputs["d_q"].shape]
+
+
 def test_only_kernels_of_whole_numbers_are_left_out() -> None:
     assert KERNELS.keys() - FORWARD.keys() == {"nussinov"}
 

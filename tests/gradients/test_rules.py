@@ -60,7 +60,7 @@ def draw(op: str, rng: np.random.Generator) -> list[np.ndarray]:
 
 
 def test_every_function_of_the_language_has_an_entry() -> None:
-    assert set(OPERATORS) == KNOWN
+    assert set(OPERATORS) == KNOWN | {"once_differentiable"}  # which refuses
 
 
 @pytest.mark.parametrize("op", sorted({*rules._ONE, *rules._TWO, "fma"}))
