@@ -57,8 +57,8 @@ def test_a_transposed_reader_keeps_the_whole():
 
 
 def test_gathered_tensors_are_whole():
-    text = "def f(float(N) X, int32(N) I) -> (O) { T(i) = exp(X(i))  O(i) = T(I(i)) }"
-    assert storage(text, {"N": 33})["T"].moduli == (None,)
+    text = "def f(float(N,M) X, int32(N) I) -> (O) { T(i) +=! X(i,j)  O(i) = T(I(i)) }"
+    assert storage(text, {"N": 33, "M": 4})["T"].moduli == (None,)
 
 
 def test_accumulated_results_share_the_memory_of_the_result():
