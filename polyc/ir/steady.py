@@ -88,9 +88,9 @@ def find_steady(loop: Loop, nest: LoopNest) -> Steady | None:
 
 def _find_row(loop: Loop, nest: LoopNest) -> Loop | None:
     """The vectors of points that are the whole body of a serial loop, the same ones at each step."""
-    row, written, touched = loop.body[0], written_in(loop.body), touched_in(loop.body)
     if loop.kind != "serial" or loop.step != 1 or loop.registers or loop.initial or len(loop.body) != 1:
         return None
+    row, written, touched = loop.body[0], written_in(loop.body), touched_in(loop.body)
     if not isinstance(row, Loop) or row.kind != "vector" or row.registers or row.initial:
         return None
     ends = (loop.lower, loop.upper, row.lower, row.upper)

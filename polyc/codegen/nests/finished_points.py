@@ -30,7 +30,7 @@ def strip_points(nest: LoopNest, target: Machine) -> LoopNest:
         pieces = [node]
         if node.kind == "serial" and isinstance(node.body[0], If):
             tests = (c for n in walk_nodes(node.body) if isinstance(n, If) for c in comparisons_in(n.condition))
-            pieces = [piece.loop for piece in cut(node, tests, ranges_in(scope))]
+            pieces = [piece.loop for piece in cut(node, tests, ranges_in(scope)) if piece.loop.body]
         made = tuple(_strip(piece, nest, target) or piece for piece in pieces)
         return made if any(new is not old for new, old in zip(made, pieces, strict=True)) else None
 
