@@ -82,10 +82,10 @@ def _add(terms: Sequence[Term], within: Set, names: Sequence[str], dtype: DType)
     total: Expr | None = None
     while left:
         domain, _ = left[0]
-        value = _take(left, domain)
+        value = _take(left, domain, dtype)
         if not within.is_subset(domain):
             outside = subtract_domain(within, domain)
-            other = _take(left, outside) or Const(0.0, dtype)
+            other = _take(left, outside, dtype)
             if outside.n_basic_set() < domain.coalesce().n_basic_set():
                 value = Select(condition_inside(outside, within, names), other, value)
             else:
@@ -94,13 +94,13 @@ def _add(terms: Sequence[Term], within: Set, names: Sequence[str], dtype: DType)
     return Const(0.0, dtype) if total is None else total
 
 
-def _take(left: list[tuple[Set, Expr]], domain: Set) -> Expr:
-    """The sum of the values that stand over exactly this domain, which leave the list; None without any."""
+def _take(left: list[tuple[Set, Expr]], domain: Set, dtype: DType) -> Expr:
+    """The sum of the values that stand over exactly this domain, which leave the list; 0 without any."""
     total: Expr | None = None
     for entry in [e for e in left if e[0].is_equal(domain)]:
         left.remove(entry)
         total = plus(total, entry[1])
-    return total  # type: ignore[return-value]
+    return Const(0.0, dtype) if total is None else total
 
 
 def find_reached(s: Statement, names: Sequence[str], box: Sequence[Interval], ranges: Ranges) -> Set:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import reduce
 
-from polyc.gradients.adjoints import Conditions, select
+from polyc.gradients.adjoints import Conditions, conditions_of, select
 from polyc.gradients.inversion import Frame, Solution, kept_to, solve, upper_end
 from polyc.gradients.pieces import Term
 from polyc.gradients.rules import plus
@@ -24,10 +24,8 @@ from polyc.ir.expr import (
     Read,
     Select,
     eq,
-    ge,
     index_names,
     int_const,
-    lt,
     operands_of,
     reads,
     rewrite,
@@ -36,7 +34,7 @@ from polyc.ir.expr import (
 )
 from polyc.ir.linear import index_coefficients
 from polyc.ir.program import Condition, RangeClause, Reduction, Statement, Where
-from polyc.ir.segments import is_loaded, loaded_clauses
+from polyc.ir.segments import loaded_clauses
 from polyc.ir.simplify import simplify
 from polyc.ir.types import DType
 from polyc.poly.domains import has_divs
@@ -193,20 +191,8 @@ def _tests(part: Part, solution: Solution) -> Iterator[Expr]:
     for i, value in solution.indices.items():
         if value != Index(i):
             yield from kept_to(value, part.intervals[i])
-    for condition in _conditions(part.statement):
+    for condition in conditions_of(part.statement):
         yield from operands_of(simplify(substitute(condition, solution.indices)), "and")
-
-
-def _conditions(s: Statement) -> Iterator[Expr]:
-    """The conditions of a statement, and the bounds of its ranges that other indices make."""
-    for w in s.where:
-        if isinstance(w, Condition):
-            yield w.condition
-        elif isinstance(w, RangeClause):
-            if index_names(w.lower) and not is_loaded(w.lower):
-                yield ge(Index(w.index), w.lower)
-            if index_names(w.upper) and not is_loaded(w.upper):
-                yield lt(Index(w.index), w.upper)
 
 
 def _narrow(frame: Frame, tests: Iterable[Expr]) -> list[Expr]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tracemalloc
+from functools import cache
 from math import comb
 from typing import Any
 
@@ -200,10 +201,9 @@ def test_states_are_computed_again_as_often_as_is_best(kept: int) -> None:
         assert advanced == revolve.count_advances(parts, kept) == best(parts, kept)
 
 
-def best(parts: int, kept: int, known: dict[tuple[int, int], int] = {}) -> int:  # noqa: B006
+@cache
+def best(parts: int, kept: int) -> int:
     """By trying all."""
     if parts < 2 or kept == 1:
         return comb(parts, 2)
-    if (parts, kept) not in known:
-        known[parts, kept] = min(m + best(m, kept) + best(parts - m, kept - 1) for m in range(1, parts))
-    return known[parts, kept]
+    return min(m + best(m, kept) + best(parts - m, kept - 1) for m in range(1, parts))
