@@ -80,13 +80,24 @@ def gradient_options(function: F) -> F:
     return function
 
 
-def differentiate(operator: Any, vjp: str | None, grad: str | None) -> Any:
+def memory_option(function: F) -> F:
+    """The option of the verbs that run a derivative, or explain how it runs, within a bound of memory."""
+    help = "With --vjp or --grad: bytes of temporaries, such as 256MiB; steps of a time loop are computed again to keep to it."
+    return click.option("--memory", metavar="BYTES", help=help)(function)
+
+
+def differentiate(operator: Any, vjp: str | None, grad: str | None, memory: str | None = None) -> Any:
     """The derivative that `gradient_options` ask for, or the operator itself."""
     if vjp is not None and grad is not None:
         raise click.UsageError("--vjp and --grad are two derivatives: give one of them")
+    if memory is not None and vjp is None and grad is None:
+        raise click.UsageError("--memory bounds the temporaries of a derivative: give --vjp or --grad, too")
+    bound: dict[str, Any] = (
+        {} if memory is None else {"memory": int(memory) if memory.isascii() and memory.isdigit() else memory}
+    )
     for mode, names in (("vjp", vjp), ("grad", grad)):
         if names is not None:
-            return getattr(operator, mode)(wrt=tuple(n.strip() for n in names.split(",") if n.strip()))
+            return getattr(operator, mode)(wrt=tuple(n.strip() for n in names.split(",") if n.strip()), **bound)
     return operator
 
 

@@ -13,6 +13,7 @@ from polyc.cli.common import (
     guard_errors,
     known_sizes,
     load_operator,
+    memory_option,
     model_options,
     set_threads,
     source_options,
@@ -24,6 +25,7 @@ from polyc.cli.passes import disable_option
 @click.command("explain", cls=Verb)
 @source_options
 @gradient_options
+@memory_option
 @click.option("--measure", "is_measured", is_flag=True, help="Also run it on random inputs; all sizes must be given.")
 @disable_option
 @model_options
@@ -35,6 +37,7 @@ def explain_command(
     target: str | None,
     vjp: str | None,
     grad: str | None,
+    memory: str | None,
     is_measured: bool,
     disable: tuple[str, ...],
     strict: bool,
@@ -54,28 +57,34 @@ def explain_command(
       polyc explain softmax.tc --size N=64,D=1000 --target x86-64-v4
       polyc explain softmax.tc --size N=64,D=1000 --measure
       polyc explain mm.tc --vjp A --size M=64,K=64,N=64
+      polyc explain pendula.tc --vjp r --memory 64KiB --size N=100,T=200
       polyc explain model.onnx --size batch=8 --measure
     """
     if is_model(source):
-        refuse_options(entry=entry, vjp=vjp, grad=grad, disable_pass=disable)
+        refuse_options(entry=entry, vjp=vjp, grad=grad, memory=memory, disable_pass=disable)
         return explain_model(source, sizes, shapes, is_measured, strict, threads, target)
     refuse_options(strict=strict, shape=shapes)
     set_threads(threads)
     operator = differentiate(
-        load_operator(source, entry, target, sizes, **({"disable": disable} if disable else {})), vjp, grad
+        load_operator(source, entry, target, sizes, **({"disable": disable} if disable else {})), vjp, grad, memory
     )
-    measured = None
-    if is_measured:  # before anything is printed: an error leaves standard output empty
+    measured, known = None, known_sizes(sizes)
+    if memory is not None and is_measured:
+        raise click.UsageError("--measure counts the cycles of one kernel, and a derivative with --memory is several")
+    if memory is not None or is_measured:  # before anything is printed: an error leaves standard output empty
         from polyc.api.samples import join_matrices
         from polyc.cli.run import make_accumulated, make_inputs
 
-        arrays, values = make_inputs(operator.program, {}, known_sizes(sizes), 0)
-        click.echo(f"measuring {operator.name} on random inputs", err=True)
-        out = make_accumulated(operator.program, arrays, values, 0) or None
+        arrays, values = make_inputs(operator.program, {}, known, 0)
         named = {n: v for n, v in values.items() if n not in operator.input_names}
         drawn = dict(zip(operator.program.parameters, arrays, strict=True))
         given = join_matrices(operator.program, drawn, values).values()
+        if memory is not None:
+            click.echo(operator.explain(*given, **named).rstrip("\n"))
+            return
+        click.echo(f"measuring {operator.name} on random inputs", err=True)
+        out = make_accumulated(operator.program, arrays, values, 0) or None
         measured = operator.measure(*given, out=out, **named)
-    click.echo(operator.lower(**known_sizes(sizes)).explain().rstrip("\n"))
+    click.echo(operator.lower(**known).explain().rstrip("\n"))
     if measured is not None:
         click.echo(f"\n== measured ==\n{measured}")

@@ -22,6 +22,7 @@ from polyc.cli.common import (
     guard_errors,
     known_sizes,
     load_operator,
+    memory_option,
     model_options,
     set_threads,
     source_options,
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 @click.command("run", cls=Verb)
 @source_options
 @gradient_options
+@memory_option
 @click.option("--input", "inputs", multiple=True, metavar="[NAME=]X.npy", help="An input, by name or in order; repeatable.")
 @click.option("--seed", type=int, default=0, show_default=True, help="For the inputs that are not given.")
 @click.option("--verify", is_flag=True, help="Compare every element with the reference interpreter (slow).")
@@ -52,6 +54,7 @@ def run_command(
     target: str | None,
     vjp: str | None,
     grad: str | None,
+    memory: str | None,
     inputs: tuple[str, ...],
     seed: int,
     verify: bool,
@@ -72,6 +75,7 @@ def run_command(
       polyc run softmax.tc --size N=64,D=1000 --verify
       polyc run mm.tc --input a.npy --input B=b.npy --output results
       polyc run mm.tc --vjp A,B --size M=64,K=64,N=64 --verify
+      polyc run pendula.tc --vjp r --memory 64KiB --size N=100,T=200
       cat mm.tc | polyc run - --size M=64,K=64,N=64 --threads 1
       polyc run model.onnx --input x.npy --output results
       polyc run model.onnx --size batch=8 --threads 1 --strict
@@ -80,11 +84,11 @@ def run_command(
     if seed < 0:
         raise click.BadParameter("must not be negative", param_hint="--seed")
     if is_model(source):
-        refuse_options(entry=entry, vjp=vjp, grad=grad, target=target)
+        refuse_options(entry=entry, vjp=vjp, grad=grad, memory=memory, target=target)
         return run_model(source, inputs, sizes, shapes, seed, verify, output, strict, threads)
     refuse_options(strict=strict, shape=shapes)
     set_threads(threads)
-    operator = differentiate(load_operator(source, entry, target, sizes, verify=verify), vjp, grad)
+    operator = differentiate(load_operator(source, entry, target, sizes, verify=verify), vjp, grad, memory)
     program = operator.program
     from polyc.api.samples import join_matrices, result_arrays
 
@@ -92,20 +96,23 @@ def run_command(
     start = time.perf_counter()
     named = {n: v for n, v in values.items() if n not in operator.input_names}
     given = list(join_matrices(program, dict(zip(program.parameters, arrays, strict=True)), values).values())
-    kernel = operator.specialize(*given, **named)
+    prepared = operator.schedule(*given, **named) if memory is not None else operator.specialize(*given, **named)
     compilation = time.perf_counter() - start
     out = make_accumulated(program, arrays, values, seed)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", PolycWarning)
-        results = operator(*given, out=out or None, **named)
+        results = operator(*given, **({"out": out} if out else {}), **named)
     for w in caught:
         warnings.showwarning(w.message, w.category, w.filename, w.lineno)
     is_undecided = any(isinstance(w.message, PolycWarning) and w.message.code == "argument-ill-conditioned" for w in caught)
     shown = [array.copy() for array in result_arrays(results)]
     target_arrays = next(iter(out.values())) if len(out) == 1 == len(program.returns) else out or None
-    is_plain = not program.compressed  # a kernel has no array that tells columns
-    call = functools.partial(kernel, *arrays) if is_plain else functools.partial(operator, *given, **named)
-    best = time_calls(lambda: call(out=target_arrays))
+    if memory is not None:
+        best = time_calls(lambda: operator(*given, **named))
+    else:
+        is_plain = not program.compressed  # a kernel has no array that tells columns
+        call = functools.partial(prepared, *arrays) if is_plain else functools.partial(operator, *given, **named)
+        best = time_calls(lambda: call(out=target_arrays))
     if output is not None:  # before anything is printed: an error leaves standard output empty
         write_results(Path(output), [r.name for r in program.returns], shown)
     for result, array in zip(program.returns, shown, strict=True):
@@ -116,6 +123,8 @@ def run_command(
             if is_undecided
             else "verified: every element agrees with the reference interpreter"
         )
+    if memory is not None:
+        click.echo(str(prepared), err=True)
     click.echo(f"compiled in {compilation:.3f} s; a call takes {format_time(best)}", err=True)
 
 

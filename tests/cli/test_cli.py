@@ -19,6 +19,13 @@ from polyc.runtime.threads import get_num_threads, set_num_threads
 SUM = "def total(float(M, N) X) -> (s) {\n  s(m) +=! X(m, n)\n}\n"
 GATHER = "def look(float(V, D) T, int32(B) I) -> (O) {\n  O(b, d) = T(I(b), d)\n}\n"
 
+PENDULA = """def pendula(double(N) x, double(N) r, int64 T) -> (y) {
+  A(0, i) = x(i) where i in 0:N
+  A(t, i) = 0.5 * sin(r(i) * A(t-1, i)) where t in 1:T+1, i in 0:N
+  y(i) = A(T, i) where i in 0:N
+}
+"""
+
 
 @pytest.fixture
 def source(tmp_path):
@@ -39,6 +46,27 @@ def test_run_prints_results_on_stdout_and_times_on_stderr(source):
     assert invoke("run", source, "--size", "M=3", "--size", "N=5", "--verify").stdout == first.stdout
     other = invoke("run", source, "--size", "M=3,N=5", "--seed", "1")
     assert other.stdout != first.stdout
+
+
+def test_derivatives_within_a_bound_of_memory(tmp_path):
+    path = tmp_path / "pendula.tc"
+    path.write_text(PENDULA)
+    derivative = (str(path), "--vjp", "r", "--size", "N=100,T=200")
+    assert invoke("run", *derivative, "--output", str(tmp_path / "stored")).exit_code == 0
+    bounded = invoke("run", *derivative, "--memory", "64KiB", "--verify", "--output", str(tmp_path))
+    assert bounded.exit_code == 0 and "\nverified: " in bounded.stdout, bounded.stderr
+    np.testing.assert_allclose(np.load(tmp_path / "d_r.npy"), np.load(tmp_path / "stored" / "d_r.npy"), rtol=1e-12)
+    assert "computed again" in bounded.stderr and "computed again" not in bounded.stdout
+    explained = invoke("explain", *derivative, "--memory", "65536")
+    assert explained.exit_code == 0 and explained.stdout.startswith("200 steps in "), explained.stderr
+    for wrong, expected, code in (
+        (("run", *derivative, "--memory", "64B"), "give memory=", 1),
+        (("run", *derivative, "--memory", "much"), "memory cannot be 'much'", 1),
+        (("run", str(path), "--size", "N=9,T=9", "--memory", "1GiB"), "give --vjp or --grad, too", 2),
+        (("explain", *derivative, "--memory", "64KiB", "--measure"), "is several", 2),
+    ):
+        refused = invoke(*wrong)
+        assert refused.exit_code == code and expected in refused.stderr and not refused.stdout, refused.stderr
 
 
 def test_sizes_for_any_value(source, tmp_path):

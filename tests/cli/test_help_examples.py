@@ -14,6 +14,7 @@ from click.testing import CliRunner
 from polyc.cli import main
 from polyc.cli.calibrate import QUICK
 from polyc.runtime.threads import set_num_threads
+from tests.cli.test_cli import PENDULA
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -44,6 +45,7 @@ def directory(tmp_path, monkeypatch):
     (tmp_path / "softmax.tc").write_text(softmax)
     (tmp_path / "mm.tc").write_text("def mm(float(M, K) A, float(K, N) B) -> (C) { C(m, n) +=! A(m, k) * B(k, n) }\n")
     (tmp_path / "op.tc").write_text("def op(float(M, K) A, float(B, S) x) -> (r, s) { r(m) +=! A(m, k)  s(b) +=! x(b, i) }\n")
+    (tmp_path / "pendula.tc").write_text(PENDULA)
     np.save(tmp_path / "a.npy", np.ones((3, 4), np.float32))
     np.save(tmp_path / "b.npy", np.ones((4, 5), np.float32))
     np.save(tmp_path / "x.npy", np.ones((1, 3, 8, 8), np.float32))
