@@ -58,6 +58,15 @@ def test_what_fits_a_cache_is_stored_whole() -> None:
     assert remark.kind == "passed" and remark.message.startswith("R in tiles of y ")
 
 
+def test_products_are_not_computed_again_for_tiles_of_their_results_by_heads() -> None:
+    text = """def f(float(S,K) X, float(K,J) W, float(J) b) -> (O) {
+      P(s,j) +=! X(s,k) * W(k,j)
+      O(h,d,s) = P(s,h*64+d) + b(h*64+d) where h in 0:J/64, d in 0:64 }"""
+    assert overlap(text, S=128, K=768, J=768)[1] == []
+    remarks = overlap(text, S=128, K=512, J=512)[1]  # whole heads are columns side by side
+    assert all(": 0 % computed again" in r.message for r in remarks)
+
+
 def test_what_others_read_is_stored_whole() -> None:
     text = BLUR.replace("-> (O)", "-> (O, R)")
     assert overlap(text, H=3000, W=3000)[1] == []

@@ -66,7 +66,7 @@ class Model:
         self._work: dict[str, float] = {}
         self._tests: dict[str, float] = {}
         self._followed: dict[str, bool] = {}
-        self._windows: dict[str, dict[str, tuple[int, set[str]]]] = {}
+        self._windows: dict[str, dict[str, tuple[int, set[str], int]]] = {}
 
     def reads(self, names: Iterable[str]) -> set[str]:
         """The tensors that statements read."""
@@ -141,7 +141,7 @@ class Model:
         """Cycles to start the rows of a tile, with the streams from outside that they read."""
         if not extents:
             return 0.0
-        last, left = set[str]().union(*(last for _, last in self.windows(s).values())), s.left_indices
+        last, left = set[str]().union(*(last for _, last, _ in self.windows(s).values())), s.left_indices
         inner = next((n for n in reversed(range(len(left))) if left[n] in last), len(left) - 1)
         rows = prod(n for d, n in enumerate(extents) if d != inner)
         # A sum takes what is beyond its register tile in parts; others have one vector more.
@@ -170,16 +170,16 @@ class Model:
     def window_cycles(self, s: Statement, row: int | None = None) -> float:
         """Cycles in which a whole statement reads rows again that a window needs, from the cache that holds those of all
         windows; `row`: elements of the rows of a tile, at most."""
-        trips = self.trips(s)
         held = again = 0.0
-        for tensor, (n_rows, _) in self.windows(s).items():
+        for tensor, (n_rows, _, n_points) in self.windows(s).items():
             shape, size = self.shape(tensor), self.itemsize(tensor)
             held += n_rows * min(shape[-1], row or shape[-1]) * size if shape else 0
-            again += (n_rows - 1) * prod(trips[i] for i in s.left_indices) * size
+            again += (n_rows - 1) * n_points * size
         return again / self.target.memory.read[find_level(held, self.target)]
 
-    def windows(self, s: Statement) -> dict[str, tuple[int, set[str]]]:
-        """Of each tensor, the rows that one point of a statement reads, and the indices along its memory."""
+    def windows(self, s: Statement) -> dict[str, tuple[int, set[str], int]]:
+        """Of each tensor, the rows that one point of a statement reads, the indices along its memory, and for how many points
+        it reads other elements: the others share what a register tile holds (a matrix product reads no rows of it again)."""
         if s.name not in self._windows:
             trips, found = self.trips(s), dict[str, list[tuple[Expr, ...]]]()
             for site in self.sites[s.name]:
@@ -187,15 +187,19 @@ class Model:
             self._windows[s.name] = {}
             for tensor, reads_of in found.items():
                 rows = {subscripts[:-1] for subscripts in reads_of}
-                moving = index_names(*(e for row in rows for e in row))
+                moving, last = (
+                    index_names(*(e for row in rows for e in row)),
+                    index_names(*(e for read in reads_of for e in read[-1:])),
+                )
                 n_rows = len(rows) * prod(trips[i] for i in s.reduction_indices if i in moving)
-                self._windows[s.name][tensor] = n_rows, index_names(*(e for read in reads_of for e in read[-1:]))
+                n_points = prod(trips[i] for i in s.left_indices if i in moving | last)
+                self._windows[s.name][tensor] = n_rows, last, n_points
         return self._windows[s.name]
 
     def rows_read(self, s: Statement, extents: Sequence[int]) -> dict[str, int]:
         """Rows of each tensor that a tile of a statement reads, about: its own, and those of a window more."""
         pairs = list(zip(extents, s.left_indices, strict=False))
-        return {t: prod(n for n, i in pairs if i not in last) + window - 1 for t, (window, last) in self.windows(s).items()}
+        return {t: prod(n for n, i in pairs if i not in last) + window - 1 for t, (window, last, _) in self.windows(s).items()}
 
     def is_followed(self, p: Statement) -> bool:
         """Whether all that read a producer follow it element by element: loops that they share keep it in a line."""
