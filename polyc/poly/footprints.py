@@ -8,7 +8,7 @@ Ragan-Kelley et al., PLDI 2013).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import reduce
 
 from polyc.ir.expr import Call, Const, Expr, Index, PadMode, Size, int_const
@@ -28,19 +28,15 @@ Form = dict[Term, int]
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """``lower <= x < lower + extent`` where `lower` moves with the tile."""
+    """``lower <= x < lower + extent`` where ``lower = moving + start``: a form without constant moves with the tile."""
 
-    lower: Form
+    moving: Form
+    start: int
     extent: int
 
     @property
-    def moving(self) -> Form:
-        """`lower` without its constant."""
-        return {term: c for term, c in self.lower.items() if term != 1}
-
-    @property
-    def start(self) -> int:
-        return self.lower.get(1, 0)
+    def lower(self) -> Form:
+        return add_forms(self.moving, {1: self.start}, 1)
 
     @property
     def interval(self) -> Interval:
@@ -49,7 +45,7 @@ class Box:
 
     def moves_with(self, index: str) -> bool:
         """Whether tiles along an index of the consumer have boxes of their own."""
-        return Index(tile_name(index)) in self.lower
+        return Index(tile_name(index)) in self.moving
 
 
 Boxes = dict[str, tuple[Box | None, ...]]
@@ -58,9 +54,12 @@ Boxes = dict[str, tuple[Box | None, ...]]
 Roots = Mapping[str, Mapping[str, Box]]
 """By consumer, where its indices that are cut run inside a tile."""
 
-Accesses = Mapping[str, Sequence[Sequence[tuple[Form | None, PadMode | None]]]]
-"""By tensor, the different subscripts of all reads of a statement along each dimension, with the mode where a read is padded: a
-transformed or unrolled window reads some hundred elements at a few places along each."""
+Run = tuple[Form | None, int, PadMode | None]
+"""Subscripts that differ by constants: the first, how far behind it the last one is, and the mode where reads are padded."""
+
+Accesses = Mapping[str, Sequence[Sequence[Run]]]
+"""By tensor, the subscripts of all reads of a statement along each dimension: a stencil, a transformed or unrolled window reads
+some hundred elements in few runs along each."""
 
 
 def collect_accesses(sites: Iterable[ReadSite]) -> Accesses:
@@ -70,7 +69,21 @@ def collect_accesses(sites: Iterable[ReadSite]) -> Accesses:
         along = found.setdefault(site.read.tensor, [{} for _ in site.read.subscripts])
         for seen, subscript in zip(along, site.read.subscripts, strict=True):
             seen[subscript, site.mode if site.is_padded else None] = None
-    return {tensor: [[(linear_form(e), mode) for e, mode in seen] for seen in along] for tensor, along in found.items()}
+    return {tensor: [_find_runs(seen) for seen in along] for tensor, along in found.items()}
+
+
+def _find_runs(subscripts: Iterable[tuple[Expr, PadMode | None]]) -> list[Run]:
+    ends: dict[tuple[frozenset[tuple[Term, int]], PadMode | None], tuple[int, int]] = {}
+    others: list[Run] = []
+    for e, mode in subscripts:
+        form = linear_form(e)
+        if form is None:
+            others.append((None, 0, mode))
+            continue
+        start = form.pop(1, 0)
+        first, last = ends.get(key := (frozenset(form.items()), mode), (start, start))
+        ends[key] = min(first, start), max(last, start)
+    return [*others, *((dict(moving) | {1: first}, last - first, mode) for (moving, mode), (first, last) in ends.items())]
 
 
 def has_steps_left(s: Statement) -> bool:
@@ -91,8 +104,8 @@ def root_boxes(roots: Sequence[Statement], sizes: Mapping[str, int], ranges: Ran
     """Consumers in tiles: `sizes` are by index of the first one, and the others have theirs at the same places."""
 
     def box(s: Statement, index: str, name: str) -> Box:
-        lower = ranges.statements[s.name].indices[index].lower
-        return Box(add_forms(linear_form(lower) or {}, {Index(tile_name(name)): 1}, sizes[name]), sizes[name])
+        lower = linear_form(ranges.statements[s.name].indices[index].lower) or {}
+        return _make_box(add_forms(lower, {Index(tile_name(name)): 1}, sizes[name]), sizes[name])
 
     pairs = {s.name: zip(s.left_indices, roots[0].left_indices, strict=True) for s in roots}
     return {s.name: {i: box(s, i, name) for i, name in pairs[s.name] if name in sizes} for s in roots}
@@ -113,12 +126,12 @@ def _place_box(e: Expr, box: Box) -> tuple[str, Box] | None:
     form = linear_form(e) or {}
     name, c = next(((t.name, c) for t, c in form.items() if isinstance(t, Index)), ("", 1))
     rest = add_forms(box.lower, {t: k for t, k in form.items() if t != Index(name)}, -1)
-    if not name or any(k % c for t, k in rest.items() if t != 1):
+    start = rest.pop(1, 0)
+    if not name or any(k % c for k in rest.values()):
         return None
-    start = rest.get(1, 0)
     first, last = -(-start // c), (start + box.extent - 1) // c
     # One value at least, whether or not it writes into this box: the domain is exact.
-    return name, Box(clean_form({t: k // c for t, k in rest.items()} | {1: first}), max(1, last - first + 1))
+    return name, Box({t: k // c for t, k in rest.items()}, first, max(1, last - first + 1))
 
 
 def tile_boxes(
@@ -134,55 +147,76 @@ def tile_boxes(
     targets = {s.target for s in producers}
     boxes: Boxes = {}
     for s in (*consumers, *producers):
-        own, inside = ranges.statements[s.name].indices, index_boxes(s, roots, boxes)
-        for name, dimensions in accesses[s.name].items():
-            if name in targets:
-                pairs = zip(dimensions, ranges.tensors[name], strict=True)
-                found = tuple(reduce(_hull, (_read_box(*a, inside, own, whole) for a in along)) for along, whole in pairs)
-                boxes[name] = tuple(map(_hull, boxes[name], found)) if name in boxes else found
+        widen_boxes(boxes, s, targets, roots, ranges, accesses)
     return boxes
 
 
+def widen_boxes(
+    boxes: Boxes,
+    s: Statement,
+    targets: Collection[str],
+    roots: Roots,
+    ranges: Ranges,
+    accesses: Mapping[str, Accesses],
+) -> None:
+    """Make room in the boxes of `targets` for what one more statement reads of them, for which its own is complete."""
+    own, inside = ranges.statements[s.name].indices, index_boxes(s, roots, boxes)
+    for name, dimensions in accesses[s.name].items():
+        if name in targets:
+            pairs = zip(dimensions, ranges.tensors[name], strict=True)
+            found = tuple(reduce(_hull, (_read_box(*run, inside, own, whole) for run in runs)) for runs, whole in pairs)
+            boxes[name] = tuple(map(_hull, boxes[name], found)) if name in boxes else found
+
+
+def _make_box(lower: Form, extent: int) -> Box:
+    moving = clean_form(lower)
+    return Box(moving, moving.pop(1, 0), extent)
+
+
 def _read_box(
-    form: Form | None, mode: PadMode | None, inside: Mapping[str, Box], own: Mapping[str, Interval], whole: Interval
+    form: Form | None, span: int, mode: PadMode | None, inside: Mapping[str, Box], own: Mapping[str, Interval], whole: Interval
 ) -> Box | None:
-    """The box of a subscript; None where it does not move with the tile, or its size is not known."""
-    box = None if form is None else _form_box(form, inside, own)
-    if box is None or not any(isinstance(t, Index) for t in box.lower):
+    """The box of a run of subscripts; None where it does not move with the tile, or its size is not known."""
+    box = None if form is None else _form_box(form, inside, own, span)
+    if box is None or not any(isinstance(t, Index) for t in box.moving):
         return None
     return box if mode is None else _with_border(box, mode, whole)
 
 
-def _form_box(form: Form, inside: Mapping[str, Box], own: Mapping[str, Interval]) -> Box | None:
-    lower, extent = Form(), 1
+def _form_box(form: Form, inside: Mapping[str, Box], own: Mapping[str, Interval], span: int = 0) -> Box | None:
+    moving, start, extent = Form(), 0, 1 + span
     for term, c in form.items():
         part = _term_box(term, inside, own)
         if part is None:
             return None
         extent += abs(c) * (part.extent - 1)
-        lower = add_forms(lower, add_forms(part.lower, {1: part.extent - 1}, 1) if c < 0 else part.lower, c)
-    return Box(clean_form(lower), extent)
+        start += c * (part.start + part.extent - 1 if c < 0 else part.start)
+        moving = add_forms(moving, part.moving, c)
+    return Box(moving, start, extent)
 
 
 def _term_box(term: Term, inside: Mapping[str, Box], own: Mapping[str, Interval]) -> Box | None:
     match term:
-        case int() | Size():
-            return Box({term: 1}, 1)
+        case int():
+            return Box({}, 1, 1)
+        case Size():
+            return Box({term: 1}, 0, 1)
         case Index():
             return inside.get(term.name) or _constant_box(own[term.name])
         case Call("mod", (_, Const(n))) if n > 0:
-            return Box({}, int(n))
+            return Box({}, 0, int(n))
         case Call("floordiv", (dividend, Const(n))) if n > 0:
             form = linear_form(dividend)
             box = None if form is None else _form_box(form, inside, own)
             if box is not None and not any(c % n for c in box.moving.values()):
                 first, last = box.start // int(n), (box.start + box.extent - 1) // int(n)
-                return Box({t: c // int(n) for t, c in box.moving.items()} | {1: first}, last - first + 1)
+                return Box({t: c // int(n) for t, c in box.moving.items()}, first, last - first + 1)
     return None
 
 
 def _constant_box(interval: Interval) -> Box | None:
-    return Box(linear_form(interval.lower) or {}, int(interval.extent.value)) if isinstance(interval.extent, Const) else None
+    extent = interval.extent
+    return _make_box(linear_form(interval.lower) or {}, int(extent.value)) if isinstance(extent, Const) else None
 
 
 def _with_border(box: Box, mode: PadMode, whole: Interval) -> Box | None:
@@ -193,14 +227,14 @@ def _with_border(box: Box, mode: PadMode, whole: Interval) -> Box | None:
         return box
     if mode == "wrap" or not isinstance(whole.lower, Const):
         return None
-    step = max((abs(c) for t, c in box.lower.items() if isinstance(t, Index)), default=1)
+    step = max((abs(c) for t, c in box.moving.items() if isinstance(t, Index)), default=1)
     lower = int(whole.lower.value)
     start, end = box.start - lower, box.start - lower + box.extent
     if mode == "clamp":
         first, last = min(start, 0), max(end, step)
     else:
         first, last = min(start, step - end), max(end, step - start)
-    return Box(add_forms(box.moving, {1: first + lower}, 1), last - first)
+    return Box(box.moving, first + lower, last - first)
 
 
 def _hull(a: Box | None, b: Box | None) -> Box | None:
@@ -208,4 +242,4 @@ def _hull(a: Box | None, b: Box | None) -> Box | None:
     if a is None or b is None or a.moving != b.moving:
         return None
     start, end = min(a.start, b.start), max(a.start + a.extent, b.start + b.extent)
-    return Box(add_forms(a.moving, {1: start}, 1), end - start)
+    return Box(a.moving, start, end - start)

@@ -45,11 +45,11 @@ def test_before_and_after() -> None:
     ]
 
 
-def test_boxes_are_found_from_few_subscripts_however_many_reads_a_window_has() -> None:
+def test_boxes_are_found_from_few_runs_of_subscripts_however_many_reads_a_window_has() -> None:
     window = " + ".join(f"R(y+{r},x+{s})" for r in (1, 2, 3) for s in (1, 2, 3))
     padded = " + ".join(f"pad(R(y-{r},x), clamp)" for r in (1, 2))
     model = Model(*infer(read(BLUR.replace("O(y,x) =", f"O(y,x) = {window} + {padded} +"))), X86_64_V4)
-    assert [len(along) for along in model.accesses["S1"]["R"]] == [4 + 2, 4 + 1]
+    assert [len(along) for along in model.accesses["S1"]["R"]] == [2, 2]
 
 
 def test_what_fits_a_cache_is_stored_whole() -> None:

@@ -22,6 +22,8 @@ from polyc.scheduler.accesses import trip_count
 
 def map_reads(expr: Expr, change: Callable[[Read], Expr], tensor: str | None = None) -> Expr:
     """`expr` with something else in the place of each read, or of those of one tensor; subscripts are changed before."""
+    if not any(tensor in (None, r.tensor) for r in reads(expr)):
+        return expr
     return rewrite(expr, lambda node: change(node) if isinstance(node, Read) and tensor in (None, node.tensor) else None)
 
 
@@ -57,10 +59,13 @@ def relayout(program: Program, ranges: Ranges, groups: Mapping[str, Sequence[Seq
     def move(read: Read) -> Read:
         return replace(read, subscripts=join(read.tensor, read.subscripts)) if read.tensor in groups else read
 
+    def has_moved(e: Expr) -> bool:
+        return any(r.tensor in groups for r in reads(e))
+
     own = dict(ranges.statements)
     statements = []
     for s in program.statements:
-        new, own[s.name] = change_expressions(s, own[s.name], lambda e: map_reads(e, move))
+        new, own[s.name] = change_expressions(s, own[s.name], lambda e: map_reads(e, move) if has_moved(e) else e)
         new = replace(new, subscripts=move(Read(s.target, new.subscripts)).subscripts)
         if new.reduction is not None and s.target in groups:
             # Coordinates without an index of their own are called by their dimension, which may be another one now.
@@ -150,7 +155,10 @@ def drop_invariant_dimensions(program: Program, ranges: Ranges) -> tuple[Program
     with t and i but the tensor's own elements at the same t and i.  A recurrence that is written inside a loop over steps, as
     its source had it, is computed once."""
     remarks: list[Remark] = []
-    while (found := _find_invariant(program, ranges)) is not None:
+    # No tensor that is read beside its elements, where the value is another one, or is checked when it is read.
+    fixed = {g.read.tensor for own in ranges.statements.values() for g in own.guards}
+    fixed |= {n.read.tensor for s in program.statements for n in walk(s.value) if isinstance(n, Pad) and n.mode == "value"}
+    while (found := _find_invariant(program, ranges, fixed)) is not None:
         tensor, d = found
         remarks.append(Remark("passed", "invariant", f"{tensor.base} is the same all along its dimension {d}", None))
         told = {
@@ -161,12 +169,8 @@ def drop_invariant_dimensions(program: Program, ranges: Ranges) -> tuple[Program
     return program, ranges, remarks
 
 
-def _find_invariant(program: Program, ranges: Ranges) -> tuple[Tensor, int] | None:
-    """A temporary, and a dimension along which all that its statements compute is equal.
-
-    No tensor that is read beside its elements, where the value is another one, or is checked when it is read."""
-    fixed = {g.read.tensor for own in ranges.statements.values() for g in own.guards}
-    fixed |= {n.read.tensor for s in program.statements for n in walk(s.value) if isinstance(n, Pad) and n.mode == "value"}
+def _find_invariant(program: Program, ranges: Ranges, fixed: Collection[str]) -> tuple[Tensor, int] | None:
+    """A temporary, and a dimension along which all that its statements compute is equal; none of `fixed`."""
     writers = program.writers()
     for t in program.tensors:
         own = writers.get(t.name, []) if t.role == "temporary" and t.name not in fixed else []

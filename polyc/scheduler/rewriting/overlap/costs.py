@@ -7,10 +7,9 @@ anew.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import field
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import lru_cache
-from math import ceil, prod
+from math import ceil, inf, prod
 
 from polyc import code_limits
 from polyc.ir.expr import Expr, Index, Select, index_names, reads, walk
@@ -20,9 +19,9 @@ from polyc.ir.read_sites import collect_reads
 from polyc.ir.simplify import constant_of
 from polyc.machine import Level, Machine
 from polyc.machine.memory import LINE
-from polyc.poly.footprints import Boxes, collect_accesses, index_boxes
+from polyc.poly.footprints import Boxes, collect_accesses, index_boxes, root_boxes, widen_boxes
 from polyc.poly.ranges import Ranges, estimate_extent
-from polyc.records import dataclass, replace
+from polyc.records import dataclass
 from polyc.scheduler.accesses import operation_weight
 from polyc.scheduler.traffic import carries_sums, find_level, pass_cycles
 
@@ -60,7 +59,7 @@ class Model:
         for name, read in self.read.items():
             for tensor in read:
                 self.readers.setdefault(tensor, set()).add(name)
-        self._shapes: dict[str, list[int]] = {}
+        self._shapes = {t: [self.extent(i.extent) for i in shape] for t, shape in ranges.tensors.items()}
         own = ranges.statements
         self._trips = {s.name: {i: self.extent(own[s.name].indices[i].extent) for i in s.indices} for s in program.statements}
         self._work: dict[str, float] = {}
@@ -94,8 +93,6 @@ class Model:
         return self._trips[s.name]
 
     def shape(self, tensor: str) -> list[int]:
-        if tensor not in self._shapes:
-            self._shapes[tensor] = [self.extent(i.extent) for i in self.ranges.tensors[tensor]]
         return self._shapes[tensor]
 
     def itemsize(self, tensor: str) -> int:
@@ -225,147 +222,152 @@ class Model:
         return sum(map(self.bytes, (self.reads(s.name for s in statements) | {s.target for s in statements}) - made))
 
 
-@dataclass(frozen=True, slots=True)
-class _Share:
-    """What one statement adds to the cycles of all tiles, and to the `starts` of rows of each; `work`: to compute it once;
-    `again`: what tiles compute more than once; `rows`: what a tile reads of each tensor; `others`: windows, tests of borders;
-    `outer`: to read again each tensor that a producer reads."""
-
-    starts: float
-    work: float
-    again: float
-    rows: Mapping[str, int]
-    others: float
-    outer: Mapping[str, float] = field(default_factory=dict)
-    buffer: int = 0
-
-
 class Trial:
-    """Consumers in tiles of given sizes, with more or fewer of their producers inside: what each adds is found once."""
+    """Consumers in tiles of given sizes, with more and more of their producers inside: what each adds is found once."""
 
     def __init__(
-        self,
-        model: Model,
-        roots: Sequence[Statement],
-        chain: Sequence[Statement],
-        sizes: Mapping[str, int],
-        boxes: Boxes,
-        lost: float,
+        self, model: Model, roots: Sequence[Statement], targets: Collection[str], sizes: Mapping[str, int], lost: float
     ) -> None:
-        """`chain`: what may be inside, readers before producers, all of which have `boxes`; `lost`: cycles that tiles
-        cost beside what is found here."""
-        self.model, self.roots, self.boxes = model, roots, boxes
+        """`targets`: the tensors that may be inside; `lost`: cycles that tiles cost beside what is found here."""
+        self.model, self.roots, self.boxes = model, roots, Boxes()
+        self._targets, self._places = targets, root_boxes(roots, sizes, model.ranges)
         trips = model.trips(roots[0])
         n_tiles = [ceil(trips[i] / size) for i, size in sizes.items()]
         self._n_tiles, self._is_one_loop = prod(n_tiles), all(n == 1 for n in n_tiles[1:])
         cut = [model.cut_rows(root, sizes) for root in roots]
         self._cut_rows, self._lost = max(part for part, _ in cut), lost + sum(cycles for _, cycles in cut)
         self._is_short = any(part == model.target.overlap.cut_short_rows for part, _ in cut)
-        inside = [min(sizes.get(i, trips[i]), trips[i]) for i in roots[0].left_indices]
-        points = [prod(model.trips(root).values()) for root in roots]
-        self._consumers = [self._share(root, inside, n, n) for root, n in zip(roots, points, strict=True)]
-        self._producers: dict[str, _Share] = {}
+        self._inside: list[Statement] = []
+        self._buffers: dict[str, int] = {}
+        """Bytes by tensor."""
+        self._is_too_large = False
         self._steps: dict[str, set[int]] = {}
         """Dimensions of buffers along which sums go in order with what they add up: room for one step is enough."""
         self._passes: dict[str, int] = {}
         """How often a tile passes over a buffer, if that is more than once."""
-        self._find_steps(chain)
+        self._sums: set[str] | None = set()
+        """The sums that go in order; None where they cannot, as some need each other."""
+        self._starts = self._others = self._work = self._again = 0.0
+        """Cycles to start the rows of each tile; of windows and tests of borders; to compute producers once; and what tiles
+        compute more than once."""
+        self._rows: dict[str, int] = {}
+        """What a tile reads of each tensor."""
+        self._outer: dict[str, float] = {}
+        """Cycles to read again what producers read of each tensor."""
+        inside = [min(sizes.get(i, trips[i]), trips[i]) for i in roots[0].left_indices]
+        for root in roots:
+            self._add(root, inside, prod(model.trips(root).values()))
 
     def estimate(self, producers: Sequence[Statement], whole: float, saved_bytes: int) -> Estimate | None:
         """Cycles beyond those of the same statements without tiles and without the producers' traffic, which take `whole`.
 
-        None where the buffers fit no cache of a core."""
-        target, inner = self.model.target, {p.target for p in producers}
-        for p in producers:
-            if p.name not in self._producers:
-                self._producers[p.name] = self._producer_share(p)
-        own = [self._producers[p.name] for p in producers]
-        shares = [*self._consumers, *own]
-        buffers = {p.target: x.buffer for p, x in zip(producers, own, strict=True)}
-        again, work, alive = sum(x.again for x in own), sum(x.work for x in own), self._alive(producers, buffers)
+        `producers`: readers before those they read, those of the last time in front.  None where the buffers fit no cache of a
+        core."""
+        if self._is_too_large:
+            return None
+        for p in producers[len(self._inside) :]:
+            self._add_producer(p)
+        target, alive = self.model.target, self._alive()
         footprint = target.overlap.beside * alive
         if find_level(footprint, target) > Level.L2:
+            self._is_too_large = True  # with more of them, too
             return None
-        starts = sum(x.starts for x in shares)
+        cycles = self.least + sum(c for t, c in self._outer.items() if t not in self._buffers)
+        passed = sum(size * self._passes.get(t, 1) for t, size in self._buffers.items())
+        cycles += self._n_tiles * pass_cycles(passed, footprint, target)
         if self._is_short:
-            n_rows = sum(max(x.rows.get(t, 0) for x in shares) for t in {t for x in shares for t in x.rows} - inner)
-            starts += target.prefetchers.lost_row * max(0, n_rows - target.prefetchers.streams)
-        cycles = sum(x.others for x in shares) + sum(c for x in own for t, c in x.outer.items() if t not in inner)
-        cycles += again * (target.overlap.recomputed if self._is_short else 1.0)
-        cycles += (
-            self._n_tiles * (pass_cycles(sum(buffers[t] * self._passes.get(t, 1) for t in buffers), footprint, target) + starts)
-            + self._lost
-        )
+            n_rows = sum(n for t, n in self._rows.items() if t not in self._buffers)
+            cycles += self._n_tiles * target.prefetchers.lost_row * max(0, n_rows - target.prefetchers.streams)
         if self._cut_rows:
             outside = self.model.outside_bytes((*self.roots, *producers))
             cycles += self._cut_rows * outside / target.memory.read[Level.MEMORY]
-        return Estimate(whole, cycles, again / work if work else 0.0, saved_bytes, alive)
+        return Estimate(whole, cycles, self._again / self._work if self._work else 0.0, saved_bytes, alive)
 
-    def _alive(self, producers: Sequence[Statement], buffers: Mapping[str, int]) -> int:
+    @property
+    def least(self) -> float:
+        """Cycles that all estimates from now on have at least; infinite where the buffers fit no cache any more."""
+        if self._is_too_large:
+            return inf
+        again = self._again * (self.model.target.overlap.recomputed if self._is_short else 1.0)
+        return self._n_tiles * self._starts + self._others + again + self._lost
+
+    def _alive(self) -> int:
         """Bytes of the buffers that are alive at the same time: others take turns with the same memory (`share_workspace`),
         where tiles are iterations of one loop, whose threads share them out."""
         if not self._is_one_loop:
-            return sum(buffers.values())
-        steps = [*reversed(producers), *self.roots]
-        last = {tensor: n for n, s in enumerate(steps) for tensor in self.model.read[s.name]}
-        alive, most, waiting = 0, 0, dict(buffers)
-        for n, s in enumerate(steps):
+            return sum(self._buffers.values())
+        steps = [*reversed(self._inside), *self.roots]
+        last = {tensor: s.name for s in steps for tensor in self.model.read[s.name]}
+        done = dict.fromkeys(last.values(), 0)
+        for tensor, size in self._buffers.items():
+            done[last[tensor]] += size
+        alive, most, waiting = 0, 0, dict(self._buffers)
+        for s in steps:
             alive += waiting.pop(s.target, 0)
             most = max(most, alive)
-            alive -= sum(size for tensor, size in buffers.items() if last.get(tensor) == n)
+            alive -= done.get(s.name, 0)
         return most
 
-    def _find_steps(self, chain: Sequence[Statement]) -> None:
-        model, sums = self.model, set[str]()
-        for p in filter(model.is_whole, chain):
-            sites = [
-                (s, site.read)
-                for s in map(model.statements.__getitem__, model.readers[p.target])
-                for site in model.sites[s.name]
-            ]
-            readers = [(s, read.subscripts) for s, read in sites if read.tensor == p.target]
-            whole = {d for d, box in enumerate(self.boxes[p.target]) if box is None}
-            steps = {d for d in whole if all(self._is_step(s, subscripts[d]) for s, subscripts in readers)}
-            extents, size = self._extents(p), model.itemsize(p.target)
-            n_steps = prod(extents[d] for d in steps)
-            own = {s.name: s for s, subscripts in readers if any(_sums_over(s, subscripts[d]) for d in steps)}
-            carried = sum(prod(self._extents(s)) * model.itemsize(s.target) for s in own.values())
-            stored = prod(extents) * size
-            if n_steps > 1 and (not own or carries_sums(stored, stored * len(own), n_steps, carried, model.target)):
-                sums |= own.keys()
-                self._steps[p.target] = steps
-                self._passes |= dict.fromkeys((p.target, *(s.target for s in own.values())), n_steps)
-        if model.needs([p.name for p in chain if p.target in self._steps], sums):
-            self._steps, self._passes = {}, {}
+    # -- one statement more
+    def _add(self, s: Statement, extents: Sequence[int], points: int) -> None:
+        """A statement with tiles of these extents; `points`: those of all tiles."""
+        model = self.model
+        widen_boxes(self.boxes, s, self._targets, self._places, model.ranges, model.accesses)
+        self._starts += model.row_starts(s, extents)
+        self._others += model.window_cycles(s, extents[-1] if extents else None)
+        self._others += points * model.tests(s) if self._cut_rows else 0.0
+        for tensor, n in model.rows_read(s, extents).items():
+            self._rows[tensor] = max(self._rows.get(tensor, 0), n)
 
-    def _is_step(self, s: Statement, e: Expr) -> bool:
-        return _sums_over(s, e) or any(s.subscripts[d] == e for d in self._steps.get(s.target, ()))
+    def _add_producer(self, p: Statement) -> None:
+        model, trips, shape, extents = self.model, self.model.trips(p), self.model.shape(p.target), self._extents(p)
+        self._inside.append(p)
+        if model.is_whole(p):
+            self._find_steps(p, extents)
+        else:  # the points of a part
+            inside, shape = index_boxes(p, {}, self.boxes), [trips[i] for i in p.left_indices]
+            extents = [min(trips[i], inside[i].extent) if i in inside else trips[i] for i in p.left_indices]
+        self._buffers[p.target] = self._buffer(p)
+        volume, depth = self._n_tiles * prod(extents), prod(trips[i] for i in p.reduction_indices)
+        points, once = volume * depth, prod(shape) * depth
+        self._add(p, extents, points)
+        self._work += once * model.work(p)
+        self._again += max(0, points - once) * model.work(p)
+        again = max(0.0, volume / prod(shape) - 1) / model.target.memory.read[Level.L3]
+        for t in model.read[p.name]:
+            self._outer[t] = self._outer.get(t, 0.0) + again * model.bytes(t)
 
     def _extents(self, p: Statement) -> list[int]:
         pairs = zip(self.model.shape(p.target), self.boxes[p.target], strict=True)
         return [min(n, box.extent) if box is not None else n for n, box in pairs]
 
-    def _producer_share(self, p: Statement) -> _Share:
-        model, trips, shape, whole = self.model, self.model.trips(p), self.model.shape(p.target), self._extents(p)
-        extents = whole
-        if not model.is_whole(p):  # the points of a part
-            inside, shape = index_boxes(p, {}, self.boxes), [trips[i] for i in p.left_indices]
-            extents = [min(trips[i], inside[i].extent) if i in inside else trips[i] for i in p.left_indices]
-        volume, depth = prod(extents), prod(trips[i] for i in p.reduction_indices)
-        share = self._share(p, extents, self._n_tiles * volume * depth, prod(shape) * depth)
-        again = max(0.0, self._n_tiles * volume / prod(shape) - 1) / model.target.memory.read[Level.L3]
-        outer = {t: again * model.bytes(t) for t in sorted(model.read[p.name])}
-        held = prod(n for d, n in enumerate(whole) if d not in self._steps.get(p.target, ()))
-        buffer = 0 if model.is_followed(p) else held * model.itemsize(p.target)
-        return replace(share, outer=outer, buffer=buffer)
+    def _buffer(self, p: Statement) -> int:
+        held = prod(n for d, n in enumerate(self._extents(p)) if d not in self._steps.get(p.target, ()))
+        return 0 if self.model.is_followed(p) else held * self.model.itemsize(p.target)
 
-    def _share(self, s: Statement, extents: Sequence[int], points: int, once: int) -> _Share:
-        """Of a statement with tiles of these extents; `points`: those of all tiles; `once`: those that are needed."""
-        model, work = self.model, self.model.work(s)
-        others = model.window_cycles(s, extents[-1] if extents else None)
-        others += points * model.tests(s) if self._cut_rows else 0.0
-        again = max(0, points - once) * work
-        return _Share(model.row_starts(s, extents), once * work, again, model.rows_read(s, extents), others)
+    def _find_steps(self, p: Statement, extents: Sequence[int]) -> None:
+        model, whole = self.model, {d for d, box in enumerate(self.boxes[p.target]) if box is None}
+        if self._sums is None or not whole:
+            return
+        sites = [
+            (s, site.read) for s in map(model.statements.__getitem__, model.readers[p.target]) for site in model.sites[s.name]
+        ]
+        readers = [(s, read.subscripts) for s, read in sites if read.tensor == p.target]
+        steps = {d for d in whole if all(self._is_step(s, subscripts[d]) for s, subscripts in readers)}
+        size, n_steps = model.itemsize(p.target), prod(extents[d] for d in steps)
+        own = {s.name: s for s, subscripts in readers if any(_sums_over(s, subscripts[d]) for d in steps)}
+        carried = sum(prod(self._extents(s)) * model.itemsize(s.target) for s in own.values())
+        stored = prod(extents) * size
+        if n_steps > 1 and (not own or carries_sums(stored, stored * len(own), n_steps, carried, model.target)):
+            self._sums |= own.keys()
+            self._steps[p.target] = steps
+            self._passes |= dict.fromkeys((p.target, *(s.target for s in own.values())), n_steps)
+            if model.needs([q.name for q in self._inside if q.target in self._steps], self._sums):
+                self._sums, self._steps, self._passes = None, {}, {}
+                self._buffers = {q.target: self._buffer(q) for q in self._inside}
+
+    def _is_step(self, s: Statement, e: Expr) -> bool:
+        return _sums_over(s, e) or any(s.subscripts[d] == e for d in self._steps.get(s.target, ()))
 
 
 def _sums_over(s: Statement, e: Expr) -> bool:

@@ -147,31 +147,38 @@ def _best_cluster(s: Statement, model: Model, done: set[str]) -> tuple[Cluster, 
         roots = (root, *others)
         producers = _producers(roots, model, done)
         indices = _tiled_indices(root, producers, model)
-        found = [
-            cluster
-            for some in _index_sets(roots, producers, indices, model)
-            for cluster in _clusters(roots, producers, some, model)
-        ]
-        if found:
-            return max(found, key=lambda cluster: cluster.gain), model
+        divisor = _divisor([*roots, *producers], model)
+        unit = _unit([*roots, *producers], divisor, model)
+        # What reads rows of a consumer at once reads them from memory then.
+        lost = sum(model.whole(root, 0) for root in roots if divisor > 1 and model.is_temporary(root.target))
+        best: Cluster | None = None
+        for some in _index_sets(roots, producers, indices, unit, model):
+            best = _find_cluster(roots, producers, some, unit, lost, model, best)
+        if best is not None:
+            return best, model
     return None
 
 
 def _index_sets(
-    roots: Sequence[Statement], producers: Sequence[Statement], indices: list[str], model: Model
+    roots: Sequence[Statement], producers: Sequence[Statement], indices: list[str], unit: int, model: Model
 ) -> list[tuple[str, ...]]:
     """Indices of consumers to tile: all that move a producer, those that move all of the nearest ones, and each set without the
     innermost ones."""
-    probe = _probe(_unit([*roots, *producers], model))
-    probed = tile_boxes(
-        roots, producers, root_boxes(roots, dict.fromkeys(indices, probe), model.ranges), model.ranges, model.accesses
-    )
+    probed = _probe_boxes(roots, producers, indices, _probe(unit), model)
     moving, found = indices, [indices]
     for p in producers:
         own = [box for box in probed.get(p.target, ()) if box is not None]
         moving = [i for i in moving if any(box.moves_with(i) for box in own)]
         found += [moving] if moving and moving not in found else []
     return [*dict.fromkeys(tuple(some[:n]) for some in found for n in range(len(some), 0, -1))]
+
+
+def _probe_boxes(
+    roots: Sequence[Statement], producers: Sequence[Statement], indices: Sequence[str], probe: int, model: Model
+) -> Boxes:
+    """The boxes of tiles of one size along all indices."""
+    places = root_boxes(roots, dict.fromkeys(indices, probe), model.ranges)
+    return tile_boxes(roots, producers, places, model.ranges, model.accesses)
 
 
 def _tiled_indices(root: Statement, producers: Sequence[Statement], model: Model) -> list[str]:
@@ -182,24 +189,23 @@ def _tiled_indices(root: Statement, producers: Sequence[Statement], model: Model
     return [i for i in root.left_indices if i in moving and own[i].extent != Const(1)]
 
 
-def _clusters(
-    roots: tuple[Statement, ...], producers: Sequence[Statement], indices: Sequence[str], model: Model
-) -> Iterator[Cluster]:
-    """Clusters that are faster in tiles.
+def _find_cluster(
+    roots: tuple[Statement, ...],
+    producers: Sequence[Statement],
+    indices: Sequence[str],
+    unit: int,
+    lost: float,
+    model: Model,
+    best: Cluster | None,
+) -> Cluster | None:
+    """The cluster with the largest gain among `best` and those with tiles of these indices that are faster.
 
     Tried are the nearest producer, the nearest two, and so on.  What a tile needs of a producer follows from its readers, which
-    come before it: so boxes for many of them hold for fewer, and are found once for each size, or twice, four times as many."""
-
-    def boxes_for(chain: Sequence[Statement], sizes: dict[str, int]) -> Boxes:
-        return tile_boxes(roots, chain, root_boxes(roots, sizes, model.ranges), model.ranges, model.accesses)
-
-    unit = _unit([*roots, *producers], model)
-    is_resampled = _divisor([*roots, *producers], model) > 1
-    # What reads rows of a consumer at once reads them from memory then.
-    lost = sum(model.whole(root, 0) for root in roots if is_resampled and model.is_temporary(root.target))
+    come before it: so what is found for fewer of them holds for more, and is a bound of what these cost."""
     probe = _probe(unit)
-    probed = boxes_for(producers, dict.fromkeys(indices, probe))
+    probed = _probe_boxes(roots, producers, indices, probe, model)
     chain, halos = _bounded(producers, probed, indices, model), set[str]()
+    targets = {p.target for p in chain}
     tried: dict[tuple[int, ...], Trial] = {}
     whole, saved, slower = sum(map(model.window_cycles, roots)), 0, 0
     for n, p in enumerate(chain, 1):
@@ -217,19 +223,24 @@ def _clusters(
         whole += model.whole(p, len(list(shared)))
         if not is_faster(lost, whole):
             continue
-        slower, ahead = slower + 1, chain[: max(2 * PATIENCE, 1 << (n - 1).bit_length())]
-        ahead = ahead + [q for q in chain[len(ahead) :] if q.target == ahead[-1].target]
+        slower += 1
         for sizes in _sizes(roots[0], indices, halos, unit, model):
-            key = len(ahead), *sizes.values()
+            key = tuple(sizes.values())
             if key not in tried:
-                tried[key] = Trial(model, roots, ahead, sizes, boxes_for(ahead, sizes), lost)
-            estimate = tried[key].estimate(chain[:n], whole, saved)
+                tried[key] = Trial(model, roots, targets, sizes, lost)
+            trial = tried[key]
+            if best is not None and whole - trial.least <= best.gain:  # it may be faster, but not the fastest
+                slower = 0 if is_faster(trial.least, whole) else slower
+                continue
+            estimate = trial.estimate(chain[:n], whole, saved)
             if estimate is not None and is_faster(estimate.tiled, whole):
-                boxes = {q.target: tried[key].boxes[q.target] for q in chain[:n]}
                 slower = 0
-                yield Cluster(roots, tuple(chain[:n]), sizes, boxes, estimate)
+                if best is None or whole - estimate.tiled > best.gain:
+                    boxes = {q.target: trial.boxes[q.target] for q in chain[:n]}
+                    best = Cluster(roots, tuple(chain[:n]), sizes, boxes, estimate)
         if slower == PATIENCE:
-            return
+            break
+    return best
 
 
 def _bounded(producers: Sequence[Statement], boxes: Boxes, indices: Sequence[str], model: Model) -> list[Statement]:
@@ -247,10 +258,10 @@ def _bounded(producers: Sequence[Statement], boxes: Boxes, indices: Sequence[str
     return kept
 
 
-def _unit(statements: Sequence[Statement], model: Model) -> int:
+def _unit(statements: Sequence[Statement], divisor: int, model: Model) -> int:
     """What sizes are multiples of, so that quotients in subscripts and parts of tensors begin alike in every tile."""
     parts = (index_coefficients(e) or {} for s in statements if model.is_temporary(s.target) for e in s.subscripts)
-    unit = _divisor(statements, model) * lcm(*(abs(c) for steps in parts for c in steps.values()))
+    unit = divisor * lcm(*(abs(c) for steps in parts for c in steps.values()))
     return unit if unit <= 4 * PROBE else 1
 
 
