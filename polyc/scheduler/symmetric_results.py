@@ -15,13 +15,14 @@ from collections.abc import Mapping
 from itertools import combinations
 from math import prod
 
-from polyc.code_limits import CLEARLY
+from polyc.code_limits import CLEARLY, UNKNOWN_EXTENT
 from polyc.diagnostics import Remark
 from polyc.ir.exchange import survives_exchange
 from polyc.ir.expr import Expr, Index, Read, gt, le, padded_reads, rewrite
 from polyc.ir.program import Program, Statement, all_reads, map_statement
 from polyc.machine import Machine
 from polyc.poly.ranges import Ranges
+from polyc.scheduler.accesses import operation_weight
 from polyc.scheduler.contractions.choice import choose, estimate_cycles
 from polyc.scheduler.contractions.contraction import find_contraction_in
 from polyc.scheduler.rewriting.builder import ProgramBuilder
@@ -98,18 +99,23 @@ def _may_exchange(s: Statement, p: int, q: int, symmetric: Pairs, builder: Progr
 def _estimate(s: Statement, pair: tuple[int, int], builder: ProgramBuilder, target: Machine) -> str | None:
     """What is saved of a sum that is computed for one half, in words; None where that is less than mirroring takes.
 
-    Tiles across the diagonal are computed whole, and long sums of few results stay as they are: these are cut for threads."""
+    Tiles across the diagonal are computed whole.  Long sums of few results stay as they are: these are cut for threads."""
     program, ranges = builder.program, builder.ranges
-    c = None if find_split(s, ranges) else find_contraction_in(program, ranges, s.name, target)
-    choice = None if c is None else choose(c, target)
-    if c is None or choice is None:
+    if find_split(s, ranges) is not None:
         return None
-    names = s.element_names
+    names, found = s.element_names, ranges.trips(s.name)
+    trips = {i: UNKNOWN_EXTENT if n is None else n for i, n in found.items()}
     i, j = (names[d] for d in pair)
-    n, elements = c.trips[i], prod(c.trips[x] for x in names)
-    part = min(1.0, 0.5 + (choice.way.tile.get(i, 1) + choice.way.tile.get(j, 1)) / (2 * n))
-    before = estimate_cycles(c, choice, target)
-    after = part * before + elements / 2 * target.tiles.far_store
+    c = find_contraction_in(program, ranges, s.name, target)
+    choice = None if c is None else choose(c, target)
+    if c is not None and choice is not None:
+        across, before = sum(choice.way.tile.get(x, 1) for x in (i, j)), estimate_cycles(c, choice, target)
+    else:
+        lanes = target.lanes(program.tensor(s.target).dtype.itemsize)
+        operations = prod(trips.values()) * (1 + operation_weight(s.value))
+        across, before = 1 + lanes, target.loops.operation * operations / lanes
+    part = min(1.0, (1 + across / max(1, trips[i])) / 2)
+    after = part * before + prod(trips[x] for x in names) / 2 * target.tiles.far_store
     return f"about {after:.2g} cycles, as written {before:.2g}" if after < CLEARLY * before else None
 
 
