@@ -18,7 +18,7 @@ from math import prod
 from polyc.code_limits import CLEARLY, UNKNOWN_EXTENT
 from polyc.diagnostics import Remark
 from polyc.ir.exchange import survives_exchange
-from polyc.ir.expr import Expr, Index, Read, gt, le, padded_reads, rewrite
+from polyc.ir.expr import Const, Expr, Index, Read, gt, le, padded_reads, rewrite
 from polyc.ir.program import Program, Statement, all_reads, map_statement
 from polyc.machine import Machine
 from polyc.poly.ranges import Ranges
@@ -99,7 +99,8 @@ def _may_exchange(s: Statement, p: int, q: int, symmetric: Pairs, builder: Progr
 def _estimate(s: Statement, pair: tuple[int, int], builder: ProgramBuilder, target: Machine) -> str | None:
     """What is saved of a sum that is computed for one half, in words; None where that is less than mirroring takes.
 
-    Tiles across the diagonal are computed whole.  Long sums of few results stay as they are: these are cut for threads."""
+    Tiles across the diagonal are computed whole, or row by row where extents are not known, which takes about twice as long.
+    Long sums of few results stay as they are: these are cut for threads."""
     program, ranges = builder.program, builder.ranges
     if find_split(s, ranges) is not None:
         return None
@@ -114,6 +115,8 @@ def _estimate(s: Statement, pair: tuple[int, int], builder: ProgramBuilder, targ
         lanes = target.lanes(program.tensor(s.target).dtype.itemsize)
         operations = prod(trips.values()) * (1 + operation_weight(s.value))
         across, before = 1 + lanes, target.loops.operation * operations / lanes
+    if not isinstance(builder.own[s.name].indices[i].extent, Const):
+        across *= 2
     part = min(1.0, (1 + across / max(1, trips[i])) / 2)
     after = part * before + prod(trips[x] for x in names) / 2 * target.tiles.far_store
     return f"about {after:.2g} cycles, as written {before:.2g}" if after < CLEARLY * before else None

@@ -120,7 +120,7 @@ def test_every_form(name: str, target: Machine, n: int):
 def test_compiled(name: str, is_dynamic: bool, threads: int):
     op = polyc.compile(HALVED[name], dynamic=is_dynamic)
     with limited_to(threads):
-        for n in (73, 0, 1, 48):
+        for n in (73, 1, 48) if "1:N" in HALVED[name] else (73, 0, 1, 48):
             sizes = {size: n if size == "N" else SIZES[size] for size in op.program.sizes}
             got = agree(op, draw(op, sizes), sizes)
             result = next(iter(got.values()))
