@@ -32,15 +32,22 @@ _CONVERSE = {"gt": "lt", "ge": "le"}
 
 
 def survives_exchange(
-    expr: Expr, one: str, other: str, types: Mapping[str, DType], symmetric: Mapping[str, tuple[int, int]]
+    expr: Expr,
+    one: str,
+    other: str,
+    types: Mapping[str, DType],
+    symmetric: Mapping[str, tuple[int, int]],
+    is_summed: bool = False,
 ) -> bool:
-    """Whether `expr` has the same value, up to rounding and the sign of zeros, with the indices `one` and `other` exchanged.
+    """Whether `expr` has the same value, up to rounding, with the indices `one` and `other` exchanged.
 
-    `types`: of what it reads; `symmetric`: tensors that stay the same where these two dimensions change places.  The forms that
-    are compared have the operands of sums and products in one order, and signs taken out: ``(x[i] - x[j]) * (x[i] - x[j])``,
-    ``w[k] * x[k, i] * x[k, j]`` and ``i == j ? 1 : p[i] * p[j]`` survive."""
+    `types`: of what it reads; `symmetric`: tensors that stay the same where these two dimensions change places; `is_summed`: it
+    is added to other values, so that the sign of a zero does not matter.  The forms that are compared have the operands of sums
+    and products in one order, and signs taken out: ``(x[i] - x[j]) * (x[i] - x[j])``, ``w[k] * x[k, i] * x[k, j]`` and
+    ``i == j ? 1 : p[i] * p[j]`` survive."""
     forms = _Forms(types, symmetric)
-    return forms.of(expr) == forms.of(substitute(expr, {one: Index(other), other: Index(one)}))
+    exchanged = substitute(expr, {one: Index(other), other: Index(one)})
+    return forms.with_sign(expr, is_summed) == forms.with_sign(exchanged, is_summed)
 
 
 class _Forms:
@@ -49,11 +56,11 @@ class _Forms:
 
     def of(self, expr: Expr) -> Expr:
         """The form of an expression; sums and products in it have any number of operands."""
-        is_negative, form = self._with_sign(expr)
+        is_negative, form = self.with_sign(expr)
         return Call("neg", (form,)) if is_negative else form
 
-    def _with_sign(self, expr: Expr) -> tuple[bool, Expr]:
-        """A form, and whether the expression is its negative.  Of unsigned numbers none is."""
+    def with_sign(self, expr: Expr, is_summed: bool = False) -> tuple[bool, Expr]:
+        """A form, and whether the expression is its negative, or a zero of any sign where the form is one."""
         match expr:
             case Const() | Index() | Size():
                 return False, expr
@@ -63,46 +70,53 @@ class _Forms:
                     p, q = self.symmetric[expr.tensor]
                     subscripts[p], subscripts[q] = _sorted((subscripts[p], subscripts[q]))
                 return False, Read(expr.tensor, tuple(subscripts))
-            case Call("neg", (a,)) if self._is_signed(a):
-                is_negative, form = self._with_sign(a)
+            case Call("neg", (a,)):
+                is_negative, form = self.with_sign(a, is_summed)
                 return not is_negative, form
-            case Call("add" | "sub") if self._is_signed(expr):
-                return self._sum(expr)
+            case Call("add" | "sub"):
+                return self._sum(expr, is_summed)
             case Call("mul"):
-                signs, forms = zip(*map(self._with_sign, operands_of(expr, "mul")), strict=True)
-                return sum(signs) % 2 == 1, Call("mul", _sorted(forms))
+                return self._product(expr, is_summed)
             case Call("truediv", (a, b)):  # an infinity has the sign of the zero that is divided by
-                is_negative, form = self._with_sign(a)
+                is_negative, form = self.with_sign(a, is_summed)
                 return is_negative, Call("truediv", (form, self.of(b)))
             case Call("fma", (a, b, c)):
-                return self._with_sign(a * b + c)
-            case Call() if expr.op in EVEN and self._is_signed(expr.args[0]):
-                return False, Call(expr.op, (self._with_sign(expr.args[0])[1],))
+                return self.with_sign(a * b + c, is_summed)
+            case Call() if expr.op in EVEN and type_of(expr.args[0], self.types).is_signed:
+                return False, Call(expr.op, (self.with_sign(expr.args[0], True)[1],))
             case Call() if expr.op in COMMUTATIVE:
                 return False, Call(expr.op, _sorted(map(self.of, expr.args)))
             case Call() if expr.op in _CONVERSE:
                 return False, Call(_CONVERSE[expr.op], tuple(map(self.of, expr.args[::-1])))
             case Cast(value, dtype) if dtype.is_float and type_of(value, self.types).is_float:
-                is_negative, form = self._with_sign(value)
+                is_negative, form = self.with_sign(value, is_summed)
                 return is_negative, Cast(form, dtype)
             case Call() | Select() | Cast() | Pad():
                 return False, with_children(expr, tuple(map(self.of, children(expr))))
 
-    def _is_signed(self, expr: Expr) -> bool:
-        return type_of(expr, self.types).is_signed
-
-    def _sum(self, expr: Expr) -> tuple[bool, Expr]:
+    def _sum(self, expr: Expr, is_summed: bool) -> tuple[bool, Expr]:
         """A sum whose first term has a plus."""
-        terms = sorted(self._terms(expr, False), key=lambda term: (repr(term[1]), term[0]))
+        terms = sorted(self._terms(expr, False, is_summed), key=lambda term: (repr(term[1]), term[0]))
         is_negative = terms[0][0]
         return is_negative, Call("add", tuple(Call("neg", (form,)) if sign != is_negative else form for sign, form in terms))
 
-    def _terms(self, expr: Expr, is_negative: bool) -> list[tuple[bool, Expr]]:
+    def _terms(self, expr: Expr, is_negative: bool, is_summed: bool) -> list[tuple[bool, Expr]]:
         if isinstance(expr, Call) and expr.op in ("add", "sub"):
             a, b = expr.args
-            return self._terms(a, is_negative) + self._terms(b, is_negative != (expr.op == "sub"))
-        sign, form = self._with_sign(expr)
+            others = self._terms(b, is_negative != (expr.op == "sub"), is_summed)
+            return self._terms(a, is_negative, is_summed) + others
+        sign, form = self.with_sign(expr, is_summed)
         return [(sign != is_negative, form)]
+
+    def _product(self, expr: Expr, is_summed: bool) -> tuple[bool, Expr]:
+        """A product of forms.  Where two different differences change signs, a zero of one of them changes that of the product:
+        ``(x[i] - x[j]) * (y[i] - y[j])`` may be divided by."""
+        factors = operands_of(expr, "mul")
+        found = [self.with_sign(e, is_summed) for e in factors]
+        turned = {form for sign, form in found if sign}
+        if len(turned) > 1 and not is_summed and not type_of(expr, self.types).is_integer:
+            return False, Call("mul", _sorted(map(self.of, factors)))
+        return sum(sign for sign, _ in found) % 2 == 1, Call("mul", _sorted(form for _, form in found))
 
 
 def _sorted(forms: Iterable[Expr]) -> tuple[Expr, ...]:

@@ -84,12 +84,10 @@ def _may_exchange(s: Statement, p: int, q: int, symmetric: Pairs, builder: Progr
     i, j = s.element_names[p], s.element_names[q]
     if own.indices[i] != own.indices[j] or own.indices[i] != box[p]:
         return False
-    expressions = [s.value]
-    if s.reduction is not None:
-        if s.reduction.monoid is not None:
-            return False
-        expressions.append(s.reduction.init)
-    if not all(survives_exchange(e, i, j, types, symmetric) for e in expressions):
+    r = s.reduction
+    if r is not None and (r.monoid is not None or not survives_exchange(r.init, i, j, types, symmetric)):
+        return False
+    if not survives_exchange(s.value, i, j, types, symmetric, r is not None and r.op == "add"):
         return False
     points = builder.points(s)
     turned = points.project({i: j, j: i}.get(n, n) for n in s.indices)

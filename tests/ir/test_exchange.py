@@ -28,7 +28,9 @@ SAME = [
     "c(i + j + k)",
     "(n(i) - n(j)) * (n(j) - n(i)) + n(k)",
     "u(i) * u(j) + u(k)",
+    "(u(i) - u(j)) * (u(j) - u(i))",
     "double(a(i,k) - a(j,k)) * double(b(i,k) - b(j,k))",
+    "c(k) / ((a(i,k) - a(j,k)) * (a(i,k) - a(j,k)))",
     "s(i,j) * c(k)",
     "s(i,k) * s(k,j)",
 ]
@@ -43,6 +45,7 @@ OTHERS = [
     "c(k) * sin(c(i) - c(j))",
     "(c(i) - c(j)) / (a(i,k) - a(j,k))",
     "a(i,k) / a(j,k)",
+    "c(k) / ((a(i,k) - a(j,k)) * (b(i,k) - b(j,k)))",
     "i <= j ? a(i,k) * a(j,k) : 0.0",
     "c(i) < c(j) ? c(k) : 0.0",
     "c(2 * i + j + k)",
@@ -53,10 +56,10 @@ OTHERS = [
 ]
 
 
-def survives(value: str) -> bool:
+def survives(value: str, is_summed: bool = True) -> bool:
     program = read(HEAD.format(value))
     (s,) = program.statements
-    return survives_exchange(s.value, "i", "j", program.types, {"s": (0, 1)})
+    return survives_exchange(s.value, "i", "j", program.types, {"s": (0, 1)}, is_summed)
 
 
 @pytest.mark.parametrize("value", SAME)
@@ -67,3 +70,8 @@ def test_what_stays_the_same(value: str):
 @pytest.mark.parametrize("value", OTHERS)
 def test_what_becomes_another_value(value: str):
     assert not survives(value)
+
+
+def test_a_zero_of_either_sign_matters_outside_of_sums():
+    value = "(a(i,k) - a(j,k)) * (b(i,k) - b(j,k))"
+    assert survives(value) and not survives(value, is_summed=False)
