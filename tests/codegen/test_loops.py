@@ -91,8 +91,15 @@ def test_a_start_in_nested_remainders_is_a_multiple_only_of_what_the_outer_one_k
     whole = plus(A, times(Call("mod", (A, int_const(8))), -1))
     for modulus, multiple in ((16, 4), (6, 1)):
         start = Call("mod", (whole, int_const(modulus)))
-        assert values_of(start, plus(start, 32), 4).multiple == multiple
+        assert values_of(start, plus(start, 32), 4, {}).multiple == multiple
         assert all(evaluate(start, {"a": a}) % multiple == 0 for a in range(100))
+
+
+@pytest.mark.parametrize(("size", "place"), [(8, B), (12, B), (16, Call("mod", (plus(B, C), int_const(16))))])
+def test_a_tile_that_begins_where_one_of_a_multiple_of_its_size_does_needs_no_remainder(size: int, place: Expr):
+    around = {"a": Values((0, 96), 24)}
+    known = {**around, "b": Values((0, size - 1)), "c": values_of(A, int_const(96), size, around)}
+    assert fold_index(plus(B, C), size, known) == place
 
 
 def test_strides_are_in_c_order():

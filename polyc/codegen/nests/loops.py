@@ -130,7 +130,7 @@ class _Translator:
         if not node.for_is_degenerate():
             step = int(node.for_get_inc().get_val().to_python())
             upper = _exclusive_bound(expr_of_ast(node.for_get_cond(), variables | {var}))
-        known = values_of(lower, upper, step)
+        known = values_of(lower, upper, step, ranges)
         body = tuple(self.translate(node.for_get_body(), {**ranges, var: known}, {k: v for k, v in marks.items() if k != var}))
         mark = marks.get(var)
         guards, body = _hoist_guards(body, var, lower, upper)
@@ -290,24 +290,26 @@ def _fold_panel(subscripts: list[Expr], panel: Panel, ranges: Mapping[str, Value
     return (simplify(start // panel.size), *subscripts, place)
 
 
-def values_of(lower: Expr, upper: Expr, step: int) -> Values:
-    """What is known of the variable of a loop."""
+def values_of(lower: Expr, upper: Expr, step: int, around: Mapping[str, Values]) -> Values:
+    """What is known of the variable of a loop, from what is known of those around it."""
     first, end = constant_of(lower), least_constant(upper)
-    multiple = gcd(step, _multiple_of(lower, step))
+    multiple = gcd(step, _multiple_of(lower, step, around))
     start = 0 if first is None and multiple == step else first
     last = end if end is None else end - 1 if start is None else start + (end - 1 - start) // step * step
     least = max((int(e.value) for e in operands_of(lower, "max") if isinstance(e, Const)), default=None)
     return Values((least, last), multiple)
 
 
-def _multiple_of(expr: Expr, step: int) -> int:
+def _multiple_of(expr: Expr, step: int, around: Mapping[str, Values]) -> int:
     """A number of which all values of an expression are multiples, `step` if that is one."""
     coefficients = index_coefficients(expr)
     if coefficients is not None:
         rest = constant_of(simplify(substitute(expr, dict.fromkeys(coefficients, int_const(0)))))
-        return 1 if rest is None else gcd(*coefficients.values(), rest)
+        return (
+            1 if rest is None else gcd(*(c * around[v].multiple if v in around else c for v, c in coefficients.items()), rest)
+        )
     if isinstance(expr, Call) and expr.op in ("min", "max"):
-        return gcd(*(_multiple_of(a, step) for a in expr.args))
+        return gcd(*(_multiple_of(a, step, around) for a in expr.args))
     if not all(isinstance(e, (Index, Const)) or (isinstance(e, Call) and e.op in _LINEAR) for e in walk(expr)):
         return 1
     remainders = [e for e in walk(expr) if isinstance(e, Call) and e.op == "mod"]

@@ -39,7 +39,7 @@ class View:
     itemsize: int
     indices: frozenset[str]
     is_given: bool
-    """Whether it is an argument of known size: what another statement makes may be kept near."""
+    """Whether it is an argument of known size, or both operands: what another statement makes may else be kept near."""
     is_made: bool
     """Whether another statement makes it: long rows begin at a line."""
 
@@ -166,7 +166,7 @@ def find_contraction(
     result = _strides(s.subscripts, _extents(s.target, scop))
     if result is None:
         return None
-    views = []
+    views, is_squared = [], len({operand.read.tensor for operand in operands}) == 1
     for operand in operands:
         shape = _extents(operand.read.tensor, scop)
         strides = _strides(operand.read.subscripts, shape)
@@ -174,7 +174,7 @@ def find_contraction(
             return None
         elements = prod(form_extent(form, trips) for form in operand.forms)
         tensor = scop.tensors[operand.read.tensor]
-        is_given = tensor.role == "input" and all(isinstance(e, Const) for e in tensor.shape)
+        is_given = (tensor.role == "input" or is_squared) and all(isinstance(e, Const) for e in tensor.shape)
         is_made = tensor.role == "temporary"
         views.append(View(operand, strides, elements, tensor.dtype.itemsize, operand.indices, is_given, is_made))
     lanes = min(64, max(1, target.lanes(max(itemsize, *(v.itemsize for v in views)))))

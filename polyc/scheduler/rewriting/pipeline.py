@@ -56,6 +56,7 @@ from polyc.scheduler.rewriting.short_indices import write_out_short_indices
 from polyc.scheduler.rewriting.short_recurrences import write_out_steps
 from polyc.scheduler.rewriting.split import split_reduction
 from polyc.scheduler.rewriting.whole_pairs import move_pairs
+from polyc.scheduler.symmetric_results import mirror_symmetric_results
 
 FILTERED = 1
 """The form in which sums over windows of symbolic size are filtered with fewer products; 0 is the usual one."""
@@ -202,6 +203,7 @@ _SUMS: tuple[Step, ...] = (
     _peephole("reciprocals", _ALGEBRA),
     _peephole("root-reciprocals", _ALGEBRA),
     _rewriting("share-rows", share_rows, _TILED_ALGEBRA, _with("target")),
+    _rewriting("symmetric-results", mirror_symmetric_results, _TILED_ALGEBRA, _with("target")),
     _rule("separate-products", separate_products, _TILED_ALGEBRA),
     _rewriting(FILTERING, filter_minimally, _TILED_ALGEBRA, lambda ctx: (ctx.target, ctx.constants, ctx.form == FILTERED)),
     _rewriting("block-recurrences", block_recurrences, _TILED_ALGEBRA),

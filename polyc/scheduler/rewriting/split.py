@@ -35,13 +35,13 @@ past, each part may be shorter."""
 
 def split_reduction(s: Statement, builder: ProgramBuilder) -> Change | None:
     """Rfactor: long reductions have partial results for threads."""
-    split = _find_split(s, builder.ranges)
+    split = find_split(s, builder.ranges)
     if split is None or split.is_taken(s):
         return None
     return builder.rfactor(s, split, "part"), f"partial results over chunks of {split.size} of {split.index}"
 
 
-def _find_split(s: Statement, ranges: Ranges) -> Split | None:
+def find_split(s: Statement, ranges: Ranges) -> Split | None:
     if s.reduction is None or not s.reduction_indices or ranges.statements[s.name].guards:
         return None
     if any(r.tensor == s.target for r in reads(s.value)):
