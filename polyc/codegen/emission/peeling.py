@@ -22,9 +22,9 @@ from polyc.codegen.emission.context import Context, Predicate, State, byte_offse
 from polyc.codegen.emission.index_values import sum_terms
 from polyc.codegen.emission.linear import Linear, add_linear, add_terms, constant_of, index_names, scale_linear, split_lane
 from polyc.codegen.emission.unrolling import is_inline
-from polyc.codegen.emission.vector_loops import Body, InOrder, constant_trip, emit_copies, emit_vector
+from polyc.codegen.emission.vector_loops import Body, InOrder, constant_trip, emit_copies, emit_rest_of_ring, emit_vector
 from polyc.codegen.writer.builder import Val, int_val
-from polyc.ir.expr import Const, Expr, Index, Read, Size, count_operations, ge, int_const, lt, reads, walk
+from polyc.ir.expr import Const, Expr, Index, Read, count_operations, ge, int_const, lt, reads, walk
 from polyc.ir.loops import Buffer, Loop, Node, Update
 from polyc.ir.simplify import simplify
 from polyc.machine import Level, Machine, Share
@@ -67,12 +67,7 @@ def emit_aligned(state: State, ctx: Context, loop: Loop, lower: Val, upper: Val,
     with fn.when(fn.compare("icmp slt", start, stop)):
         fn.counted_loop(start, stop, width, emit_copies(ctx, loop, loop.interleave, emit))
     state.invalidate_all()
-    start = fn.intrinsic("smax", start, stop)
-    for copy in range(loop.interleave):
-        with fn.when(fn.compare("icmp slt", start, upper)):
-            emit(ctx.bind_lanes(loop.var, start, lanes, copy).under(inside))
-        state.invalidate_all()
-        start = fn.binary("add", start, int_val(lanes))
+    emit_rest_of_ring(state, ctx.under(inside), loop, fn.intrinsic("smax", start, stop), upper, emit)
 
 
 def _count_lead(state: State, ctx: Context, loop: Loop, stream: _Stream, lower: Val, upper: Val) -> Val:
@@ -172,13 +167,14 @@ def _moves(update: Update, variable: str) -> bool:
 
 def _rows_of(state: State, ctx: Context, read: Read, around: tuple[Loop, ...]) -> list[Linear] | None:
     """Where the rows begin that the copies of a read take vectors of; none where all lanes read one element.  None where lanes
-    do not lie side by side in memory, and where more than a polynomial says where."""
+    do not lie side by side in memory, and where data says where."""
     buffer = state.by_name[read.tensor]
     split = split_lane(byte_offset(ctx, buffer, read.subscripts), ctx.lane)
     step = None if split is None else constant_of(split[1])
     if split is None or step not in (0, buffer.dtype.itemsize) or buffer.space == "register":
         return None
-    if not all(isinstance(a, (Index, Size)) for atoms in split[0] for a in atoms):
+    copied = {loop.var for loop in around}
+    if any(reads(a) or (copied & index_names(a) and not isinstance(a, Index)) for atoms in split[0] for a in atoms):
         return None
     rows = [split[0]] if step else []
     for loop in around:

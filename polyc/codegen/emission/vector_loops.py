@@ -39,9 +39,11 @@ def emit_vector(state: State, ctx: Context, loop: Loop, lower: Val, upper: Val, 
 
     trip = fn.binary("sub", upper, lower)
     start = lower
+    # Partial sums are a ring of all lanes of two vectors, wherever the rest begins (`peeling`).
+    is_ring = loop.interleave == 2 and state.target.has_masks and bool(state.held)
     for count in (loop.interleave, 1) if loop.interleave > 1 else (1,):
         width = lanes * count
-        if known is not None and known < width:
+        if (known is not None and known < width) or (known is None and is_ring and count == 1):
             continue
         stop = fn.binary("add", lower, fn.binary("sub", trip, _modulo(fn, trip, width)))
         state.invalidate_all()
@@ -57,8 +59,11 @@ def emit_vector(state: State, ctx: Context, loop: Loop, lower: Val, upper: Val, 
             if reads(end):  # loaded once
                 end = Index(f"{loop.var}·end")
                 ctx = ctx.bind(end.name, upper)
-            inside = Predicate(lt(Index(loop.var), end), loop.var)
-            emit(ctx.bind_lanes(loop.var, start, lanes).under(inside))
+            ctx = ctx.under(Predicate(lt(Index(loop.var), end), loop.var))
+            if known is None and is_ring:
+                emit_rest_of_ring(state, ctx, loop, start, upper, emit)
+            else:
+                emit(ctx.bind_lanes(loop.var, start, lanes, known // lanes % 2 if is_ring and known is not None else 0))
         elif is_repeatable(state, loop):
             # The last vector once more, moved back to end where the loop ends: it stores what is there already.
             is_long = None if known is not None and known >= lanes else fn.compare("icmp sge", trip, int_val(lanes))
@@ -72,6 +77,15 @@ def emit_vector(state: State, ctx: Context, loop: Loop, lower: Val, upper: Val, 
         else:
             _emit_rest(state, ctx, loop, start, upper, emit, in_order)
     state.invalidate_all()
+
+
+def emit_rest_of_ring(state: State, ctx: Context, loop: Loop, start: Val, upper: Val, emit: Body) -> None:
+    """What interleaved vectors leave of a loop, whose end is a predicate of `ctx`: vectors with the same accumulators in turn."""
+    for copy in range(loop.interleave):
+        with state.fn.when(state.fn.compare("icmp slt", start, upper)):
+            emit(ctx.bind_lanes(loop.var, start, loop.lanes, copy))
+        state.invalidate_all()
+        start = state.fn.binary("add", start, int_val(loop.lanes))
 
 
 def emit_copies(ctx: Context, loop: Loop, count: int, emit: Body) -> Callable[[Val], None]:
