@@ -80,7 +80,7 @@ def emit_vector(state: State, ctx: Context, loop: Loop, lower: Val, upper: Val, 
 
 
 def emit_rest_of_ring(state: State, ctx: Context, loop: Loop, start: Val, upper: Val, emit: Body) -> None:
-    """What interleaved vectors leave of a loop, whose end is a predicate of `ctx`: vectors with the same accumulators in turn."""
+    """What interleaved vectors leave of a loop, whose end `ctx` has as a predicate: vectors with the same accumulators."""
     for copy in range(loop.interleave):
         with state.fn.when(state.fn.compare("icmp slt", start, upper)):
             emit(ctx.bind_lanes(loop.var, start, loop.lanes, copy))
