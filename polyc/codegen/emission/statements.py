@@ -21,6 +21,7 @@ from polyc.codegen.emission.expressions import eval_expr, eval_value
 from polyc.codegen.emission.interleaved import emit_interleaved, find_interleaved
 from polyc.codegen.emission.linear import constant_of, index_names, split_lane
 from polyc.codegen.emission.openmp import emit_parallel, emit_stream
+from polyc.codegen.emission.peeling import emit_aligned
 from polyc.codegen.emission.pipelines import is_pipeline
 from polyc.codegen.emission.predicates import as_scalar, eval_predicates
 from polyc.codegen.emission.row_addresses import takes_many_addresses
@@ -28,7 +29,7 @@ from polyc.codegen.emission.scans import emit_scan, find_scan
 from polyc.codegen.emission.segments import assume_tests, emit_segments, segment_checks
 from polyc.codegen.emission.strips import choose
 from polyc.codegen.emission.unrolling import count_accumulators, count_steps, count_unrolled, reads_between_lanes, tests_border
-from polyc.codegen.emission.vector_loops import constant_trip, emit_vector, is_vectorizable
+from polyc.codegen.emission.vector_loops import constant_trip, is_vectorizable
 from polyc.codegen.writer import vectors
 from polyc.codegen.writer.builder import Val
 from polyc.ir.expr import Call, Const, Expr, Index, reads
@@ -227,7 +228,7 @@ def emit_loop(state: State, ctx: Context, loop: Loop) -> None:
         def rest(context: Context, start: Val, stop: Val) -> None:
             _emit_serial(state, context, loop, start, stop)
 
-        run = partial(emit_vector, state, ctx, loop, lower, upper, emit, rest)
+        run = partial(emit_aligned, state, ctx, loop, lower, upper, emit, rest)
     elif (found := find_scan(state, ctx, loop)) is not None:
         run = partial(emit_scan, state, ctx, loop, found, lower, upper, partial(_emit_serial, state, ctx, loop))
     elif checks := leading_checks(state, ctx, loop):

@@ -112,10 +112,11 @@ def _count_operations(body: tuple[Node, ...]) -> int:
     """Operations of the longest update or store inside."""
     inner = [_count_operations(node.body) for node in body if isinstance(node, Loop)]
     nodes = [walk(node.value) for node in body if isinstance(node, (Update, Store))]
-    return max([*inner, *(sum(_INLINE_OPERATIONS if _is_inline(n) else 1 for n in expr) for expr in nodes)], default=0)
+    return max([*inner, *(sum(_INLINE_OPERATIONS if is_inline(n) else 1 for n in expr) for expr in nodes)], default=0)
 
 
-def _is_inline(node: Expr) -> bool:
+def is_inline(node: Expr) -> bool:
+    """Whether a node is a function that is computed inline."""
     return isinstance(node, Call) and node.op in (*INLINE, "exp_below")
 
 

@@ -37,26 +37,18 @@ def emit_vector(state: State, ctx: Context, loop: Loop, lower: Val, upper: Val, 
     n_vectors = 1 if any(isinstance(node, Loop) for node in loop.body) else MAX_TRIED if known is None else known // lanes
     whole = replace(ctx, n_vectors=n_vectors)
 
-    def emit_vectors(count: int, ctx: Context = whole) -> Callable[[Val], None]:
-        def emit_copies(i: Val) -> None:
-            inner = ctx if count == 1 else ctx.bind(start_of := f"{loop.var}·start", i)
-            for copy in range(count):
-                # Places of all copies are distances from the first one's: what two of them read is one load.
-                base: Val | Expr = i if copy == 0 else Index(start_of) + copy * lanes
-                emit(inner.bind_lanes(loop.var, base, lanes, copy))
-
-        return emit_copies
-
     trip = fn.binary("sub", upper, lower)
     start = lower
+    # Partial sums are a ring of all lanes of two vectors, wherever the rest begins (`peeling`).
+    is_ring = loop.interleave == 2 and state.target.has_masks and bool(state.held)
     for count in (loop.interleave, 1) if loop.interleave > 1 else (1,):
         width = lanes * count
-        if known is not None and known < width:
+        if (known is not None and known < width) or (known is None and is_ring and count == 1):
             continue
         stop = fn.binary("add", lower, fn.binary("sub", trip, _modulo(fn, trip, width)))
         state.invalidate_all()
         with fn.when(fn.compare("icmp slt", start, stop)):
-            fn.counted_loop(start, stop, width, emit_vectors(count))
+            fn.counted_loop(start, stop, width, emit_copies(whole, loop, count, emit))
         state.invalidate_all()
         start = stop
         if (known is not None and known % width == 0) or width == 1:
@@ -67,13 +59,17 @@ def emit_vector(state: State, ctx: Context, loop: Loop, lower: Val, upper: Val, 
             if reads(end):  # loaded once
                 end = Index(f"{loop.var}·end")
                 ctx = ctx.bind(end.name, upper)
-            inside = Predicate(lt(Index(loop.var), end), loop.var)
-            emit(ctx.bind_lanes(loop.var, start, lanes).under(inside))
+            ctx = ctx.under(Predicate(lt(Index(loop.var), end), loop.var))
+            if known is None and is_ring:
+                emit_rest_of_ring(state, ctx, loop, start, upper, emit)
+            else:
+                emit(ctx.bind_lanes(loop.var, start, lanes, known // lanes % 2 if is_ring and known is not None else 0))
         elif is_repeatable(state, loop):
             # The last vector once more, moved back to end where the loop ends: it stores what is there already.
             is_long = None if known is not None and known >= lanes else fn.compare("icmp sge", trip, int_val(lanes))
             with fn.when(is_long):
-                emit_vectors(1, replace(ctx.multiple(loop.var, 1), is_moved=True))(fn.binary("sub", upper, int_val(lanes)))
+                moved = replace(ctx.multiple(loop.var, 1), is_moved=True)
+                emit_copies(moved, loop, 1, emit)(fn.binary("sub", upper, int_val(lanes)))
             state.invalidate_all()
             if is_long is not None:
                 with fn.when(fn.not_(is_long)):
@@ -81,6 +77,28 @@ def emit_vector(state: State, ctx: Context, loop: Loop, lower: Val, upper: Val, 
         else:
             _emit_rest(state, ctx, loop, start, upper, emit, in_order)
     state.invalidate_all()
+
+
+def emit_rest_of_ring(state: State, ctx: Context, loop: Loop, start: Val, upper: Val, emit: Body) -> None:
+    """What interleaved vectors leave of a loop, whose end `ctx` has as a predicate: vectors with the same accumulators."""
+    for copy in range(loop.interleave):
+        with state.fn.when(state.fn.compare("icmp slt", start, upper)):
+            emit(ctx.bind_lanes(loop.var, start, loop.lanes, copy))
+        state.invalidate_all()
+        start = state.fn.binary("add", start, int_val(loop.lanes))
+
+
+def emit_copies(ctx: Context, loop: Loop, count: int, emit: Body) -> Callable[[Val], None]:
+    """What writes so many vectors of a loop, side by side, from a value of its variable on."""
+
+    def emit_from(i: Val) -> None:
+        inner = ctx if count == 1 else ctx.bind(start_of := f"{loop.var}·start", i)
+        for copy in range(count):
+            # Places of all copies are distances from the first one's: what two of them read is one load.
+            base: Val | Expr = i if copy == 0 else Index(start_of) + copy * loop.lanes
+            emit(inner.bind_lanes(loop.var, base, loop.lanes, copy))
+
+    return emit_from
 
 
 def _emit_rest(state: State, ctx: Context, loop: Loop, start: Val, upper: Val, emit: Body, in_order: InOrder) -> None:
