@@ -122,9 +122,10 @@ class TimeTileCosts:
 
     row_start: float = 8.0
     cut_row: float = 1.0
-    """For each element of rows that are cut: they begin at any place of a cache line."""
+    """For each element of rows of a plane that are cut: they begin at any place of a cache line."""
+    near_byte: float = 0.02
     far_byte: float = 0.16
-    """Of a byte from beyond the second-level cache."""
+    """Of a byte from the last-level cache, and of one from memory."""
     visit: float = 8.0
     """Of a step of a tile that streams past few planes, in rows."""
     held: float = 3

@@ -3,14 +3,15 @@
 Before: ``t { t+i { vector t+j { S } } }``, which streams whole planes once per step.  After: tiles of T steps by blocks of
 space (Wolf and Lam, "A loop transformation theory", 1991; the skewed band is what `recurrence` finds, as in Bondhugula's
 Pluto).  Every distance of the band is non-negative in every member, so tiles may run in the order of their numbers, and
-columns of tiles along a dimension of space at the same time, if none of them is ahead of those before it: a pipeline.
+columns of tiles along a dimension of space at the same time, if none of them is ahead of those before it: a pipeline.  Where
+the cores together hold a plane in their caches, or columns wait for most of the one before, threads share each step instead.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import product
-from math import ceil
+from math import ceil, prod
 
 from polyc.code_limits import ROW_SIZES, powers
 from polyc.ir.expr import Index, reads
@@ -19,7 +20,8 @@ from polyc.poly.rows import Member, free_positions
 from polyc.poly.scop import Scop, ScopStatement
 from polyc.poly.tree import Mark, Plan, PlanLoop, PlanSequence, make_sequence
 from polyc.records import dataclass, replace
-from polyc.scheduler.accesses import index_trips
+from polyc.scheduler.accesses import index_trips, statement_work
+from polyc.scheduler.traffic import find_level
 
 STEPS, BLOCKS, STREAM_BLOCKS = powers(4, 64, (1, 3)), powers(6, 128, (1, 3)), (2, 4)
 """Of tiles: steps of time, elements of a dimension of space across the vector, and of one along which a tile streams."""
@@ -117,21 +119,21 @@ def _choose_sizes(
         return None
     steps = min(index_trips(s)[time[s.name]] for s in statements)
     per_point = _bytes_per_point(statements, scop)
-    plane = per_point
-    for space in spaces:
-        plane *= space.trips
     limit = target.room(Level.L2, Share.ALL)
-    if steps < MINIMUM_STEPS or plane <= limit:
+    if steps < MINIMUM_STEPS or per_point * prod(space.trips for space in spaces) <= limit:
         return None
-    best: tuple[float, _Tiles] | None = None
+    work = sum(map(statement_work, statements)) // steps
+    is_shared = parallel and members[1].kind_inside == "P" and work >= target.threads.work_per_step
+    cores = target.cores if parallel else 1
+    best: tuple[float, _Tiles | None] = _whole_steps_cost(work, spaces, per_point, limit, cores, is_shared, target), None
     for n_steps in STEPS:
         if n_steps > 2 * steps:
             break
         for tiles in _candidates(n_steps, spaces):
-            cost = _cost(tiles, steps, spaces, per_point, limit, target.cores if parallel else 1, target)
-            if cost is not None and (best is None or cost < best[0]):
+            cost = _cost(tiles, steps, spaces, per_point, limit, cores, target)
+            if cost is not None and cost < best[0]:
                 best = cost, tiles
-    return best and best[1]
+    return best[1]
 
 
 def _candidates(n_steps: int, spaces: list[_Space]) -> Iterator[_Tiles]:
@@ -167,11 +169,31 @@ def _cost(
         rows *= block if n not in (streamed, len(sizes) - 1) else 1
     if step > limit or whole > costs.held * limit:
         return None
-    cost = (
-        1 + costs.far_byte * traffic + costs.row_start / (sizes[-1] or spaces[-1].trips) + (costs.cut_row if sizes[-1] else 0)
-    )
+    cost = 1 + _far_byte(spaces, per_point, target) * traffic
+    cost += costs.row_start / (sizes[-1] or spaces[-1].trips) + (costs.cut_row if sizes[-1] and len(sizes) > 1 else 0)
     cost += costs.visit / rows if streamed is not None and len(sizes) > 2 else 0
     return cost * (1 + target.threads.idle * (cores * _pipeline_time(tiles, steps, spaces, cores) - 1))
+
+
+def _whole_steps_cost(
+    work: int, spaces: list[_Space], per_point: int, limit: int, cores: int, is_shared: bool, target: Machine
+) -> float:
+    """The same of steps one after the other, of `work` operations each, that stream the whole plane; `is_shared`: all cores
+    share each of them, and meet behind it."""
+    plane = per_point * prod(space.trips for space in spaces)
+    near = 1 + target.time_tiles.row_start / spaces[-1].trips
+    alone = near + per_point * _far_byte(spaces, per_point, target)
+    if not is_shared:
+        return alone * (1 + target.threads.idle * (cores - 1))
+    together = near if plane <= cores * limit else alone
+    turns = ceil(spaces[0].trips / cores) / spaces[0].trips + target.threads.least_work / work
+    return alone + target.threads.idle * (together * cores * turns - alone)
+
+
+def _far_byte(spaces: list[_Space], per_point: int, target: Machine) -> float:
+    """Time of a byte that the second-level cache does not hold from one step to the next."""
+    plane, costs = per_point * prod(space.trips for space in spaces), target.time_tiles
+    return costs.far_byte if find_level(plane, target) is Level.MEMORY else costs.near_byte
 
 
 def _pipeline_time(tiles: _Tiles, steps: int, spaces: list[_Space], cores: int) -> float:
@@ -186,11 +208,15 @@ def _pipeline_time(tiles: _Tiles, steps: int, spaces: list[_Space], cores: int) 
     columns = 1.0
     for position in tiles.order[: tiles.columns]:
         columns *= max(1.0, count(position))
-    # A column begins when the one before has left its first tile behind.
-    distance = 1 / max(1.0, count(tiles.order[tiles.columns]))
+    # A column begins when the one before has left its first tile behind; the first of the next steps, which begins as far along
+    # as these have skewed it, when the one before has come as far.
+    along = tiles.order[tiles.columns]
+    behind = tiles.sizes[0] * spaces[along - 1].skew / tiles.sizes[along] * ceil(count(0)) / max(1.0, columns)
+    distance = min(1.0, (1 + behind) / max(1.0, count(along)))
     whole = int(columns)
     turns = whole // cores + (1 if whole % cores else columns - whole)
-    return (max(turns, columns * distance) + (min(cores, ceil(columns)) - 1) * distance) / columns
+    taken = max(turns + (min(cores, ceil(columns)) - 1) * distance, 1 + (columns - 1) * distance)
+    return min(1.0, taken / columns)
 
 
 def _order_by_memory(
