@@ -136,10 +136,10 @@ def find_reached(s: Statement, names: Sequence[str], box: Sequence[Interval], ra
     clauses = [w for w in s.where if isinstance(w, RangeClause)]
     points = {w.index: Interval(w.lower, simplify(w.upper - w.lower)) for w in clauses if w not in loaded_clauses(s.where)}
     frame = Frame(ranges, elements | points)
-    if points.keys() != set(s.indices) or not all(map(frame.is_affine, s.subscripts)):
+    if points.keys() != set(s.indices):
         return whole
     for name, b, subscript in zip(names, box, s.subscripts, strict=True):
-        frame.restrict(eq(Index(name), simplify(subscript + b.lower)))
+        frame.restrict(eq(Index(name), simplify(subscript + b.lower)))  # where data names a place, anywhere
     for w in s.where:
         if not isinstance(w, RangeClause):
             for e in w.expressions:
