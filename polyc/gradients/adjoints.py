@@ -29,11 +29,13 @@ class Contribution:
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """`active`: versions whose adjoints are wanted; `types` and `boxes` are those of all versions."""
+    """`active`: versions whose adjoints are wanted; `types` and `boxes` are those of all versions; `stored`: where values are
+    stored."""
 
     active: Collection[str]
     types: Mapping[str, DType]
     boxes: Mapping[str, Sequence[Interval]]
+    stored: Mapping[Expr, Read]
 
     def contributions(self, expr: Expr, cotangent: Expr, conditions: Conditions = ()) -> Iterator[Contribution]:
         """Those of every read of `expr`, whose value has this cotangent (of the type that its arithmetic is done in).
@@ -98,10 +100,20 @@ class Scene:
                 elif op == "mul" and args[0] == args[1]:
                     passed = times(cotangent, plus(*args)), None
                 else:
-                    passed = [times(cotangent, partial) for partial in partials(expr, self.types)]
+                    passed = [times(cotangent, partial) for partial in partials(expr, self.types, self.stored.get(expr))]
                 for operand, part in zip(args, passed, strict=True):
                     if part is not None:
                         yield operand, part, ()
+
+
+def find_stored(s: Statement, types: Mapping[str, DType]) -> dict[Expr, Read]:
+    """Where the value of an assignment is stored, and that of each arm it may choose."""
+    arms, found = [] if s.reduction is not None or types[s.target].is_storage else [s.value], dict[Expr, Read]()
+    for arm in arms:
+        if isinstance(arm, Select):
+            arms += [arm.then, arm.other]
+        found[arm] = Read(s.target, s.subscripts, s.span)
+    return found
 
 
 def _convert(cotangent: Expr, source: DType, target: DType) -> Expr:

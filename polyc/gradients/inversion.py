@@ -28,10 +28,15 @@ class Solution:
 
 
 def solve(
-    subscripts: Sequence[Expr], element: Callable[[int, str], str], indices: Collection[str], fixed: Collection[str] = ()
+    subscripts: Sequence[Expr],
+    element: Callable[[int, str], str],
+    indices: Collection[str],
+    fixed: Collection[str] = (),
+    preferred: Callable[[Sequence[str]], Sequence[str]] = tuple,
 ) -> Solution:
     """`element(d, i)` names the index of the elements along dimension `d`, which is solved for `i`: a new name, or `i` where
-    the subscript is `i`.  `indices` are those of the statement; those of `fixed` are solved for where they stand alone only."""
+    the subscript is `i`.  `indices` are those of the statement; those of `fixed` are solved for where they stand alone only.
+    `preferred`: of the indices that the last dimension could be solved for, some of which one is taken."""
     found: dict[str, Expr] = {}
     solved: list[str | None] = [None] * len(subscripts)
     alone = [d for d, e in enumerate(subscripts) if isinstance(e, Index)]
@@ -43,7 +48,7 @@ def solve(
             free = [i for i in free if i not in fixed]
         if not free:
             continue
-        i = _choose(free, subscripts)
+        i = _choose(preferred(free) if d == len(subscripts) - 1 else free, subscripts)
         place, sign = Index(element(d, i)), coefficients[i]
         rest = simplify(subscript - sign * Index(i))
         value = simplify(sign * (place - rest))

@@ -10,6 +10,7 @@ own, as people write them.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from functools import reduce
 
 from polyc.gradients.inversion import Frame, upper_end
 from polyc.gradients.rules import plus
@@ -22,6 +23,9 @@ from polyc.poly.domains import condition_inside, has_divs, subtract_domain
 from polyc.poly.isl import Set, dim_type
 from polyc.poly.ranges import Interval, Ranges
 from polyc.records import dataclass, replace
+
+MIN_TERMS = 3
+"""Terms with conditions of their own from which on points at which all of them hold are told apart at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,16 +51,17 @@ def make_pieces(
     """The statements that compute all elements of a box; `adjoints`: tensors that these may be a recurrence with."""
     whole = Frame(ranges, box).domain
     end = _find_end(terms, box, ranges, adjoints)
+    add = _add_apart if any(r.tensor in adjoints for t in terms for r in reads(t.value)) else _add
     left: tuple[Expr, ...] = tuple(map(Index, box))
     if end is None:
-        yield Piece(left, box, _add(terms, whole, tuple(box), dtype))
+        yield Piece(left, box, add(terms, whole, tuple(box), dtype))
         return
     index, place, others = end
     there = Frame(ranges, box)
     there.restrict(eq(Index(index), place))
     value = substitute(_add(terms, there.domain, tuple(box), dtype), {index: place})
     yield Piece(tuple(substitute(e, {index: place}) for e in left), {i: b for i, b in box.items() if i != index}, value)
-    yield Piece(left, {**box, index: others}, _add(terms, subtract_domain(whole, there.domain), tuple(box), dtype))
+    yield Piece(left, {**box, index: others}, add(terms, subtract_domain(whole, there.domain), tuple(box), dtype))
 
 
 def _find_end(
@@ -73,6 +78,27 @@ def _find_end(
             if own and b.extent != int_const(1) and all(t.domain.is_disjoint(frame.domain) for t in carried):
                 return index, place, others
     return None
+
+
+def _add_apart(terms: Sequence[Term], within: Set, names: Sequence[str], dtype: DType) -> Expr:
+    """The sum of all terms at the points of a set, written out for those that most terms are added to: loops over these ask one
+    condition."""
+    value, inside, n_met = _add(terms, within, names, dtype), within, 0
+    for term in terms:
+        met = inside.intersect(term.domain).coalesce()
+        if met.n_basic_set() == 1 and not met.is_empty() and _is_solid(met, within):
+            n_met += not within.is_subset(term.domain)
+            inside = met
+    inside = reduce(subtract_domain, (t.domain for t in terms if not inside.is_subset(t.domain)), inside).coalesce()
+    if n_met < MIN_TERMS or inside.n_basic_set() != 1 or inside.is_empty():
+        return value
+    return Select(condition_inside(inside, within, names), _add(terms, inside, names, dtype), value)
+
+
+def _is_solid(domain: Set, within: Set) -> bool:
+    """Whether a set has no equalities but those of another one."""
+    own, others = (s.affine_hull().get_constraints() for s in (domain, within))
+    return sum(c.is_equality() for c in own) == sum(c.is_equality() for c in others)
 
 
 def _add(terms: Sequence[Term], within: Set, names: Sequence[str], dtype: DType) -> Expr:
@@ -110,10 +136,10 @@ def find_reached(s: Statement, names: Sequence[str], box: Sequence[Interval], ra
     clauses = [w for w in s.where if isinstance(w, RangeClause)]
     points = {w.index: Interval(w.lower, simplify(w.upper - w.lower)) for w in clauses if w not in loaded_clauses(s.where)}
     frame = Frame(ranges, elements | points)
-    if points.keys() != set(s.indices) or not all(map(frame.is_affine, s.subscripts)):
+    if points.keys() != set(s.indices):
         return whole
     for name, b, subscript in zip(names, box, s.subscripts, strict=True):
-        frame.restrict(eq(Index(name), simplify(subscript + b.lower)))
+        frame.restrict(eq(Index(name), simplify(subscript + b.lower)))  # where data names a place, anywhere
     for w in s.where:
         if not isinstance(w, RangeClause):
             for e in w.expressions:

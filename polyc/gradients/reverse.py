@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import count
 
-from polyc.gradients.adjoints import Conditions, Scene
+from polyc.gradients.adjoints import Conditions, Scene, find_stored
 from polyc.gradients.custom import Spliced, rules_of
 from polyc.gradients.forward import drop_unused
 from polyc.gradients.inputs import Names, check_inputs, check_results, drop_unread, shown_name, take_initial_values
@@ -204,7 +204,7 @@ class _Reverse:
         self.tensors += seeds.tensors
         self.statements += seeds.statements
         cotangent = seeds.cotangent(s.value, s.subscripts, self.adjoint(s.target, s.subscripts))
-        self._contribute(s, self.ranges.statements[s.name].indices, s.value, *cotangent)
+        self._contribute(s, self.ranges.statements[s.name].indices, s.value, *cotangent, find_stored(s, self.types))
         if s.reduction is None or not any(r.tensor in self.active for r in reads(s.reduction.init)):
             return
         init, box = s.reduction.init, self.boxes[s.target]
@@ -219,12 +219,18 @@ class _Reverse:
             raise refuse(message, s.span, "reduce into a tensor of its own, and assign from there")
         start = Statement(s.name, s.target, element, names, init, None, (), s.span)
         cotangent = seeds.cotangent(init, element, self.adjoint(s.target, element))
-        self._contribute(start, dict(zip(names, box, strict=True)), init, *cotangent)
+        self._contribute(start, dict(zip(names, box, strict=True)), init, *cotangent, {})
 
     def _contribute(
-        self, s: Statement, intervals: dict[str, Interval], value: Expr, cotangent: Expr, conditions: Conditions
+        self,
+        s: Statement,
+        intervals: dict[str, Interval],
+        value: Expr,
+        cotangent: Expr,
+        conditions: Conditions,
+        stored: dict[Expr, Read],
     ) -> None:
-        scene = Scene(self.active, self.types, self.boxes)
+        scene = Scene(self.active, self.types, self.boxes, stored)
         found: dict[tuple[str, tuple[Expr, ...]], dict[Conditions, Expr]] = {}
         for c in scene.contributions(value, cotangent, conditions):
             terms = found.setdefault((c.read.tensor, c.read.subscripts), {})

@@ -236,10 +236,11 @@ LINEAR: dict[str, tuple[Callable[..., Expr], Callable[[Expr, DType], tuple[Expr,
 the type of a complex number's parts."""
 
 
-def partials(call: Call, types: Mapping[str, DType]) -> tuple[Expr | None, ...]:
+def partials(call: Call, types: Mapping[str, DType], known: Expr | None = None) -> tuple[Expr | None, ...]:
     """The derivative of a call by each of its operands, in order; None: it contributes nothing.
 
-    `types` are the element types of what is read.  A call in `LINEAR` has no derivatives: use that table.
+    `types` are the element types of what is read; `known` is where the value of the call is stored.  A call in `LINEAR` has no
+    derivatives: use that table.
     Raises UnsupportedError ``unsupported-gradient`` for a function without an entry, of which there is none."""
     dtype = type_of(call.args[0], types)
     if call.op in CONSTANT or not (dtype.is_float or dtype.is_complex):
@@ -247,7 +248,7 @@ def partials(call: Call, types: Mapping[str, DType]) -> tuple[Expr | None, ...]:
     if call.op == "once_differentiable":
         message = "the derivative that the reverse mode takes of a product of values that meet where data says has none itself"
         raise refuse(message, call.span, "sort the factors into rows, and multiply along each row")
-    terms, value = [Term(a, dtype) for a in call.args], Term(call, dtype)
+    terms, value = [Term(a, dtype) for a in call.args], Term(known or call, dtype)
     found: tuple[Partial, ...]
     if call.op in _ONE:
         found = (_ONE[call.op](terms[0], value),)

@@ -35,9 +35,10 @@ from polyc.ir.expr import (
 from polyc.ir.linear import index_coefficients
 from polyc.ir.program import Condition, RangeClause, Reduction, Statement, Where
 from polyc.ir.segments import loaded_clauses
-from polyc.ir.simplify import simplify
+from polyc.ir.simplify import difference, simplify
 from polyc.ir.types import DType
-from polyc.poly.domains import has_divs
+from polyc.poly.domains import condition_inside, has_divs
+from polyc.poly.isl import Set
 from polyc.poly.ranges import Interval, Ranges
 from polyc.records import dataclass, replace
 
@@ -87,9 +88,15 @@ def gather(part: Part, names: Sequence[str], box: Sequence[Interval], ranges: Ra
 
 def scatter(part: Part, box: Sequence[Interval], ranges: Ranges, dtype: DType, adjoints: Adjoints) -> Iterator[Statement]:
     """Sums over the points of a statement, without names and targets: one for all terms where each dimension of an element is
-    an index of its own, else one for each.  Elements are counted from 0.  `adjoints`: the type of each adjoint, and what it has
-    elements in."""
+    an index of its own, else one for each, as for those at points of which an equality of indices leaves few.  Elements are
+    counted from 0.  `adjoints`: the type of each adjoint, and what it has elements in."""
     s = part.statement
+    pinned = [t for t in part.terms if any(map(_is_equality, t[1]))] if len(part.terms) > 1 else []
+    if pinned:
+        rest = tuple(t for t in part.terms if t not in pinned)
+        for own in (rest, *((t,) for t in pinned)):
+            yield from scatter(replace(part, terms=own), box, ranges, dtype, adjoints) if own else ()
+        return
     loaded = list(loaded_clauses(s.where))
     fixed = {w.index for w in loaded} | index_names(*(e for w in loaded for e in w.expressions))
     new: dict[str, Interval] = {}
@@ -107,7 +114,7 @@ def scatter(part: Part, box: Sequence[Interval], ranges: Ranges, dtype: DType, a
         new[name], at[d] = box[d], name
         return name
 
-    solution = solve(part.subscripts, name_element, s.indices, fixed)
+    solution = solve(part.subscripts, name_element, s.indices, fixed, lambda free: _in_rows(free, part))
     moved = {i for i, e in solution.indices.items() if e != Index(i)}
     points = new | {i: part.intervals[i] for i in s.indices if i not in moved}
     left = [Index(at[d]) if d in at else _place(e, solution) for d, e in enumerate(part.subscripts)]
@@ -126,6 +133,9 @@ def scatter(part: Part, box: Sequence[Interval], ranges: Ranges, dtype: DType, a
     where += [replace(w, lower=_place(w.lower, solution), upper=_place(w.upper, solution)) for w in loaded]
     tests = _narrow(frame, [*equal, *_tests(part, solution)])
     terms = list(_terms(part, solution, frame))
+    if len(terms) > 1:
+        tests += _narrow(frame, _find_needed(terms, frame))
+        terms = list(_terms(part, solution, frame))
     if len(terms) == 1 and not terms[0][1] and tests and not equal:
         padded = _pad(terms[0][0], moved, part, tests, Frame(ranges, points), adjoints, ranges)
         if padded is not None:
@@ -149,6 +159,15 @@ def scatter(part: Part, box: Sequence[Interval], ranges: Ranges, dtype: DType, a
             zero = int_const(0)
             safe = [e if isinstance(e, Index) else Select(c, e, zero) if holds else Select(c, zero, e) for e in safe]
         yield make(safe, select(others, value, dtype), [*where, *map(Condition, affine)])
+
+
+def _in_rows(free: Sequence[str], part: Part) -> Sequence[str]:
+    """Of indices with ranges of the same length, up to one value, those that move along rows only of what is read: elements
+    that are neighbours then read neighbours, ``Y[k, k - e]`` of a row and not ``Y[i + e, i]`` of a diagonal."""
+    apart = {i for value, _ in part.terms for r in reads(value) for i in index_names(*r.subscripts[:-1])}
+    lengths = [part.intervals[i].extent for i in free]
+    is_one = all(difference(length, lengths[0]) in (-1, 0, 1) for length in lengths)
+    return ([i for i in free if i not in apart] if is_one else []) or free
 
 
 def _pad(
@@ -212,6 +231,22 @@ def _terms(part: Part, solution: Solution, frame: Frame) -> Iterator[tuple[Expr,
         split = [(p, holds) for c, holds in placed for p in operands_of(c, "and" if holds else "or")]
         if not any(frame.excludes(c, holds) for c, holds in split):
             yield _place(value, solution), tuple((c, holds) for c, holds in split if not frame.implies(c, holds))
+
+
+def _is_equality(condition: tuple[Expr, bool]) -> bool:
+    expr, holds = condition
+    return holds and any(isinstance(c, Call) and c.op == "eq" and not reads(c) for c in operands_of(expr, "and"))
+
+
+def _find_needed(terms: Iterable[tuple[Expr, Conditions]], frame: Frame) -> list[Expr]:
+    """What holds wherever a term contributes, as far as bounds say it; nothing where that is all of the frame."""
+    needed = Set.empty(frame.domain.get_space())
+    for _, conditions in terms:
+        found = [there for c, holds in conditions if (there := frame.find(c, holds)) is not None]
+        needed = needed.union(reduce(Set.intersect, found, frame.domain))
+    hull = Set.from_basic_set(needed.coalesce().simple_hull())
+    is_known = frame.domain.is_subset(hull) or has_divs(hull)
+    return [] if is_known else list(operands_of(condition_inside(hull, frame.domain, tuple(frame.box)), "and"))
 
 
 def _place(expr: Expr, solution: Solution) -> Expr:

@@ -101,14 +101,16 @@ def find_scan(target: str, subscripts: tuple[Expr, ...], value: Expr, index: str
         return is_behind(read, 1)
 
     def inside(e: Expr) -> Expr | None:
-        """Borders are taken out of the loop; only one of the arms goes on from the iteration before, or reads at all."""
+        """Borders are taken out of the loop; only one of the arms goes on from the iteration before, or reads at all, or the
+        other one reads nothing else that the loop writes."""
         if not isinstance(e, Select) or reads(e.condition):
             return None
         for is_wanted in (is_previous, bool):
             arms = [a for a in (e.then, e.other) if any(map(is_wanted, reads(a)))]
             if len(arms) == 1:
                 return arms[0]
-        return None
+        own = [r for r in reads(e.other) if r.tensor == target]
+        return e.then if all(is_previous(r) or _is_elsewhere(r, subscripts, index) for r in own) else None
 
     value = rewrite(value, inside)
     own = [r for r in dict.fromkeys(reads(value)) if r.tensor == target]

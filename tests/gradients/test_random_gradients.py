@@ -1,11 +1,13 @@
 """Derivatives of random programs: both modes agree with each other and with differences, in the program's texts and in kernels.
 
-Twenty by default, ``POLYC_EXAMPLES`` of them otherwise; ``python -m tests.gradients.matrix random`` counts what 500 come to."""
+Twenty by default (ten with whole numbers), ``POLYC_EXAMPLES`` of them otherwise; ``python -m tests.gradients.matrix random``
+counts what 500 come to."""
 
 from __future__ import annotations
 
 import os
 
+import numpy as np
 from hypothesis import HealthCheck, given, settings
 
 from polyc.gradients import vjp
@@ -28,6 +30,14 @@ def test_both_modes_agree_with_differences(case: Case) -> None:
     found = check_derivatives(perturbed(case))
     if is_polynomial(case.program) and RIGHT in (found.forward, found.reverse):
         check_exactly(case)
+
+
+@settings(SETTINGS, max_examples=max(1, EXAMPLES // 2))
+@given(cases(dtypes=TYPES))
+def test_both_modes_agree_where_values_are_equal(case: Case) -> None:
+    """Whole numbers of one digit: operands of maxima, and what is reduced by them, are equal more often than not."""
+    whole = {n: np.rint(a).astype(a.dtype) for n, a in case.arrays.items()}
+    check_derivatives(Case(case.program, case.sizes, whole, case.out))
 
 
 @SETTINGS

@@ -209,3 +209,64 @@ def test_a_maximum_that_no_value_is_equal_to_passes_nan_on() -> None:
     X = np.array([[1.0, 3.0, 3.0], [np.nan, 1.0, 2.0]])
     np.testing.assert_array_equal(polyc.compile(text).vjp()(X, np.ones(2)), [[0.0, 0.5, 0.5], [np.nan] * 3])
     np.testing.assert_array_equal(polyc.compile(text).jvp()(X, np.ones((2, 3)))[1], [1.0, np.nan])
+
+
+# --- Sums over what a recurrence made ---------------------------------------------------------------------------------
+
+TOEPLITZ = """
+def solve(double(N) r) -> (y) {
+  a(0) = -r(0)
+  s(k) +=! r(k-1-i) * Y(k-1, i) where i < k, k in 1:N, i in 0:N
+  a(k) = -(r(k) + s(k)) where k in 1:N
+  Y(k, i) = i < k ? Y(k-1, i) + a(k) * Y(k-1, k-1-i) : (i == k ? a(k) : 0.0) where k in 0:N, i in 0:N
+  y(i) = Y(N-1, i)
+}
+"""
+
+
+def test_neighbours_read_along_rows_and_not_along_diagonals() -> None:
+    assert "d_r.part[i_to] += d_s[k] * Y[k - 1, k - i_to - 1]" in adjoint(TOEPLITZ, "r")
+
+
+def test_the_one_point_at_an_equality_is_a_sum_of_its_own() -> None:
+    text = adjoint(TOEPLITZ, "r")
+    assert "d_a.part[k] += d_Y[k, i] * Y[k - 1, k - 1 - i] init 0.0:f64\n    where k in 0:N, i in 0:N, i < k" in text
+    assert "d_a.part2[k] += d_Y[k, i] init" in text
+    for n in (1, 2, 5):
+        check(TOEPLITZ, {"N": n}, r=RNG.standard_normal(n) / 4)
+
+
+def test_points_at_which_no_term_contributes_are_left_out() -> None:
+    text = "def f(double(N) x, double(N,N) W) -> (y) { y(i) +=! j < i ? x(j) * W(i,j) : (j > i + 2 ? 0.0 : 2.0 * x(j)) }"
+    assert "where i in 0:N, j in 0:N, i + 2 >= j" in adjoint(text, "x").replace("j <= i + 2", "i + 2 >= j")
+    check(text, {"N": 6}, x=RNG.standard_normal(6), W=RNG.standard_normal((6, 6)))
+
+
+def test_quotients_that_are_stored_are_read_and_starting_values_are_not() -> None:
+    text = "def f(double(N) x, double(N) z) -> (y, s) { y(i) = i > 0 ? x(i) / z(i) : exp(z(i))  s(i) = y(i) * y(i) }"
+    assert "y[e0] / z[e0]" in adjoint(text, "z") and "exp" not in adjoint(text, "z").partition("S_d_")[2]
+    check(text, {"N": 4}, x=RNG.standard_normal(4), z=2 + RNG.random(4))
+    start = "def f(double(N,M) x, double(N) z) -> (y) { y(i) = 1.0 / z(i)  y(i) += x(i,j) * x(i,j) }"
+    check(start, {"N": 3, "M": 2}, x=RNG.standard_normal((3, 2)), z=2 + RNG.random(3))
+
+
+SWEEP = """
+def sweep(double(N) X, double(T) steps) -> (Y) {
+  A(0, i) = X(i)
+  A(t, i) = i == 0 || i == N-1 ? A(t-1, i) : (A(t, i-1) + 2.0 * A(t-1, i) + A(t-1, i+1)) / 4.0 where t in 1:T+1, i in 0:N
+  Y(i) = A(T, i)
+}
+"""
+
+
+def test_inner_points_of_a_sweep_in_place_ask_one_condition_and_run_as_a_scan() -> None:
+    operator = polyc.compile(SWEEP, target="x86-64-v4")
+    gradient = operator.vjp(wrt="X")
+    assert "e0 >= 1 && T >= e0 + 1 && N >= e1 + 3 && e1 >= 2 ?" in str(gradient.program)
+    loops = gradient.lower(np.zeros(40), np.zeros(3), np.zeros(40)).as_text("loops")
+    assert "scan(" in loops
+    for n in (1, 2, 3, 4, 5, 19):
+        check(SWEEP, {"N": n, "T": 2}, X=RNG.standard_normal(n), steps=np.zeros(2))
+        x, w = RNG.standard_normal(n), RNG.standard_normal(n)
+        jacobian = np.stack([operator(e, np.zeros(2)) for e in np.eye(n)], 1)  # it is linear
+        np.testing.assert_allclose(gradient(x, np.zeros(2), w), w @ jacobian, rtol=1e-12, atol=1e-14)

@@ -306,3 +306,22 @@ def energy(double(N, 3) x) -> (e) {
         if i != j:
             wanted[i] -= 2 * (x[i] - x[j]) / np.linalg.norm(x[i] - x[j]) ** 3
     assert_close(gradients(text, x, np.float64(1))[0], wanted)
+
+
+def test_steps_that_read_where_data_says_have_gradients() -> None:
+    """No order of loops was found: the last step was taken to read what the sum at places of data leaves there."""
+    text = """
+def hop(double(T, N) x, int32(T) k) -> (y) {
+  a(0, i) = x(0, i)
+  a(t, i) = a(t-1, max(min(k(t), N-1), 0)) * x(t, i) + a(t-1, i) where t in 1:T
+  y(i) = a(T-1, i)
+}
+"""
+    x, k, w = RNG.standard_normal((6, 4)), np.array([9, 1, 3, 3, 0, 2], np.int32), RNG.standard_normal(4)
+    operator = polyc.compile(text)
+    (d_x,) = gradients(text, x, k, w)
+    t_x = RNG.standard_normal(x.shape)
+    _, t_y = operator.jvp()(x, k, t_x)
+    assert_close((d_x * t_x).sum(), (w * t_y).sum())
+    moved = (operator(x + 1e-6 * t_x, k) - operator(x - 1e-6 * t_x, k)) / 2e-6
+    np.testing.assert_allclose(t_y, moved, rtol=1e-6)

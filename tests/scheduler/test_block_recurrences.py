@@ -256,3 +256,37 @@ def test_switches():
     for options in ({"disable": "block-recurrences"}, {"reassociate": False}, {"tile": False}):
         lowered = polyc.compile(CHOLESKY, **options).lower(definite(128))
         assert all(r.pass_name != "block-recurrences" for r in lowered.remarks)
+
+
+def adjoint_of_lu(a: np.ndarray, f: np.ndarray, d: np.ndarray) -> np.ndarray:
+    """By I. Murray, "Differentiation of the Cholesky decomposition" (2016), for two triangles."""
+    lower, upper = unit_lower(f), np.triu(f)
+    inner = np.tril(lower.T @ np.tril(d, -1), -1) + np.triu(np.triu(d) @ upper.T)
+    return np.linalg.solve(lower.T, inner) @ np.linalg.inv(upper.T)
+
+
+def adjoint_of_cholesky(a: np.ndarray, f: np.ndarray, d: np.ndarray) -> np.ndarray:
+    """The same, by the lower triangle of the matrix alone."""
+    phi = np.tril(f.T @ np.tril(d))
+    inverse = np.linalg.inv(f)
+    whole = inverse.T @ (phi - np.diag(np.diag(phi)) / 2) @ inverse
+    return np.tril(whole + whole.T) - np.diag(np.diag(whole))
+
+
+@pytest.mark.parametrize("source, formula", [(LU, adjoint_of_lu), (CHOLESKY, adjoint_of_cholesky)])
+def test_adjoints_of_factorisations_go_by_the_last_steps(source: str, formula: Callable[..., np.ndarray]):
+    operator, a = polyc.compile(source, target="x86-64-v4"), definite(101)
+    f, d = operator(a), np.random.default_rng(5).standard_normal(a.shape)
+    lowered = operator.vjp().lower(a, d)
+    done = [r for r in lowered.remarks if r.pass_name == "block-recurrences"]
+    assert len(done) == 2, "the factorisation, and what runs backwards through it"
+    np.testing.assert_allclose(lowered.compile()(a, d), formula(a, f, d), rtol=1e-8, atol=1e-8)
+
+
+def test_intervals_are_no_blocks_of_last_steps():
+    """Terms of earlier blocks need intervals of their own block: nothing would be summed apart."""
+    source = """def f(double(N) a) -> (T) {
+      M(i, j) max=! T(i, k) + T(k+1, j) where i <= k, k < j, i in 0:N, j in 0:N, k in 0:N
+      T(i, j) = j <= i ? a(i) : max(M(i, j), T(i+1, j-1)) where i in 0:N, j in 0:N }"""
+    assert not is_blocked(source, 130)
+    assert is_blocked(source, 260)

@@ -218,3 +218,14 @@ def test_channels_that_lie_along_memory_everywhere_are_the_vector():
     lowered = check(text, {"H": 9, "W": 10, "C": 37, "R": 3, "S": 3})
     assert packed(lowered) == []
     assert "vector(lanes 16, at most 48)" in lowered.as_text("loops") or "at most 37" in lowered.as_text("loops")
+
+
+def test_steps_that_run_backwards_are_no_rows_of_a_tile():
+    """Of 40 steps one after the other, with a product of matrices in each, the tile holds rows of the product."""
+    text = """def f(float(T, B, K) X, float(K, K) R) -> (H) {
+      H(T, b, k) = 0.0 * R(0, k) where b in 0:B
+      S(t, b, k) +=! H(t + 1, b, j) * R(j, k) where t in 0:T
+      H(t, b, k) = X(t, b, k) + S(t, b, k) where t in 0:T }"""
+    lowered = lower(text, {"T": 40, "B": 32, "K": 128})
+    (remark,) = [r for r in lowered.remarks if r.pass_name == "contraction"]
+    assert remark.message.startswith("b ")

@@ -20,7 +20,7 @@ from tests.poly.trees import build_tree
 from tests.scheduler.corpus import parse_line
 from tests.scheduler.integer_rows import integer_programs
 from tests.scheduler.programs import make_scop
-from tests.scheduler.support import check
+from tests.scheduler.support import check, lower
 
 GRID = "  where 1<=t<T and 1<=i<N-1"
 CUBE = "  where 1<=t<T and 1<=i<N-1 and 1<=j<N-1"
@@ -152,3 +152,12 @@ def test_recurrences_that_share_no_loop_run_one_after_the_other(text: str) -> No
         lowered = check(text, {"N": n})
     assert lowered.as_text("loops").count("c0++) {") >= 2
     assert text != SUMS or lowered.as_text("loops").count("scan(") == 2
+
+
+def test_a_triangular_solve_reads_the_matrix_along_its_rows_whichever_triangle_it_is():
+    text = """def f(double(N, N) L, double(N) b) -> (x) {
+      s(i) +=! L(i, j) * x(j) where j < i, i in 0:N, j in 0:N
+      x(i) = b(i) - s(i) where i in 0:N }"""
+    turned = text.replace("L(i, j)", "L(j, i)")
+    for source, read in ((text, "s[0] += L[c0, c1] * x[c1]"), (turned, "s[c1] += L[c0, c1] * x[c0]")):
+        assert read in lower(source, {"N": 200}).as_text("loops")

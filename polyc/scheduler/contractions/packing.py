@@ -125,7 +125,8 @@ def _shared_tiles(node: Node, name: str, choices: Mapping[str, Choice], scop: Sc
 
 
 def _sequential_indices(node: Node, name: str, scop: Scop) -> frozenset[str]:
-    """Indices of a statement along which its band walks in order: no register tile can hold several of their values."""
+    """Indices of a statement along which its band walks in order, up or down: no register tile can hold several of their
+    values."""
     s = scop.statement(name)
     found: set[str] = set()
     while not isinstance(node, Leaf):
@@ -133,9 +134,9 @@ def _sequential_indices(node: Node, name: str, scop: Scop) -> frozenset[str]:
             node = next(child for child in node.children if name in statements_of(child))
             continue
         for m in node.members:
-            position = m.rows[name].unit_index()
-            if m.kind == "S" and position is not None:
-                found.add(s.indices[position])
+            moving = [i for i, c in zip(s.indices, m.rows[name].coefficients, strict=True) if c]
+            if m.kind == "S" and len(moving) == 1:
+                found.update(moving)
         node = node.child
     return frozenset(found)
 

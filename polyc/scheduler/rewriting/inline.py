@@ -30,7 +30,7 @@ from polyc.poly.points import points_of
 from polyc.poly.ranges import GuardedSubscript, Ranges, StatementRanges
 from polyc.records import dataclass, replace
 from polyc.scheduler.accesses import operation_weight, trip_count
-from polyc.scheduler.rewriting.builder import ProgramBuilder
+from polyc.scheduler.rewriting.builder import ProgramBuilder, find_recurrences
 from polyc.scheduler.rewriting.reindexing import map_reads
 
 MAX_NODES = 160
@@ -63,6 +63,7 @@ def inline_producers(program: Program, ranges: Ranges) -> tuple[Program, Ranges,
         for tensor in dict.fromkeys(r.tensor for r in all_reads(s)):
             readers.setdefault(tensor, []).append(s.name)
     writers = program.writers()
+    cycles = [{s.name for s in members} for members in find_recurrences(program)]
     removed: set[str] = set()
     queue = deque(s.name for s in program.statements)
     while queue:
@@ -71,6 +72,11 @@ def inline_producers(program: Program, ranges: Ranges) -> tuple[Program, Ranges,
         if version.role != "temporary" or s.reduction is not None or len(writers[version.name]) != 1 or s.name in removed:
             continue
         names, producer = readers.get(version.name, []), _Producer(s, own[s.name], version.base, ranges)
+        cycle = next((c for c in cycles if s.name in c), set[str]())
+        if 0 < len(cycle.intersection(names)) < len(names) and any(
+            w.name in cycle and w.reduction is not None for r in reads(s.value) for w in writers.get(r.tensor, ())
+        ):
+            producer.reason = "its recurrence makes it of sums, and others read it"
         uses = {n: producer.use(statements[n], own[n]) for n in names}
         reason, into = producer.choose(uses)
         if reason is not None and not into:

@@ -243,7 +243,7 @@ class Merger:
         inner: dict[str, frozenset[int]] = dict(used)
         moving = [name for name in names if self._has_rows_left(name, used)]  # the others are points of the first row
         while moving and all(len(inner[name]) < dims[name] for name in moving):
-            rows = find_sequential_row(dims, band, remaining, earlier, self.budget)
+            rows = find_sequential_row(dims, band, remaining, earlier, self.budget, self.model)
             if rows is None:
                 break
             found.append(Member(self._kind(rows, band), rows, self._kind(rows, remaining)))

@@ -57,6 +57,13 @@ class StatementModel:
     outer: Mapping[int, frozenset[int]] = field(default_factory=dict)
     """By dimension that runs between loaded ends, those that name the ends: they are rows before it."""
 
+    @property
+    def along_rows(self) -> frozenset[int]:
+        """Dimensions of a sum along which the largest of its operands is read in rows."""
+        largest = max(a.footprint for a in self.accesses)
+        rows = (a.moves[-1] - a.far for a in self.accesses if a.footprint == largest and a.moves)
+        return frozenset[int]().union(*rows) if len(self.fixed) < self.n_dims else frozenset()
+
     def may_follow(self, used: frozenset[int]) -> list[int]:
         """The dimensions that may be the next row where these have been rows."""
         return [d for d in range(self.n_dims) if d not in used and self.outer.get(d, used) <= used]

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from math import inf
 
 from polyc.poly.farkas import ConeRow, Piece, hull_equalities, respects
 from polyc.poly.rows import Row
 from polyc.scheduler.rows.coincidence import Equation, equations_of_rows, null_space, unit_pairs_of
-from polyc.scheduler.rows.model import Edge
+from polyc.scheduler.rows.model import Edge, Model
 from polyc.scheduler.rows.solver import Budget, Problem, solve
 
 COST_ADVANCE, COST_COEFFICIENT, COST_SHIFT = 1000.0, 100.0, 1.0
@@ -30,13 +31,15 @@ def find_sequential_row(
     remaining: Sequence[Piece],
     earlier: Mapping[str, Sequence[Row]],
     budget: Budget,
+    model: Model | None = None,
 ) -> Rows | None:
     """One row for statements with `dims` dimensions, linearly independent of their `earlier` rows; None where there is none.
 
     `band`: dependences that must not go backwards.  `remaining`: those of them that no earlier row of the band carries.
     Coefficients are at most (number of statements + 1): k statements in a time loop need ``k t + i + s``; those of wide
-    stencils are larger."""
-    row = find_shifted_row(dims, band, remaining, earlier, budget)
+    stencils are larger.  Of rows that are as good otherwise, sums take one that leaves what they read in rows to the loops
+    inside (`model`)."""
+    row = find_shifted_row(dims, band, remaining, earlier, budget, model)
     is_last = all(n == len(earlier[name]) + 1 for name, n in dims.items())
     return _align(row, band) if row is not None and (is_last or len(set(dims.values())) == 1) else row
 
@@ -47,13 +50,13 @@ def find_shifted_row(
     remaining: Sequence[Piece],
     earlier: Mapping[str, Sequence[Row]],
     budget: Budget,
+    model: Model | None = None,
 ) -> Rows | None:
     """The same, with shifts between statements that let few dependences advance."""
-    cap = len(dims) + 1
-    row = _solve(dims, band, remaining, earlier, budget, cap, is_signed=False)
+    cap, find = len(dims) + 1, partial(_solve, dims, band, remaining, earlier, budget, model)
     # Only a loop that must run backwards needs negative coefficients.
-    row = row or _solve(dims, band, remaining, earlier, budget, cap, is_signed=True)
-    return row or (_solve(dims, band, remaining, earlier, budget, WIDEST, is_signed=False) if cap < WIDEST else None)
+    row = find(cap, is_signed=False) or find(cap, is_signed=True)
+    return row or (find(WIDEST, is_signed=False) if cap < WIDEST else None)
 
 
 def _align(row: Rows, band: Sequence[Piece]) -> Rows:
@@ -72,13 +75,15 @@ def _solve(
     remaining: Sequence[Piece],
     earlier: Mapping[str, Sequence[Row]],
     budget: Budget,
+    model: Model | None,
     cap: int,
     is_signed: bool,
 ) -> Rows | None:
     problem = Problem()
     coefficients: dict[str, list[int]] = {}
     for name, n in dims.items():
-        costs = [COST_COEFFICIENT + 0.01 * d for d in range(n)]
+        along_rows = frozenset[int]() if model is None else model.statements[name].along_rows
+        costs = [COST_COEFFICIENT + 0.01 * (d + n * (d in along_rows)) for d in range(n)]
         if is_signed:
             coefficients[name] = [_add_signed(problem, cost, cap) for cost in costs]
         else:

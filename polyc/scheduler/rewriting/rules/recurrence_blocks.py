@@ -121,22 +121,28 @@ class Blocks(ABC):
 @dataclass(frozen=True, slots=True)
 class Steps(Blocks):
     """Blocks of steps: `dims` are the dimensions along which a tensor is made, one or two, and an element belongs to the block
-    of the first of its steps there.  `block` is the index of all blocks."""
+    of the first of its steps there, or (`is_last`) of the last one.  `block` is the index of all blocks."""
 
     extent: Expr
     block: str
+    is_last: bool
 
     def parts(self, tensor: str) -> list[Part]:
         dims, block = self.dims[tensor], Index(self.block)
         whole = Part("block", (block,), (block,) * len(dims))
         if len(dims) == 1:
             return [whole]
-        behind, below = Part(f"after{dims[1]}", (block,), (block, None)), Part(f"after{dims[0]}", (block,), (None, block), True)
-        return [whole, behind, below]
+        side = "before" if self.is_last else "after"
+        beside, below = (
+            Part(f"{side}{dims[1]}", (block,), (block, None)),
+            Part(f"{side}{dims[0]}", (block,), (None, block), True),
+        )
+        return [whole, beside, below]
 
     def others(self, part: Part, cut: Sequence[Expr]) -> list[Expr]:
-        end = (Index(self.block) + 1) * self.size
-        return [ge(self.step(value), end) for value, block in zip(cut, part.blocks, strict=True) if block is None]
+        first, end = Index(self.block) * self.size, (Index(self.block) + 1) * self.size
+        steps = [self.step(value) for value, block in zip(cut, part.blocks, strict=True) if block is None]
+        return [lt(step, first) if self.is_last else ge(step, end) for step in steps]
 
     def intervals(self, part: Part, cut: Sequence[Interval]) -> dict[str, Interval]:
         return {self.block: Interval(int_const(0), simplify(ceil_div(self.extent, self.size)))}
@@ -215,8 +221,9 @@ class Tiles(Blocks):
         return [p for p in near if p.name != "own" or columns or not rows]
 
 
-def find_steps(members: list[Statement], program: Program, ranges: Ranges) -> Steps | None:
-    """Blocks for statements that need each other; None where there is no sum to cut, or an order that blocks would not keep."""
+def find_steps(members: list[Statement], program: Program, ranges: Ranges, is_last: bool) -> Steps | None:
+    """Blocks for statements that need each other, of the first steps of elements or the last ones; None where there is no sum
+    to cut, or an order that blocks would not keep."""
     targets, sums = {s.target for s in members}, [s for s in members if s.reduction is not None]
     if any(ranges.statements[s.name].guards for s in members) or not any(_is_contraction(s, targets, ranges) for s in sums):
         return None
@@ -224,8 +231,9 @@ def find_steps(members: list[Statement], program: Program, ranges: Ranges) -> St
     if any(t.is_complex or t.is_storage for t in dtypes) or any(len(s.reduction_indices) != 1 for s in sums):
         return None
     for is_reversed in (False, True):
-        dims = {s.target: _leading_dims(s, is_reversed, ranges) for s in sums}
-        dims = {t: tuple(sorted(found)) for t, found in spread(dims, members).items()} if all(dims.values()) else {}
+        dims = {s.target: _leading_dims(s, is_reversed, is_last, ranges) for s in sums}
+        dims = spread(dims, members) if all(dims.values()) else {}
+        dims = {t: tuple(sorted(_spread_back(t, dims, members) if is_last else found)) for t, found in dims.items()}
         if set(dims) != targets or max(map(len, dims.values())) > 2:
             continue
         first, *more = (ranges.tensors[t][d] for t, ds in dims.items() for d in ds)
@@ -240,7 +248,7 @@ def find_steps(members: list[Statement], program: Program, ranges: Ranges) -> St
         origin = simplify(first.lower + first.extent - 1) if is_reversed else first.lower
         block = f"{members[0].left_indices[dims[members[0].target][0]]}.block"
         description = f"blocks of {size} steps: what earlier blocks add is summed apart"
-        found = Steps(description, size, origin, is_reversed, dims, first.extent, block)
+        found = Steps(description, size, origin, is_reversed, dims, first.extent, block, is_last)
         if all(_keeps_order(s, found, ranges) for s in members):
             return found
     return None
@@ -260,11 +268,12 @@ def _is_contraction(s: Statement, targets: set[str], ranges: Ranges) -> bool:
     return is_plane and sum(n is None or n >= BLOCK for n in known) >= 2
 
 
-def _leading_dims(s: Statement, is_reversed: bool, ranges: Ranges) -> tuple[int, ...]:
-    """Dimensions of a sum's target whose index stays ahead of the index that is summed over."""
+def _leading_dims(s: Statement, is_reversed: bool, is_last: bool, ranges: Ranges) -> tuple[int, ...]:
+    """Dimensions of a sum's target whose index stays ahead of the index that is summed over, or (`is_last`) is no less."""
     (k,) = s.reduction_indices
-    points, last = points_of(s, ranges.statements[s.name]), Index(k)
-    return tuple(d for d, e in enumerate(s.subscripts) if points.satisfy(lt(e, last) if is_reversed else lt(last, e)))
+    points, last, is_before = points_of(s, ranges.statements[s.name]), Index(k), le if is_last else lt
+    pairs = [(e, last) if is_reversed else (last, e) for e in s.subscripts]
+    return tuple(d for d, pair in enumerate(pairs) if points.satisfy(is_before(*pair)))
 
 
 def _is_band(s: Statement, size: int, dims: tuple[int, ...], ranges: Ranges) -> bool:
@@ -288,20 +297,37 @@ def spread(dims: dict[str, tuple[int, ...]], members: list[Statement]) -> dict[s
     return found
 
 
+def _spread_back(tensor: str, dims: Mapping[str, tuple[int, ...]], members: list[Statement]) -> set[int]:
+    """Of a tensor, these dimensions and those with an index that stands in such a dimension of what is made of it."""
+    found = set(dims[tensor])
+    for s in members:
+        cut = [s.subscripts[d] for d in dims.get(s.target, ())] if s.reduction is None else []
+        found |= {d for r in reads(s.value) if r.tensor == tensor for d, e in enumerate(r.subscripts) if e in cut}
+    return found
+
+
 def _place(subscript: Expr, s: Statement) -> int | None:
     """The dimension of the target of `s` with the one index that stands in a subscript."""
     names = index_names(subscript)
     return next((d for d, e in enumerate(s.subscripts) if isinstance(e, Index) and {e.name} == names), None)
 
 
-def _keeps_order(s: Statement, blocks: Blocks, ranges: Ranges) -> bool:
-    """Whether no point needs elements of a later step than its own, nor a term of a sum any beyond the term's step."""
-    own = [blocks.step(e) for e in (*blocks.cut(s.target, s.subscripts), *map(Index, s.reduction_indices))]
-    return all(
-        points.satisfy(any_holds(le(blocks.step(e), mine) for e in blocks.cut(read.tensor, read.subscripts)))
-        for read, points in reading_points(s, blocks.dims, ranges)
-        for mine in own
-    )
+def _keeps_order(s: Statement, blocks: Steps, ranges: Ranges) -> bool:
+    """Whether no point needs elements of a later step than its own, nor a term of a sum any beyond the term's step.
+
+    By last steps, one of the element's steps may be beyond the term's where it is no later than those of the sum other than its
+    last: what stands beside a block is finished before the block itself."""
+    own, terms = ([blocks.step(e) for e in es] for es in (blocks.cut(s.target, s.subscripts), map(Index, s.reduction_indices)))
+    for read, points in reading_points(s, blocks.dims, ranges):
+        theirs, others = [blocks.step(e) for e in blocks.cut(read.tensor, read.subscripts)], own
+        if terms and len(own) > 1:
+            last = next((e for e in own if all(points.satisfy(le(mine, e)) for mine in own)), None)
+            others = [e for e in own if last not in (None, e)]
+        orders = [[le(e, mine) for e in theirs] for mine in (terms if blocks.is_last else (*own, *terms))]
+        orders += [[le(e, mine) for mine in (*terms, *others)] for e in theirs] if blocks.is_last else []
+        if not all(points.satisfy(any_holds(order)) for order in orders):
+            return False
+    return True
 
 
 def reading_points(s: Statement, tensors: Container[str], ranges: Ranges) -> Iterator[tuple[Read, Points]]:

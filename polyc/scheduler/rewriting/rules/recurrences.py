@@ -69,7 +69,8 @@ def _block_sums(program: Program, ranges: Ranges) -> tuple[Program, Ranges, list
     def rule(members: list[Statement], program: Program, ranges: Ranges) -> tuple[Program, Ranges, str] | None:
         if not _has_sums(members, program, ranges):
             return None
-        blocks = find_steps(members, program, ranges) or find_tiles(members, program, ranges)
+        blocks = find_steps(members, program, ranges, False) or find_tiles(members, program, ranges)
+        blocks = blocks or find_steps(members, program, ranges, True)
         done = None if blocks is None else _Writer(members, blocks, ProgramBuilder(program, ranges)).run()
         return None if blocks is None or done is None else (*done, blocks.description)
 
