@@ -152,6 +152,8 @@ class Threads:
 
     fork: int = 4096
     """Cycles of one fork and join: about a microsecond."""
+    wait: int = 1024
+    """Cycles until a thread goes on behind one that it waits for, and has what that one wrote last."""
     spin_ns: int = 50_000
     """Nanoseconds that a thread without work looks for some before it sleeps: about what waking it takes.  Other libraries'
     threads want the core meanwhile."""
@@ -168,6 +170,11 @@ class Threads:
     def least_work(self) -> int:
         """Operations that take as long as a fork and join: less stays on one thread."""
         return max(1, 16 * self.fork)
+
+    @property
+    def work_per_wait(self) -> int:
+        """Operations that take as long as `wait`."""
+        return 16 * self.wait
 
     @property
     def work_per_fork(self) -> int:

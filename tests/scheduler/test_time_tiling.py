@@ -135,7 +135,7 @@ def test_tiles_are_as_long_as_their_steps_or_multiples() -> None:
     # Where blocks begin would be a quotient otherwise, which proofs take minutes for.
     for steps in (24, 200):
         for tiles in _candidates(steps, [_Space(400, 1, BLOCKS), _Space(400, 1, (0,))]):
-            cost = _cost(tiles, 1000, [_Space(400, 1, BLOCKS), _Space(400, 1, (0,))], 16, 1 << 20, 2, X86_64_V4)
+            cost = _cost(tiles, 1000, 1 << 20, [_Space(400, 1, BLOCKS), _Space(400, 1, (0,))], 16, 1 << 20, 2, X86_64_V4)
             assert cost is None or max(tiles.sizes[:2]) % min(tiles.sizes[:2]) == 0
 
 
@@ -187,6 +187,19 @@ def test_columns_of_the_next_steps_wait_as_far_as_they_are_skewed(
     tiles = _Tiles(sizes, order)
     estimate = _pipeline_time(tiles, steps, [_Space(n, 1, ()) for n in trips], cores)
     assert 1 / 1.4 < estimate / follow_columns(tiles, steps, trips, cores) < 1.4
+
+
+def test_tiles_that_threads_wait_before_are_not_tiny() -> None:
+    """Ten steps of 512 x 512 floats: two cores took 1.1 times as long in tiles of 12 rows as of 48."""
+    spaces = [_Space(512, 1, ()), _Space(512, 1, ())]
+
+    def cost(rows: int, cores: int) -> float:
+        tiles = _Tiles((6, rows, 0), (0, 1))
+        found = _cost(tiles, 10, 9 * 512 * 512, spaces, 8, 7 << 17, cores, replace(X86_64_V4, cores=cores))
+        assert found is not None
+        return found
+
+    assert cost(24, 2) < cost(12, 2) < cost(6, 2)
 
 
 @pytest.mark.parametrize("level", ["x86-64-v3", "x86-64-v4"])

@@ -21,7 +21,7 @@ from polyc.poly.scop import Scop, ScopStatement
 from polyc.poly.tree import Mark, Plan, PlanLoop, PlanSequence, make_sequence
 from polyc.records import dataclass, replace
 from polyc.scheduler.accesses import index_trips, statement_work
-from polyc.scheduler.traffic import find_level
+from polyc.scheduler.traffic import room_bytes
 
 STEPS, BLOCKS, STREAM_BLOCKS = powers(4, 64, (1, 3)), powers(6, 128, (1, 3)), (2, 4)
 """Of tiles: steps of time, elements of a dimension of space across the vector, and of one along which a tile streams."""
@@ -130,7 +130,7 @@ def _choose_sizes(
         if n_steps > 2 * steps:
             break
         for tiles in _candidates(n_steps, spaces):
-            cost = _cost(tiles, steps, spaces, per_point, limit, cores, target)
+            cost = _cost(tiles, steps, work, spaces, per_point, limit, cores, target)
             if cost is not None and cost < best[0]:
                 best = cost, tiles
     return best[1]
@@ -150,9 +150,10 @@ def _candidates(n_steps: int, spaces: list[_Space]) -> Iterator[_Tiles]:
 
 
 def _cost(
-    tiles: _Tiles, steps: int, spaces: list[_Space], per_point: int, limit: int, cores: int, target: Machine
+    tiles: _Tiles, steps: int, work: int, spaces: list[_Space], per_point: int, limit: int, cores: int, target: Machine
 ) -> float | None:
-    """Time per element of the tiles, in that of one element in the cache; None where a step holds more than `limit` bytes."""
+    """Time per element of the tiles, in that of one element in the cache; None where a step holds more than `limit` bytes.
+    `work`: operations of a step."""
     costs = target.time_tiles
     n_steps, *sizes = tiles.sizes
     if not any(sizes) or any(max(size, n_steps) % min(size, n_steps) for size in sizes if size):
@@ -172,7 +173,11 @@ def _cost(
     cost = 1 + _far_byte(spaces, per_point, target) * traffic
     cost += costs.row_start / (sizes[-1] or spaces[-1].trips) + (costs.cut_row if sizes[-1] and len(sizes) > 1 else 0)
     cost += costs.visit / rows if streamed is not None and len(sizes) > 2 else 0
-    return cost * (1 + target.threads.idle * (cores * _pipeline_time(tiles, steps, spaces, cores) - 1))
+    together = cost * cores * _pipeline_time(tiles, steps, spaces, cores)
+    if cores > 1:
+        tile = work * n_steps * prod((size or space.trips) / space.trips for size, space in zip(sizes, spaces, strict=True))
+        together += target.threads.work_per_wait / tile
+    return cost + target.threads.idle * (together - cost)
 
 
 def _whole_steps_cost(
@@ -193,7 +198,7 @@ def _whole_steps_cost(
 def _far_byte(spaces: list[_Space], per_point: int, target: Machine) -> float:
     """Time of a byte that the second-level cache does not hold from one step to the next."""
     plane, costs = per_point * prod(space.trips for space in spaces), target.time_tiles
-    return costs.far_byte if find_level(plane, target) is Level.MEMORY else costs.near_byte
+    return costs.far_byte if plane > room_bytes(Level.L3, target) else costs.near_byte
 
 
 def _pipeline_time(tiles: _Tiles, steps: int, spaces: list[_Space], cores: int) -> float:
