@@ -103,7 +103,7 @@ def test_results_of_few_tiles_and_of_short_sums_stay():
 
 
 @pytest.mark.usefixtures("always")
-@pytest.mark.pairs
+@pytest.mark.each
 @pytest.mark.parametrize("name", HALVED)
 @pytest.mark.parametrize("target", [X86_64_V3, X86_64_V4], ids=lambda t: t.name)
 @pytest.mark.parametrize("n", [37, 64])
@@ -115,7 +115,7 @@ def test_every_form(name: str, target: Machine, n: int):
 
 
 @pytest.mark.usefixtures("always")
-@pytest.mark.pairs
+@pytest.mark.each
 @pytest.mark.parametrize("name", HALVED)
 @pytest.mark.parametrize("is_dynamic", [False, True])
 @pytest.mark.parametrize("threads", [1, 2])
