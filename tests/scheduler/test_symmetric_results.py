@@ -131,6 +131,18 @@ def test_compiled(name: str, is_dynamic: bool, threads: int):
 
 
 @pytest.mark.usefixtures("always")
+@pytest.mark.parametrize(
+    "value", ["X(k,i) * X(k,j)", "X(k,i) * X(k,j) where i + j < 40", "X(k,i) * X(k,j) where k < i + j - 9"]
+)
+def test_elements_without_a_term_have_their_start_in_both_halves(value: str):
+    op = polyc.compile(f"def f(double(K,N) X) -> (C) {{ C(i,j) +=! {value} }}")
+    for depth in (0, 5):
+        sizes = {"N": 37, "K": depth}
+        agree(op, draw(op, sizes), sizes)
+        assert any(r.pass_name == "symmetric-results" for r in op.lower(*draw(op, sizes)).remarks)
+
+
+@pytest.mark.usefixtures("always")
 def test_infinities_and_nan_reach_both_halves():
     x = np.random.default_rng(0).standard_normal((40, 90))
     x[3, 5], x[4, 80] = np.nan, np.inf
