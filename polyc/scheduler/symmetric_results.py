@@ -82,7 +82,7 @@ def _may_exchange(s: Statement, p: int, q: int, symmetric: Pairs, builder: Progr
     if not s.has_plain_left or own.guards or own.region is not None or box[p] != box[q]:
         return False
     i, j = s.element_names[p], s.element_names[q]
-    if own.indices[i] != own.indices[j] or own.indices[i] != box[p]:
+    if own.indices[i] != own.indices[j] or any(own.indices[n] != whole for n, whole in zip(s.element_names, box, strict=True)):
         return False
     r = s.reduction
     if r is not None and (r.monoid is not None or not survives_exchange(r.init, i, j, types, symmetric)):
@@ -158,8 +158,11 @@ def _is_at_element(read: Read, s: Statement, symmetric: Pairs) -> bool:
 def _halve(s: Statement, symmetric: Pairs, is_mirrored: bool, builder: ProgramBuilder) -> list[Statement]:
     """The statement for one half, and what gives the other half."""
     (i, j), (p, q), points = _pair(s, symmetric), symmetric[s.target], builder.points(s)
-    lower, upper = points.where(le(Index(j), Index(i))), points.project(s.element_names).where(gt(Index(j), Index(i)))
+    # A sum gives all elements a value, those without a term, too.
+    elements = points if s.reduction is None else builder.elements(s)
+    lower, given, upper = points.where(le(Index(j), Index(i))), *(elements.where(f(Index(j), Index(i))) for f in (le, gt))
     assert lower is not None
+    assert given is not None
     assert upper is not None
 
     def from_half(node: Expr) -> Expr | None:
@@ -176,9 +179,7 @@ def _halve(s: Statement, symmetric: Pairs, is_mirrored: bool, builder: ProgramBu
         made = [builder.change(s, lower)]
     else:
         half = builder.define(s, "half", s.element_names, s.value, s.reduction_indices, s.reduction, lower)
-        copied = builder.assign(
-            s.name, s.target, s.subscripts, Read(half.target, s.subscripts), lower.project(s.element_names), s
-        )
+        copied = builder.assign(s.name, s.target, s.subscripts, Read(half.target, s.subscripts), given, s)
         made = [half, copied]
     place = {p: s.subscripts[q], q: s.subscripts[p]}
     turned = Read(s.target, tuple(place.get(d, e) for d, e in enumerate(s.subscripts)))

@@ -103,7 +103,7 @@ def test_results_of_few_tiles_and_of_short_sums_stay():
 
 
 @pytest.mark.usefixtures("always")
-@pytest.mark.pairs
+@pytest.mark.each
 @pytest.mark.parametrize("name", HALVED)
 @pytest.mark.parametrize("target", [X86_64_V3, X86_64_V4], ids=lambda t: t.name)
 @pytest.mark.parametrize("n", [37, 64])
@@ -115,7 +115,7 @@ def test_every_form(name: str, target: Machine, n: int):
 
 
 @pytest.mark.usefixtures("always")
-@pytest.mark.pairs
+@pytest.mark.each
 @pytest.mark.parametrize("name", HALVED)
 @pytest.mark.parametrize("is_dynamic", [False, True])
 @pytest.mark.parametrize("threads", [1, 2])
@@ -128,6 +128,18 @@ def test_compiled(name: str, is_dynamic: bool, threads: int):
             (result,) = got.values()
             if result.ndim > 1:
                 np.testing.assert_array_equal(result, np.swapaxes(result, -1, -2))
+
+
+@pytest.mark.usefixtures("always")
+@pytest.mark.parametrize(
+    "value", ["X(k,i) * X(k,j)", "X(k,i) * X(k,j) where i + j < 40", "X(k,i) * X(k,j) where k < i + j - 9"]
+)
+def test_elements_without_a_term_have_their_start_in_both_halves(value: str):
+    op = polyc.compile(f"def f(double(K,N) X) -> (C) {{ C(i,j) +=! {value} }}")
+    for depth in (0, 5):
+        sizes = {"N": 37, "K": depth}
+        agree(op, draw(op, sizes), sizes)
+        assert any(r.pass_name == "symmetric-results" for r in op.lower(*draw(op, sizes)).remarks)
 
 
 @pytest.mark.usefixtures("always")
