@@ -65,6 +65,7 @@ class Model:
         self._work: dict[str, float] = {}
         self._tests: dict[str, float] = {}
         self._followed: dict[str, bool] = {}
+        self._needed: dict[str, set[str]] = {}
         self._windows: dict[str, dict[str, tuple[int, set[str], int]]] = {}
 
     def reads(self, names: Iterable[str]) -> set[str]:
@@ -73,14 +74,17 @@ class Model:
 
     def needs(self, names: Iterable[str], others: set[str]) -> bool:
         """Whether a statement of `names` needs values of `others`, directly or not."""
-        queue, seen = list(names), set[str]()
-        while queue:
-            more = {w.name for t in self.read[queue.pop()] for w in self.writers.get(t, ())} - seen
-            if more & others:
-                return True
-            seen |= more
-            queue += more
-        return False
+        return any(not self._find_needed(name).isdisjoint(others) for name in names)
+
+    def _find_needed(self, name: str) -> set[str]:
+        if name not in self._needed:
+            queue, seen = [name], set[str]()
+            while queue:
+                more = {w.name for t in self.read[queue.pop()] for w in self.writers.get(t, ())} - seen
+                seen |= more
+                queue += more
+            self._needed[name] = seen
+        return self._needed[name]
 
     def is_temporary(self, tensor: str) -> bool:
         return self.program.tensor(tensor).role == "temporary"

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Sequence
+from functools import cache
 from itertools import product, takewhile
 from math import lcm
 
@@ -116,16 +117,19 @@ def _companions(root: Statement, model: Model, done: set[str]) -> list[Statement
     def extents(s: Statement) -> list[object]:
         return [model.ranges.statements[s.name].indices[i] for i in s.left_indices]
 
-    def fits(s: Statement, members: set[str]) -> bool:
-        if s.reduction is not None or extents(s) != extents(root) or not _is_eligible(s, model, as_producer=False):
-            return False
-        return not model.needs([s.name], members) and not model.needs(members, {s.name})
+    @cache
+    def is_alike(name: str) -> bool:
+        s = model.statements[name]
+        return s.reduction is None and extents(s) == own and _is_eligible(s, model, as_producer=False)
 
-    roots = [root]
+    def fits(name: str, members: set[str]) -> bool:
+        return is_alike(name) and not model.needs([name], members) and not model.needs(members, {name})
+
+    roots, own = [root], extents(root)
     while True:
         members = {s.name for s in (*roots, *_producers(roots, model, done))}
         near = set[str]().union(*(model.readers[t] for t in model.reads(members) if model.is_temporary(t))) - members - done
-        fitting = next((s for s in model.program.statements if s.name in near and fits(s, members)), None)
+        fitting = next((s for s in model.program.statements if s.name in near and fits(s.name, members)), None)
         if fitting is None:
             return roots[1:]
         roots.append(fitting)
