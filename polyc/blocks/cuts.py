@@ -1,0 +1,184 @@
+"""Reductions over chunked axes: partial results for the parts of the axis, and the program that goes on with their total.
+
+A reduction ``T[i] op= f(i, r)`` whose index r moves along the chunks of an input is planned as ``Q[r, i] = f(i, r)``, a result
+like any other, so that regions, borders and what cannot be cut are known (`plan`).  In the program of a block Q is then summed
+up along r again (`sum_out`); what remains to be done with the partial results is the monoid's own operator.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from polyc.blocks.chunks import propose_chunks
+from polyc.blocks.model import keep_results
+from polyc.blocks.plan import BlockPlan, Chunks, plan_cuttable
+from polyc.diagnostics import PolycError
+from polyc.ir.components import order_components
+from polyc.ir.expr import MONOIDS, Call, Cast, Expr, Index, Read, evaluate, identity_of, index_names, substitute
+from polyc.ir.program import Program, RangeClause, Reduction, Return, Statement, Tensor
+from polyc.ir.read_sites import is_data_dependent
+from polyc.ir.simplify import simplify
+from polyc.poly.infer import infer_ranges
+from polyc.poly.ranges import Ranges
+from polyc.records import replace
+
+
+@dataclass(frozen=True)
+class Cut:
+    """One reduction that is computed in parts.
+
+    `plan` is of partial results by `op`, with `n_cut` dimensions more in its chunks and places than in its blocks: the first
+    ones, along which the blocks are combined.  `rest` is the program with the total as its input `total`.
+    """
+
+    statement: str
+    plan: BlockPlan
+    n_cut: int
+    op: str
+    rest: Program
+    total: str
+
+
+def find_cut(program: Program, ranges: Ranges, sizes: Mapping[str, int], inputs: Mapping[str, Chunks]) -> Cut | None:
+    """The first reduction with an index that moves, alone, along a dimension of an input that is in several chunks."""
+    if not any(len(c) > 1 for chunks in inputs.values() for c in chunks):
+        return None
+    for component in order_components(program):
+        if component.is_recurrence or len(component.statements) != 1:
+            continue
+        (s,) = component.statements
+        if s.reduction is None or s.reduction.op not in MONOIDS:
+            continue
+        found = _cut_statement(program, ranges, s, sizes, inputs)
+        if found is not None:
+            return found
+    return None
+
+
+def _cut_statement(
+    program: Program, ranges: Ranges, s: Statement, sizes: Mapping[str, int], inputs: Mapping[str, Chunks]
+) -> Cut | None:
+    plain = [e.name for e in s.subscripts if isinstance(e, Index)]
+    if len(set(plain)) < len(plain) or not all(isinstance(e, Index) or is_data_dependent(e) for e in s.subscripts):
+        return None
+    own = ranges.statements[s.name].indices
+    candidates = [i for i in s.indices if i not in plain and evaluate(own[i].extent, sizes) > 1]
+    if not candidates or any(evaluate(i.extent, sizes) == 0 for i in ranges.tensors[s.target]):
+        return None
+    terms, term_ranges, name = _terms(program, ranges, s, candidates)
+    if term_ranges is None:
+        return None
+    shape = [evaluate(i.extent, sizes) for i in term_ranges.tensors[name]]
+    try:
+        chunks = propose_chunks(terms, term_ranges, sizes, [name], shape, inputs, len(candidates))
+    except PolycError:
+        return None
+    kept = [i for i, c in zip(candidates, chunks, strict=False) if len(c) > 1]
+    if not kept:
+        return None
+    if kept != candidates:
+        terms, term_ranges, name = _terms(program, ranges, s, kept)
+        assert term_ranges is not None
+        chunks = tuple(c for n, c in enumerate(chunks) if n >= len(candidates) or len(c) > 1)
+    try:
+        plan, refused, _ = plan_cuttable(terms, term_ranges, sizes, [name], chunks)
+    except PolycError:
+        return None
+    if any(axis < len(kept) for axis in refused):
+        return None
+    rest, total = _rest(program, ranges, s)
+    assert s.reduction is not None
+    return Cut(s.name, _sum_plan(plan, len(kept)), len(kept), s.reduction.op, rest, total)
+
+
+def _sum_plan(plan: BlockPlan, n_cut: int) -> BlockPlan:
+    """The plan whose blocks have their first dimensions summed up."""
+    (partial,) = plan.results
+    classes = []
+    for blocks in plan.classes:
+        program = sum_out(blocks.restricted.program, partial, n_cut)
+        results = {partial: blocks.results[partial][n_cut:]}
+        classes.append(replace(blocks, restricted=replace(blocks.restricted, program=program), results=results))
+    return replace(plan, classes=tuple(classes))
+
+
+def _terms(program: Program, ranges: Ranges, s: Statement, cut: Sequence[str]) -> tuple[Program, Ranges | None, str]:
+    """The program whose only result has the indices in `cut` as dimensions of their own, before those of the target."""
+    assert s.reduction is not None
+    target = program.tensor(s.target)
+    name = program.free_name(f"{target.base}_terms")
+    dtype = target.dtype.computed
+    value = s.value if dtype == target.dtype else Cast(s.value, dtype)
+    own = ranges.statements[s.name].indices
+    # Ranges as they were found, as reads alone may say something else where others have bounded an index.
+    clauses = [RangeClause(i, own[i].lower, simplify(own[i].lower + own[i].extent), s.span) for i in s.indices]
+    kept = [w for w in s.where if not isinstance(w, RangeClause) or w.index not in s.indices or index_names(*w.expressions)]
+    subscripts = (*(Index(i) for i in cut), *s.subscripts)
+    order = (*cut, *(i for i in s.indices if i not in cut))
+    terms = Statement(
+        program.free_name(f"{s.name}_terms"),
+        name,
+        subscripts,
+        order,
+        value,
+        Reduction(s.reduction.op, identity_of(s.reduction.op, dtype)),
+        (*clauses, *kept),
+        s.span,
+    )
+    tensor = Tensor(name, dtype, len(subscripts), None, "output", name, target.span)
+    whole = replace(
+        program,
+        tensors=(*program.tensors, tensor),
+        returns=(Return(name, name),),
+        statements=(*program.statements, terms),
+        rules=(),
+    )
+    found = keep_results(whole, [name])
+    try:
+        return found, infer_ranges(found), name
+    except PolycError:
+        return found, None, name
+
+
+def sum_out(program: Program, partial: str, n_cut: int) -> Program:
+    """The program of a block with the first dimensions of its result `partial` summed up."""
+    tensors = tuple(replace(t, rank=t.rank - n_cut) if t.name == partial else t for t in program.tensors)
+    statements = []
+    for s in program.statements:
+        if s.target == partial:
+            order = (*(i for i in s.indices if Index(i) not in s.subscripts[:n_cut]), *_names(s.subscripts[:n_cut]))
+            s = replace(s, subscripts=s.subscripts[n_cut:], indices=order)
+        statements.append(s)
+    return replace(program, tensors=tensors, statements=tuple(statements))
+
+
+def _names(subscripts: Sequence[Expr]) -> list[str]:
+    return [e.name for e in subscripts if isinstance(e, Index)]
+
+
+def _rest(program: Program, ranges: Ranges, s: Statement) -> tuple[Program, str]:
+    """The program in which the total of a reduction is an input: its target, once the initial value is in it."""
+    assert s.reduction is not None
+    target, box = program.tensor(s.target), ranges.tensors[s.target]
+    total = program.free_name(f"{target.base}_total")
+    names = [f"e{d}" for d in range(target.rank)]
+    places: list[Expr] = [Index(n) for n in names]
+    dtype = target.dtype.computed
+    read: Expr = Read(total, tuple(simplify(p - i.lower) for p, i in zip(places, box, strict=True)))
+    init = substitute(s.reduction.init, dict(zip(s.element_names, places, strict=True)))
+    if init != identity_of(s.reduction.op, target.dtype):
+        started = init if dtype == target.dtype else Cast(init, dtype)
+        read = Call(s.reduction.op, (started, read))
+    value = read if dtype == target.dtype else Cast(read, target.dtype)
+    clauses = [RangeClause(n, i.lower, simplify(i.lower + i.extent), s.span) for n, i in zip(names, box, strict=True)]
+    finished = replace(s, subscripts=tuple(places), indices=tuple(names), value=value, reduction=None, where=tuple(clauses))
+    tensor = Tensor(total, dtype, target.rank, tuple(i.extent for i in box), "input", total, target.span)
+    whole = replace(
+        program,
+        tensors=(*program.tensors, tensor),
+        parameters=(*program.parameters, total),
+        statements=tuple(finished if x is s else x for x in program.statements),
+        rules=(),
+    )
+    return keep_results(whole, list(dict.fromkeys(r.version for r in program.returns))), total
