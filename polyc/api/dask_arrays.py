@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from itertools import product
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import product, repeat
 from operator import getitem
 from typing import TYPE_CHECKING, Any
 
@@ -159,7 +160,7 @@ class _Maker:
         program, ranges, shape = self.program, self.ranges, self.shapes[group[0]]
         if 0 in shape:
             da = load_dask()
-            return {v: da.zeros(shape, program.tensor(v).dtype.numpy, chunks=asked or shape) for v in group}
+            return {v: da.zeros(shape, dtype=program.tensor(v).dtype.numpy, chunks=asked or shape) for v in group}
         chunks = asked or propose_chunks(program, ranges, self.values, group, shape, self.chunks)
         plan, refused, reasons = plan_cuttable(program, ranges, self.values, group, chunks)
         if asked is not None and refused:
@@ -222,31 +223,34 @@ class _Maker:
             kernel, scalars = self._kernel(blocks)
             kernels.append(kernel)
             values.append(scalars)
-            regions = [(self.inputs[n], box) for n, box in blocks.regions.items() if has_chunks(self.inputs[n])]
-            pieces = [split_regions(array.chunks, box) for array, box in regions]
-            lengths = [[c[k] for k in range(len(c))] for c in plan.chunks]
-            versions = [r.version for r in blocks.restricted.program.returns]
-            for n, block in enumerate(blocks.numbers):
-                place = plan.places[block]
-                keys: list[Any] = []
-                found: list[Region] = []
-                for (array, box), dims in zip(regions, pieces, strict=True):
-                    places, own = parts.meet(array, dims, n)
-                    found.append(Region(tuple(int(e[n]) for _, e in box), places))
-                    keys += own
-                taken = []
-                for version in versions:
-                    box = blocks.results[version]
-                    first = len(place) - len(box)
-                    starts = [int(-low[n]) for low, _ in box]
-                    ends = [s + lengths[first + d][place[first + d]] for d, s in enumerate(starts)]
-                    taken.append(tuple(map(slice, starts, ends)))
-                task = Task(number, tuple(found), tuple(int(s[n]) for s in blocks.sizes), tuple(taken))
+            arrays = {n: self.inputs[n] for n in blocks.regions if has_chunks(self.inputs[n])}
+            met = [parts.meet(a.name, split_regions(a.chunks, blocks.regions[n])) for n, a in arrays.items()]
+            sizes = zip(*(v.tolist() for v in blocks.sizes), strict=True) if blocks.sizes else repeat(())
+            taken = self._taken(plan, blocks)
+            places = [plan.places[n] for n in blocks.numbers.tolist()]
+            for place, own, out, *regions in zip(places, sizes, taken, *met, strict=False):
+                task = Task(number, tuple(r for r, _ in regions), own, out)
+                keys = [key for _, chosen in regions for key in chosen]
                 layer[(name, *place)] = (run_block, kernels_key, task, keys)
         layer[kernels_key] = BlockKernels(tuple(kernels), tuple(values))
         layer |= parts.layer
         dependencies = [a for a in self.inputs.values() if has_chunks(a)]
         return _Tasks(name, HighLevelGraph.from_collections(name, layer, dependencies=dependencies))
+
+    def _taken(self, plan: BlockPlan, blocks: Blocks) -> Iterator[tuple[Slices, ...]]:
+        """For each block the part that it is of each result that its program makes."""
+        known: dict[tuple[int, ...], tuple[Slices, ...]] = {}
+        boxes = [blocks.results[r.version] for r in blocks.restricted.program.returns]
+        n_left = len(plan.chunks) - len(boxes[0])
+        starts = np.array([-low for box in boxes for low, _ in box], dtype=np.int64).reshape(-1, len(blocks.numbers)).T.tolist()
+        for start, n in zip(starts, blocks.numbers.tolist(), strict=True):
+            lengths = [c[k] for c, k in zip(plan.chunks[n_left:], plan.places[n][n_left:], strict=True)] * len(boxes)
+            key = (*start, *lengths)
+            if key not in known:
+                slices = [slice(s, s + length) for s, length in zip(start, lengths, strict=True)]
+                rank = len(boxes[0])
+                known[key] = tuple(tuple(slices[k * rank : (k + 1) * rank]) for k in range(len(boxes)))
+            yield known[key]
 
     def _array(self, graph: Any, name: str, chunks: Chunks, version: str, program: Program | None = None) -> Any:
         dtype = (program or self.program).tensor(version).dtype.numpy
@@ -254,18 +258,22 @@ class _Maker:
 
     def _kernel(self, blocks: Blocks) -> tuple[Operator, tuple[Any, ...]]:
         """The operator of a class, compiled for any sizes, and the values of its inputs that are in no chunks."""
-        from polyc.api.operator import Operator
-
-        options = self.operator.options.replace(parallel=False)
         program = blocks.restricted.program
-        operator = Operator(FixedSource(program), self.operator.name, options, dynamic=True)
         scalars = tuple(None if has_chunks(self.inputs[n]) else self.inputs[n] for n in blocks.restricted.inputs)
         described: list[Any] = []
         for n, value in zip(blocks.restricted.inputs, scalars, strict=True):
             shape = tuple(int(e[0]) for _, e in blocks.regions.get(n, ()))
             described.append((program.tensor(n).dtype.numpy, shape) if value is None else value)
-        operator.specialize(*described, *(int(s[0]) for s in blocks.sizes))
-        return operator, scalars
+        return self.compile_block(program, described, [int(s[0]) for s in blocks.sizes]), scalars
+
+    def compile_block(self, program: Program, described: Sequence[Any], sizes: Sequence[int]) -> Operator:
+        """An operator with a kernel for regions as `described` (type and shape), contiguous, and for any others."""
+        from polyc.api.operator import Operator
+
+        options = self.operator.options.replace(parallel=False)
+        operator = Operator(FixedSource(program), self.operator.name, options, dynamic=True)
+        operator.specialize(*described, *sizes)
+        return operator
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,34 +291,48 @@ def _add_layer(tasks: _Tasks, name: str, layer: dict[Any, Any]) -> Any:
     return HighLevelGraph({**graph.layers, name: layer}, {**graph.dependencies, name: {tasks.name}})
 
 
-Piece = tuple[int, slice, slice]
-"""A chunk's number along a dimension, the part of it that is taken, and the place of that in the region."""
+@dataclass(frozen=True, slots=True)
+class Meeting:
+    """What a region meets along one dimension: for each chunk its number, the part of it that is taken (None: all), and the
+    place of that in the region."""
+
+    extent: int
+    chunks: tuple[int, ...]
+    taken: tuple[tuple[int, int] | None, ...]
+    places: tuple[tuple[int, int], ...]
 
 
-def split_regions(chunks: Chunks, box: Sequence[tuple[np.ndarray, np.ndarray]]) -> list[list[list[Piece]]]:
-    """For each dimension and each block the chunks that its region meets."""
-    return [_split_dimension(lengths, low, extent) for lengths, (low, extent) in zip(chunks, box, strict=True)]
+def split_regions(chunks: Chunks, box: Sequence[tuple[np.ndarray, np.ndarray]]) -> Iterator[tuple[Meeting, ...]]:
+    """For each block what its region meets along each dimension."""
+    dimensions = [_split_dimension(lengths, low, extent) for lengths, (low, extent) in zip(chunks, box, strict=True)]
+    return zip(*dimensions, strict=True) if dimensions else repeat(())
 
 
-def _split_dimension(lengths: Sequence[int], lows: np.ndarray, extents: np.ndarray) -> list[list[Piece]]:
-    ends = np.cumsum(np.array(lengths, dtype=np.int64))
-    first = np.searchsorted(ends, lows, side="right")
-    known: dict[tuple[int, int], list[Piece]] = {}
+def _split_dimension(lengths: Sequence[int], lows: np.ndarray, extents: np.ndarray) -> list[Meeting]:
+    ends = np.cumsum(np.array(lengths, dtype=np.int64)).tolist()
+    known: dict[tuple[int, int], Meeting] = {}
     found = []
-    for n, (low, extent) in enumerate(zip(lows.tolist(), extents.tolist(), strict=True)):
+    for low, extent in zip(lows.tolist(), extents.tolist(), strict=True):
         if (low, extent) not in known:
-            pieces: list[Piece] = []
-            k, at = int(first[n]), low
-            while at < low + extent:
-                start, end = int(ends[k]) - lengths[k], int(ends[k])
-                stop = min(end, low + extent)
-                if stop > at:
-                    pieces.append((k, slice(at - start, stop - start), slice(at - low, stop - low)))
-                    at = stop
-                k += 1
-            known[low, extent] = pieces
+            known[low, extent] = _meet_chunks(lengths, ends, low, extent)
         found.append(known[low, extent])
     return found
+
+
+def _meet_chunks(lengths: Sequence[int], ends: Sequence[int], low: int, extent: int) -> Meeting:
+    k, at, high = bisect_right(ends, low), low, low + extent
+    chunks: list[int] = []
+    taken: list[tuple[int, int] | None] = []
+    places: list[tuple[int, int]] = []
+    while at < high:
+        start, stop = ends[k] - lengths[k], min(ends[k], high)
+        if stop > at:
+            chunks.append(k)
+            taken.append(None if (at, stop) == (start, ends[k]) else (at - start, stop - start))
+            places.append((at - low, stop - low))
+            at = stop
+        k += 1
+    return Meeting(extent, tuple(chunks), tuple(taken), tuple(places))
 
 
 class _Parts:
@@ -320,25 +342,25 @@ class _Parts:
         self.name = name
         self.layer: dict[Any, Any] = {}
         self._known: dict[Any, Any] = {}
+        self._regions: dict[Any, Region] = {}
 
-    def meet(self, array: Any, dims: Sequence[Sequence[Sequence[Piece]]], n: int) -> tuple[tuple[Slices, ...], list[Any]]:
-        """For block `n` the places in its region, and the key of what goes to each."""
-        places: list[Slices] = []
-        keys: list[Any] = []
-        for pieces in product(*(d[n] for d in dims)):
-            places.append(tuple(p[2] for p in pieces))
-            key = (array.name, *(p[0] for p in pieces))
-            taken = tuple(p[1] for p in pieces)
-            whole = all(
-                t.start == 0 and t.stop == array.chunks[d][p[0]] for d, (p, t) in enumerate(zip(pieces, taken, strict=True))
-            )
-            keys.append(key if whole else self._cut(key, taken))
-        return tuple(places), keys
+    def meet(self, array: str, blocks: Iterable[tuple[Meeting, ...]]) -> Iterator[tuple[Region, list[Any]]]:
+        """For each block its region, and the keys of what is put together in it."""
+        for meetings in blocks:
+            keys = list(product((array,), *(m.chunks for m in meetings)))
+            parts = product(*(m.taken for m in meetings))
+            keys = [key if not any(part) else self._cut(key, part) for key, part in zip(keys, parts, strict=True)]
+            where = tuple([(m.extent, m.places) for m in meetings])
+            region = self._regions.get(where)
+            if region is None:
+                places = [tuple(slice(*p) for p in place) for place in product(*(m.places for m in meetings))]
+                region = self._regions[where] = Region(tuple(m.extent for m in meetings), tuple(places))
+            yield region, keys
 
-    def _cut(self, key: Any, taken: Slices) -> Any:
-        known = (key, tuple((s.start, s.stop) for s in taken))
-        if known not in self._known:
-            own = (self.name, len(self._known))
-            self._known[known] = own
-            self.layer[own] = (take_part, key, taken)
-        return self._known[known]
+    def _cut(self, key: Any, part: Sequence[tuple[int, int] | None]) -> Any:
+        known = key, part
+        own = self._known.get(known)
+        if own is None:
+            own = self._known[known] = (self.name, len(self._known))
+            self.layer[own] = (take_part, key, tuple([slice(None) if p is None else slice(*p) for p in part]))
+        return own

@@ -47,7 +47,11 @@ def propose_chunks(
         else:
             interval = found.tensors[place[0]][place[1]]
             middle = partial(_middle, interval, example, axis.first)
-            chunks.append(_cut(extent, [2 * e for e in accumulate(inputs[place[0]][place[1]])][:-1], middle))
+            lengths = inputs[place[0]][place[1]]
+            if sum(lengths) == extent and middle(1) - middle(0) == 2:  # a window around the element, whatever its sides
+                chunks.append(lengths)
+            else:
+                chunks.append(_cut(extent, [2 * e for e in accumulate(lengths)][:-1], middle))
     return tuple(chunks)
 
 
