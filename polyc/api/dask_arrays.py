@@ -1,56 +1,27 @@
-"""Operators on dask arrays: a plan of blocks (`polyc.blocks`) as a graph of tasks.  Only here dask is imported."""
+"""Graphs of tasks for planned blocks (`polyc.blocks`), as dask arrays.  Only here dask is imported."""
 
 from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import product, repeat
 from operator import getitem
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from polyc import driver
 from polyc.api.block_tasks import BlockKernels, Region, Slices, Task, combine_parts, run_block, take_part
-from polyc.api.sources import FixedSource
-from polyc.blocks.chunks import propose_chunks
-from polyc.blocks.cuts import Cut, find_cut
-from polyc.blocks.model import check_program
-from polyc.blocks.plan import BlockPlan, Blocks, Chunks, plan_cuttable, size_values
-from polyc.blocks.regions import Widened
-from polyc.diagnostics import Diagnostic, PolycError, UnsupportedError
-from polyc.driver.sized import Sized, size_program
-from polyc.ir.expr import evaluate
-from polyc.ir.program import Program, integer_parameters
-from polyc.poly.infer import concrete_shapes, infer_ranges
-from polyc.records import dataclass
+from polyc.blocks.cuts import Cut
+from polyc.blocks.plan import BlockPlan, Blocks, Chunks
+from polyc.diagnostics import Diagnostic, UnsupportedError
+from polyc.ir.program import Program
 from polyc.runtime.arrays import argument_error, has_chunks
-from polyc.runtime.kernel import host_check_error
 from polyc.runtime.sizes import Formal
-
-if TYPE_CHECKING:
-    from polyc.api.operator import Operator
 
 FAN_IN = 8
 """Partial results that one task combines."""
-
-
-def check_chunks(formals: Sequence[Formal], inputs: Sequence[Any]) -> None:
-    """Refuse arrays that have no known shape, and those whose elements are numbers that a plan depends on."""
-    load_dask()
-    for f, value in zip(formals, inputs, strict=True):
-        if has_chunks(value) and any(math.isnan(n) for n in value.shape):
-            message = f"{f.name} has chunks of unknown lengths"
-            raise argument_error("argument-chunks", message, f.span, f"find them first: {f.name}.compute_chunk_sizes()")
-
-
-def call_blocks(operator: Operator, inputs: Sequence[Any], out: Any, named: Mapping[str, Any]) -> Any:
-    """A call with dask arrays."""
-    if out is not None:
-        message = "results of dask arrays are dask arrays, which out= cannot be"
-        raise argument_error("argument-type-out", message, None, "store them: dask.array.store(result, out)")
-    return operator.blocks(*inputs, **named)
 
 
 def load_dask() -> Any:
@@ -64,132 +35,63 @@ def load_dask() -> Any:
     return dask.array
 
 
-def make_blocks(
-    operator: Operator,
-    program: Program,
-    sizes: Mapping[str, int],
-    inputs: Sequence[Any],
-    chunks: Any = None,
-) -> Any:
-    """The results as dask arrays, of several a tuple; `inputs` by the parameters of `program`, dask arrays among them."""
-    check_program(program)
-    for number in integer_parameters(program):
-        if has_chunks(dict(zip(program.parameters, inputs, strict=True))[number]):
-            message = f"{number} is a number that ranges depend on, which a dask array does not tell yet"
-            raise argument_error("argument-chunks", message, program.tensor(number).span, f"compute it: int({number})")
-    given = dict(zip(program.parameters, inputs, strict=True))
-    with driver.compiling():
-        sized, values = _size(program, sizes)
-        maker = _Maker(operator, sized, values, {n: _as_chunked(a) for n, a in given.items()})
-        shapes = maker.shapes
-        maker.cut_reductions()
-        versions = list(dict.fromkeys(r.version for r in program.returns))
-        made: dict[str, Any] = {}
-        while versions:
-            group = [v for v in versions if shapes[v] == shapes[versions[0]]]
-            versions = [v for v in versions if v not in group]
-            made |= maker.make(group, _ask_chunks(program, group, shapes[group[0]], chunks))
-    results = tuple(made[r.version] for r in program.returns)
-    return results if len(results) > 1 else results[0]
+def check_chunks(formals: Sequence[Formal], inputs: Sequence[Any]) -> None:
+    """Refuse arrays that have no known shape."""
+    for f, value in zip(formals, inputs, strict=True):
+        if has_chunks(value) and any(math.isnan(n) for n in value.shape):
+            message = f"{f.name} has chunks of unknown lengths"
+            raise argument_error("argument-chunks", message, f.span, f"find them first: {f.name}.compute_chunk_sizes()")
 
 
-def _size(program: Program, sizes: Mapping[str, int]) -> tuple[Sized, dict[str, int]]:
-    """The program with symbolic sizes where its ranges can be inferred then, else with numbers, and the values of all sizes."""
-    try:
-        sized = size_program(program, {})
-        values = size_values(sized.program, sizes)
-        _ = sized.ranges
-    except PolycError:  # with numbers, if anything
-        sized = size_program(program, sizes)
-        values = size_values(sized.program, sizes)
-    for check in sized.ranges.checks:
-        if not evaluate(check.condition, values):
-            raise host_check_error(check, values)
-    return sized, values
-
-
-def _as_chunked(value: Any) -> Any:
+def as_chunked(value: Any) -> Any:
     """A dask array; a value without dimensions that is none as it is."""
     if has_chunks(value) or value.ndim == 0:
         return value
     return load_dask().from_array(value, chunks=-1)
 
 
-def _ask_chunks(program: Program, group: Sequence[str], shape: tuple[int, ...], chunks: Any) -> Chunks | None:
-    if chunks is None:
-        return None
+def read_chunks(asked: Any, result: str, shape: tuple[int, ...], dtype: np.dtype) -> Chunks:
+    """Chunks as dask takes them: a length, a text, or lengths along each dimension."""
     from dask.array.core import normalize_chunks
 
-    names = [r.name for r in program.returns if r.version in group]
-    asked = chunks.get(names[0]) if isinstance(chunks, dict) else chunks
-    if asked is None:
-        return None
-    dtype = program.tensor(group[0]).dtype.numpy
     try:
         found: Chunks = normalize_chunks(asked, shape, dtype=dtype)  # type: ignore[no-untyped-call]
     except (TypeError, ValueError) as problem:
-        message = f"chunks={asked!r} does not fit {names[0]}, whose shape is {shape}: {problem}"
+        message = f"chunks={asked!r} does not fit {result}, whose shape is {shape}: {problem}"
         raise argument_error("argument-chunks", message, None, "lengths along each dimension, as dask takes them") from problem
     return found
 
 
-class _Maker:
-    """Makes dask arrays for versions of one program."""
+Compile = Callable[[Program, Sequence[Any], Sequence[int]], Any]
+"""The operator of a block's program, with a kernel for regions as described (type and shape), contiguous, and the numbers."""
 
-    def __init__(self, operator: Operator, sized: Sized, values: Mapping[str, int], inputs: Mapping[str, Any]) -> None:
-        self.operator, self.values, self.inputs = operator, values, dict(inputs)
-        self.program, self.ranges = sized.program, sized.ranges
-        shapes = concrete_shapes(sized.ranges, values)
-        self.shapes = {name: tuple(extent for _, extent in dims) for name, dims in shapes.items()}
 
-    @property
-    def chunks(self) -> dict[str, Chunks]:
-        return {n: a.chunks for n, a in self.inputs.items() if has_chunks(a)}
+@dataclass(frozen=True)
+class Graphs:
+    """Makes dask arrays: of blocks of `program`, which are compiled by `compile_block`, on `inputs` by name.
 
-    def cut_reductions(self) -> None:
-        """Put totals of partial results in the place of reductions over chunked axes."""
-        while True:
-            cut = find_cut(self.program, self.ranges, self.values, self.chunks)
-            if cut is None:
-                return
-            self.inputs[cut.total] = self._total(cut)
-            self.program, self.ranges = cut.rest, infer_ranges(cut.rest)
+    `name` begins the names of arrays; with `identity` it is all that these depend on beside plans and inputs."""
 
-    def make(self, group: Sequence[str], asked: Chunks | None) -> dict[str, Any]:
-        """Arrays for versions of one shape."""
-        program, ranges, shape = self.program, self.ranges, self.shapes[group[0]]
-        if 0 in shape:
-            da = load_dask()
-            return {v: da.zeros(shape, dtype=program.tensor(v).dtype.numpy, chunks=asked or shape) for v in group}
-        chunks = asked or propose_chunks(program, ranges, self.values, group, shape, self.chunks)
-        plan, refused, reasons = plan_cuttable(program, ranges, self.values, group, chunks)
-        if asked is not None and refused:
-            raise self._refusal(group[0], refused, reasons)
+    name: str
+    identity: tuple[Any, ...]
+    program: Program
+    inputs: Mapping[str, Any]
+    compile_block: Compile
+
+    def results(self, plan: BlockPlan) -> dict[str, Any]:
+        """The arrays of a plan's results, by version."""
         tasks = self._tasks(plan)
-        versions = [r.version for r in program.returns if r.version in plan.results]
+        versions = [r.version for r in self.program.returns if r.version in plan.results]
         if len(versions) == 1:
-            return {versions[0]: self._array(tasks.graph, tasks.name, plan.chunks, versions[0])}
+            return {versions[0]: _make_array(tasks.graph, tasks.name, plan.chunks, self.program, versions[0])}
         made: dict[str, Any] = {}
         for k, version in enumerate(versions):
-            own = f"{tasks.name}-{program.tensor(version).base}"
+            own = f"{tasks.name}-{self.program.tensor(version).base}"
             chosen = {(own, *place): (getitem, (tasks.name, *place), k) for place in plan.places}
-            made[version] = self._array(_add_layer(tasks, own, chosen), own, plan.chunks, version)
+            made[version] = _make_array(_add_layer(tasks, own, chosen), own, plan.chunks, self.program, version)
         return made
 
-    def _refusal(self, result: str, axes: frozenset[int], reasons: Sequence[Widened]) -> UnsupportedError:
-        d = min(axes)
-        why = next((w for w in reasons if d in w.axes), None)
-        tensor = self.program.tensor(result)
-        message = f"{tensor.base} cannot be cut along dimension {d}"
-        span = tensor.span
-        if why is not None:
-            needed = self.program.tensor(why.tensor).base
-            message += f": {why.reason}, so that a block needs all of dimension {why.dimension} of {needed}"
-            span = next((s.span for s in self.program.statements if s.target == why.tensor), span)
-        help = f"leave dimension {d} in one chunk: chunks={{{d}: -1}}"
-        return UnsupportedError(Diagnostic("unsupported-block-axis", message, span, help))
-
-    def _total(self, cut: Cut) -> Any:
+    def total(self, cut: Cut) -> Any:
         """Partial results combined in a tree, neighbours first: which are combined depends on the chunks alone."""
         tasks = self._tasks(cut.plan)
         chunks = cut.plan.chunks[cut.n_cut :]
@@ -205,7 +107,7 @@ class _Maker:
                 layer |= {key: (combine_parts, cut.op, group) for key, group in zip(keys, groups, strict=True)}
                 level += 1
             layer[(name, *place)] = (combine_parts, cut.op, keys)
-        return self._array(_add_layer(tasks, name, layer), name, chunks, cut.total, cut.rest)
+        return _make_array(_add_layer(tasks, name, layer), name, chunks, cut.rest, cut.total)
 
     def _tasks(self, plan: BlockPlan) -> _Tasks:
         """A task for each block."""
@@ -213,10 +115,10 @@ class _Maker:
         from dask.highlevelgraph import HighLevelGraph
 
         inputs = {n: a.name if has_chunks(a) else a for n, a in self.inputs.items()}
-        token = tokenize(str(self.program), repr(self.operator.options), dict(self.values), plan.results, plan.chunks, inputs)
-        name, kernels_key = f"{self.operator.name}-{token}", f"polyc-kernels-{token}"
+        token = tokenize(str(self.program), self.identity, plan.results, plan.chunks, inputs)
+        name, kernels_key = f"{self.name}-{token}", f"polyc-kernels-{token}"
         parts = _Parts(f"polyc-part-{token}")
-        kernels: list[Operator] = []
+        kernels: list[Any] = []
         values: list[tuple[Any, ...]] = []
         layer: dict[Any, Any] = {}
         for number, blocks in enumerate(plan.classes):
@@ -226,9 +128,8 @@ class _Maker:
             arrays = {n: self.inputs[n] for n in blocks.regions if has_chunks(self.inputs[n])}
             met = [parts.meet(a.name, split_regions(a.chunks, blocks.regions[n])) for n, a in arrays.items()]
             sizes = zip(*(v.tolist() for v in blocks.sizes), strict=True) if blocks.sizes else repeat(())
-            taken = self._taken(plan, blocks)
             places = [plan.places[n] for n in blocks.numbers.tolist()]
-            for place, own, out, *regions in zip(places, sizes, taken, *met, strict=False):
+            for place, own, out, *regions in zip(places, sizes, _take_results(plan, blocks), *met, strict=False):
                 task = Task(number, tuple(r for r, _ in regions), own, out)
                 keys = [key for _, chosen in regions for key in chosen]
                 layer[(name, *place)] = (run_block, kernels_key, task, keys)
@@ -237,27 +138,8 @@ class _Maker:
         dependencies = [a for a in self.inputs.values() if has_chunks(a)]
         return _Tasks(name, HighLevelGraph.from_collections(name, layer, dependencies=dependencies))
 
-    def _taken(self, plan: BlockPlan, blocks: Blocks) -> Iterator[tuple[Slices, ...]]:
-        """For each block the part that it is of each result that its program makes."""
-        known: dict[tuple[int, ...], tuple[Slices, ...]] = {}
-        boxes = [blocks.results[r.version] for r in blocks.restricted.program.returns]
-        n_left = len(plan.chunks) - len(boxes[0])
-        starts = np.array([-low for box in boxes for low, _ in box], dtype=np.int64).reshape(-1, len(blocks.numbers)).T.tolist()
-        for start, n in zip(starts, blocks.numbers.tolist(), strict=True):
-            lengths = [c[k] for c, k in zip(plan.chunks[n_left:], plan.places[n][n_left:], strict=True)] * len(boxes)
-            key = (*start, *lengths)
-            if key not in known:
-                slices = [slice(s, s + length) for s, length in zip(start, lengths, strict=True)]
-                rank = len(boxes[0])
-                known[key] = tuple(tuple(slices[k * rank : (k + 1) * rank]) for k in range(len(boxes)))
-            yield known[key]
-
-    def _array(self, graph: Any, name: str, chunks: Chunks, version: str, program: Program | None = None) -> Any:
-        dtype = (program or self.program).tensor(version).dtype.numpy
-        return load_dask().Array(graph, name, chunks, dtype=dtype, meta=np.empty((0,) * len(chunks), dtype))
-
-    def _kernel(self, blocks: Blocks) -> tuple[Operator, tuple[Any, ...]]:
-        """The operator of a class, compiled for any sizes, and the values of its inputs that are in no chunks."""
+    def _kernel(self, blocks: Blocks) -> tuple[Any, tuple[Any, ...]]:
+        """The operator of a class, and the values of its inputs that are in no chunks."""
         program = blocks.restricted.program
         scalars = tuple(None if has_chunks(self.inputs[n]) else self.inputs[n] for n in blocks.restricted.inputs)
         described: list[Any] = []
@@ -266,14 +148,26 @@ class _Maker:
             described.append((program.tensor(n).dtype.numpy, shape) if value is None else value)
         return self.compile_block(program, described, [int(s[0]) for s in blocks.sizes]), scalars
 
-    def compile_block(self, program: Program, described: Sequence[Any], sizes: Sequence[int]) -> Operator:
-        """An operator with a kernel for regions as `described` (type and shape), contiguous, and for any others."""
-        from polyc.api.operator import Operator
 
-        options = self.operator.options.replace(parallel=False)
-        operator = Operator(FixedSource(program), self.operator.name, options, dynamic=True)
-        operator.specialize(*described, *sizes)
-        return operator
+def _make_array(graph: Any, name: str, chunks: Chunks, program: Program, version: str) -> Any:
+    dtype = program.tensor(version).dtype.numpy
+    return load_dask().Array(graph, name, chunks, dtype=dtype, meta=np.empty((0,) * len(chunks), dtype))
+
+
+def _take_results(plan: BlockPlan, blocks: Blocks) -> Iterator[tuple[Slices, ...]]:
+    """For each block the part that it is of each result that its program makes."""
+    known: dict[tuple[int, ...], tuple[Slices, ...]] = {}
+    boxes = [blocks.results[r.version] for r in blocks.restricted.program.returns]
+    n_left = len(plan.chunks) - len(boxes[0])
+    starts = np.array([-low for box in boxes for low, _ in box], dtype=np.int64).reshape(-1, len(blocks.numbers)).T.tolist()
+    for start, n in zip(starts, blocks.numbers.tolist(), strict=True):
+        lengths = [c[k] for c, k in zip(plan.chunks[n_left:], plan.places[n][n_left:], strict=True)] * len(boxes)
+        key = (*start, *lengths)
+        if key not in known:
+            slices = [slice(s, s + length) for s, length in zip(start, lengths, strict=True)]
+            rank = len(boxes[0])
+            known[key] = tuple(tuple(slices[k * rank : (k + 1) * rank]) for k in range(len(boxes)))
+        yield known[key]
 
 
 @dataclass(frozen=True, slots=True)

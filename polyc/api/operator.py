@@ -279,13 +279,16 @@ class Operator(Differentiable):
         """As `lower`, from the disk cache where it is there: ``.object_code()``, ``.c_header()``; texts are made anew."""
         return self._kernels.lower(recall.compile_program, self._describe(arrays, named))
 
-    def blocks(self, /, *inputs: Any, chunks: Any = None, **named: Any) -> Any:
+    def blocks(self, /, *inputs: Any, chunks: Any = None, memory: Any = None, dry_run: bool = False, **named: Any) -> Any:
         """The results for dask arrays, as dask arrays: each block of them is one task, on what it needs of the inputs.
 
         Inputs are those of a call, dask arrays among them; calls with dask arrays come here.  `chunks` are those of the
-        results, as dask takes them (several results: a dict by name); else they follow from those of the inputs, and
-        dimensions that cannot be cut are one chunk.  Kernels are compiled now, for any sizes and one thread each."""
-        from polyc.api.dask_arrays import check_chunks, make_blocks
+        results, as dask takes them (of several results a dict by name; by dimension, for some alone); else they follow from
+        those of the inputs, and dimensions that cannot be cut are one chunk.  `memory` (bytes, ``"2 GiB"``) bounds what a task
+        holds: results are cut further for it.  `dry_run` tells what would run, as a `polyc.api.block_report.BlockReport`.
+        Kernels are compiled now, for any sizes and one thread each.  See docs/distributed.md."""
+        from polyc.api.blocks import make_blocks
+        from polyc.api.dask_arrays import check_chunks
 
         call = self.sort_call(inputs, named)
         check_chunks(self._source.formals, call.inputs)
@@ -295,7 +298,7 @@ class Operator(Differentiable):
             raise problem
         pairs = zip(program_formals(wanted.program), call.inputs, strict=True)
         arrays = [a if has_chunks(a) else without_weakness(convert_inputs([f], [a])[0]) for f, a in pairs]
-        return make_blocks(self, wanted.program, wanted.sizes, arrays, chunks)
+        return make_blocks(self, wanted.program, wanted.sizes, arrays, chunks, memory, dry_run)
 
     def measure(self, /, *arrays: Any, out: Any = None, **named: Any) -> Measurement:
         """Run on `arrays` until the time is known, on one thread and on all of them: ``print(op.measure(x, w))``.
@@ -356,7 +359,7 @@ class Operator(Differentiable):
 
     def _execute(self, inputs: Sequence[Any], out: Any, named: Mapping[str, Any]) -> Any:
         if any(map(has_chunks, (*inputs, *named.values()))):
-            from polyc.api.dask_arrays import call_blocks
+            from polyc.api.blocks import call_blocks
 
             return call_blocks(self, inputs, out, named)
         run = self._execute_arrays if self._matrices is None else self._matrices.run

@@ -32,7 +32,7 @@ class Cut:
     ones, along which the blocks are combined.  `rest` is the program with the total as its input `total`.
     """
 
-    statement: str
+    target: str
     plan: BlockPlan
     n_cut: int
     op: str
@@ -89,7 +89,7 @@ def _cut_statement(
         return None
     rest, total = _rest(program, ranges, s)
     assert s.reduction is not None
-    return Cut(s.name, _sum_plan(plan, len(kept)), len(kept), s.reduction.op, rest, total)
+    return Cut(s.target, _sum_plan(plan, len(kept)), len(kept), s.reduction.op, rest, total)
 
 
 def _sum_plan(plan: BlockPlan, n_cut: int) -> BlockPlan:

@@ -12,7 +12,7 @@ from unittest.mock import patch
 
 import numpy as np
 
-from polyc.api.dask_arrays import _Maker
+from polyc.api import blocks
 from polyc.ir.interpret import interpret
 from polyc.ir.program import Program
 
@@ -34,7 +34,7 @@ class Interpreted:
 @contextmanager
 def interpreted() -> Iterator[None]:
     """Blocks are interpreted, not compiled."""
-    with patch.object(_Maker, "compile_block", lambda self, program, described, sizes: Interpreted(program)):
+    with patch.object(blocks, "compile_block", lambda operator, program, described, sizes: Interpreted(program)):
         yield
 
 

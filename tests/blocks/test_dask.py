@@ -14,14 +14,10 @@ import pytest
 import polyc
 from polyc.diagnostics import ArgumentError, PolycError, UnsupportedError
 from polyc.ir.interpret import interpret
+from tests.blocks.differential import chunk, compare, interpreted
 from tests.property.mixed import make_arrays, make_program
 
-pytest.importorskip("dask.array")
-
-import dask  # noqa: E402
-import dask.array as da  # noqa: E402
-
-from tests.blocks.differential import chunk, compare, interpreted  # noqa: E402
+da = pytest.importorskip("dask.array")
 
 STENCIL = "y(i, j) = pad(x(i - 2, j), {m}) + pad(x(i + 1, j - 1), {m}) * 0.5 + x(i, j) where i in 0:N, j in 0:M"
 KINDS: dict[str, tuple[str, tuple[tuple[int, ...], ...]]] = {
@@ -54,7 +50,10 @@ KINDS: dict[str, tuple[str, tuple[tuple[int, ...], ...]]] = {
     ),
     "two-results": ("def f(float(N) x) -> (y, z) { y(i) = x(i) * 2.0  z(i) = y(i) + x(i) }", ((13,),)),
     "results-of-two-shapes": ("def f(float(N, M) x) -> (y, s) { y(i, j) = x(i, j) * 2.0  s(i) +=! y(i, j) }", ((13, 9),)),
-    "scan": ("def f(float(N, M) x) -> (y) { y(0, j) = x(0, j)  y(i, j) = y(i - 1, j) * 0.5 + x(i, j) where i in 1:N }", ((9, 13),)),
+    "scan": (
+        "def f(float(N, M) x) -> (y) { y(0, j) = x(0, j)  y(i, j) = y(i - 1, j) * 0.5 + x(i, j) where i in 1:N }",
+        ((9, 13),),
+    ),
     "time-loop": (
         "def f(float(N, M) x) -> (y) { s(0, i, j) = x(i, j)  s(t, i, j) = s(t - 1, i, j) * 0.5 + pad(s(t - 1, i, j - 1), clamp)"
         " where t in 1:4, i in 0:N, j in 0:M  y(i, j) = s(3, i, j) }",
@@ -206,16 +205,14 @@ def test_what_has_no_blocks_is_refused() -> None:
 
 
 def test_numbers_bound_inputs_and_gradients() -> None:
-    @polyc.op
-    def smooth(x: "f32[N]", w: "f32[K]", n: "i64", scale: "f32" = 0.5):
-        with polyc.where(0 <= i < N - n):
-            y[i] = scale * (x[i] + x[i + n]) * w[0]
-        return y
-
+    smooth = polyc.compile(
+        "def f(float(N) x, float(K) w, int64 n, float scale) -> (y)"
+        " { y(i) = scale * (x(i) + x(i + n)) * w(0) where i in 0:N - n }"
+    )
     rng = np.random.default_rng(1)
     x, w = rng.random(20).astype(np.float32), rng.random(2).astype(np.float32)
     chunked = da.from_array(x, chunks=6)
-    compare(smooth.bind(w=w)(chunked, 3), smooth(x, w, 3))
+    compare(smooth.bind(w=w)(chunked, 3, 0.5), smooth(x, w, 3, 0.5))
     derivative = polyc.vjp(polyc.compile("def f(float(N) x) -> (y) { y(i) = x(i) * x(i + 1) }"))
     seed = rng.random(19).astype(np.float32)
     whole, parts = derivative(x, seed), derivative(chunked, da.from_array(seed, chunks=5))
@@ -241,3 +238,29 @@ def test_another_process_runs_the_blocks() -> None:
 def test_polyc_is_imported_without_dask() -> None:
     code = "import sys, polyc, polyc.api.operator; assert 'dask' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_what_would_run_is_known_before() -> None:
+    x = da.zeros((400, 300), chunks=(100, 300), dtype=np.float32)
+    operator = polyc.compile(KINDS["stencil-clamp"][0])
+    report = operator.blocks(x, dry_run=True)
+    (stage,) = report.stages
+    assert (stage.n_tasks, stage.n_kernels) == (4, 3)
+    assert stage.read == 4 * 300 * (101 + 103 + 103 + 102)
+    assert stage.written == 4 * 400 * 300
+    assert report.held == 4 * 300 * (2 * 103 + 100)
+    assert "y: 4 tasks, 3 kernels, 479KiB read, 468KiB written, at most 358KiB held" in str(report)
+    parts = polyc.compile(KINDS["softmax"][0]).blocks(x.rechunk((100, 100)), dry_run=True)
+    assert [s.combines for s in parts.stages] == ["max", "add", None]
+
+
+def test_results_are_cut_until_a_task_keeps_to_its_memory() -> None:
+    x = da.zeros((400, 300), chunks=(100, 300), dtype=np.float32)
+    operator = polyc.compile(KINDS["stencil-clamp"][0])
+    with interpreted():
+        assert operator.blocks(x, memory="150 KiB").chunks == ((100,) * 4, (75,) * 4)
+    report = operator.blocks(x, memory="150 KiB", dry_run=True)
+    assert report.held <= 150 << 10
+    with pytest.raises(ArgumentError, match="a block of y holds") as caught:
+        operator.blocks(x, chunks=(100, 300), memory="150 KiB")
+    assert caught.value.code == "argument-memory"

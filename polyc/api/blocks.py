@@ -1,0 +1,206 @@
+"""Operators on arrays in chunks: which blocks there are, from the arguments of a call."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from polyc import driver
+from polyc.api.block_report import BlockReport, Stage, describe_plan
+from polyc.api.checkpoints import read_bytes, show_bytes
+from polyc.api.dask_arrays import Graphs, as_chunked, load_dask, read_chunks
+from polyc.api.sources import FixedSource
+from polyc.blocks.chunks import propose_chunks
+from polyc.blocks.cuts import find_cut
+from polyc.blocks.model import check_program
+from polyc.blocks.plan import BlockPlan, Chunks, plan_cuttable, size_values
+from polyc.blocks.regions import Widened
+from polyc.diagnostics import Diagnostic, PolycError, UnsupportedError
+from polyc.driver.sized import Sized, size_program
+from polyc.ir.expr import evaluate
+from polyc.ir.program import Program, integer_parameters
+from polyc.poly.infer import concrete_shapes, infer_ranges
+from polyc.runtime.arrays import argument_error, has_chunks
+from polyc.runtime.kernel import host_check_error
+
+if TYPE_CHECKING:
+    from polyc.api.operator import Operator
+
+
+def call_blocks(operator: Operator, inputs: Sequence[Any], out: Any, named: Mapping[str, Any]) -> Any:
+    """A call with dask arrays."""
+    if out is not None:
+        message = "results of dask arrays are dask arrays, which out= cannot be"
+        raise argument_error("argument-type-out", message, None, "store them: dask.array.store(result, out)")
+    return operator.blocks(*inputs, **named)
+
+
+def make_blocks(
+    operator: Operator,
+    program: Program,
+    sizes: Mapping[str, int],
+    inputs: Sequence[Any],
+    chunks: Any = None,
+    memory: Any = None,
+    dry_run: bool = False,
+) -> Any:
+    """The results as dask arrays, of several a tuple; `inputs` by the parameters of `program`, dask arrays among them.
+
+    `dry_run`: a `BlockReport` instead."""
+    check_program(program)
+    given = dict(zip(program.parameters, inputs, strict=True))
+    for number in integer_parameters(program):
+        if has_chunks(given[number]):
+            message = f"{number} is a number that ranges depend on, which a dask array does not tell yet"
+            raise argument_error("argument-chunks", message, program.tensor(number).span, f"compute it: int({number})")
+    limit = None if memory is None else read_bytes(memory)
+    with driver.compiling():
+        sized, values = _size(program, sizes)
+        planner = _Planner(operator, sized, values, {n: as_chunked(a) for n, a in given.items()}, limit, dry_run)
+        planner.cut_reductions()
+        made: dict[str, Any] = {}
+        for r in program.returns:
+            if r.version not in made:
+                shape = planner.shapes[r.version]
+                group = [x.version for x in program.returns if planner.shapes[x.version] == shape and x.version not in made]
+                made |= planner.make(list(dict.fromkeys(group)), _asked_for(chunks, r.name))
+    if dry_run:
+        return BlockReport(tuple(planner.stages))
+    results = tuple(made[r.version] for r in program.returns)
+    return results if len(results) > 1 else results[0]
+
+
+def compile_block(operator: Operator, program: Program, described: Sequence[Any], sizes: Sequence[int]) -> Operator:
+    """An operator for blocks of `operator`, with a kernel for one thread, any sizes and contiguous regions."""
+    from polyc.api.operator import Operator
+
+    made = Operator(FixedSource(program), operator.name, operator.options.replace(parallel=False), dynamic=True)
+    made.specialize(*described, *sizes)
+    return made
+
+
+def _asked_for(chunks: Any, result: str) -> Any:
+    """What `chunks` says of one result: all, or a dict by names of results."""
+    return chunks.get(result) if isinstance(chunks, dict) and any(isinstance(k, str) for k in chunks) else chunks
+
+
+def _size(program: Program, sizes: Mapping[str, int]) -> tuple[Sized, dict[str, int]]:
+    """The program with symbolic sizes where its ranges can be inferred then, else with numbers, and the values of all sizes."""
+    try:
+        sized = size_program(program, {})
+        values = size_values(sized.program, sizes)
+        _ = sized.ranges
+    except PolycError:  # with numbers, if anything
+        sized = size_program(program, sizes)
+        values = size_values(sized.program, sizes)
+    for check in sized.ranges.checks:
+        if not evaluate(check.condition, values):
+            raise host_check_error(check, values)
+    return sized, values
+
+
+class _Planner:
+    """Plans of the versions of one program, and the arrays that are made by them."""
+
+    def __init__(
+        self,
+        operator: Operator,
+        sized: Sized,
+        values: Mapping[str, int],
+        inputs: Mapping[str, Any],
+        limit: int | None,
+        dry_run: bool,
+    ) -> None:
+        self.operator, self.values, self.inputs, self.limit, self.dry_run = operator, values, dict(inputs), limit, dry_run
+        self.program, self.ranges = sized.program, sized.ranges
+        shapes = concrete_shapes(sized.ranges, values)
+        self.shapes = {name: tuple(extent for _, extent in dims) for name, dims in shapes.items()}
+        self.stages: list[Stage] = []
+
+    @property
+    def chunks(self) -> dict[str, Chunks]:
+        return {n: a.chunks for n, a in self.inputs.items() if has_chunks(a)}
+
+    def cut_reductions(self) -> None:
+        """Put totals of partial results in the place of reductions over chunked axes."""
+        while True:
+            cut = find_cut(self.program, self.ranges, self.values, self.chunks)
+            if cut is None:
+                return
+            stage = self._describe(cut.plan, self.program.tensor(cut.target).base, cut.op)
+            self._check_memory(stage)
+            self.inputs[cut.total] = self._graphs().total(cut)
+            self.program, self.ranges = cut.rest, infer_ranges(cut.rest)
+
+    def make(self, group: Sequence[str], asked: Any) -> dict[str, Any]:
+        """Arrays for versions of one shape."""
+        program, shape = self.program, self.shapes[group[0]]
+        base, dtype = program.tensor(group[0]).base, program.tensor(group[0]).dtype.numpy
+        if 0 in shape:
+            da = load_dask()
+            return {v: da.zeros(shape, dtype=program.tensor(v).dtype.numpy, chunks=shape) for v in group}
+        proposed = propose_chunks(program, self.ranges, self.values, group, shape, self.chunks)
+        if isinstance(asked, dict):
+            asked = tuple(asked.get(d, lengths) for d, lengths in enumerate(proposed))
+        chunks = proposed if asked is None else read_chunks(asked, base, shape, dtype)
+        plan, refused, reasons = plan_cuttable(program, self.ranges, self.values, group, chunks)
+        if refused and asked is not None:
+            raise self._refusal(base, refused, reasons)
+        if refused and len(group) > 1:  # each as it may be cut
+            return {v: a for version in group for v, a in self.make([version], None).items()}
+        plan = self._fit(plan, group, asked is None)
+        return self._graphs().results(plan)
+
+    def _fit(self, plan: BlockPlan, group: Sequence[str], may_cut: bool) -> BlockPlan:
+        """The plan, with chunks halved along the longest ones until each task keeps to the limit."""
+        bases = ", ".join(dict.fromkeys(self.program.tensor(v).base for v in group))
+        while True:
+            stage = self._describe(plan, bases)
+            if self.limit is None or stage.held <= self.limit:
+                return plan
+            fixed: set[int] = set()
+            finer: BlockPlan | None = None
+            while may_cut and finer is None and len(fixed) < len(plan.chunks):
+                d = max((d for d in range(len(plan.chunks)) if d not in fixed), key=lambda d: max(plan.chunks[d]))
+                if max(plan.chunks[d]) < 2:
+                    break
+                halves = tuple(h for c in plan.chunks[d] for h in (c - c // 2, c // 2) if h)
+                chunks = (*plan.chunks[:d], halves, *plan.chunks[d + 1 :])
+                found, refused, _ = plan_cuttable(self.program, self.ranges, self.values, group, chunks)
+                finer = None if d in refused or found.chunks == plan.chunks else found
+                fixed.add(d)
+            self.stages.pop()
+            if finer is None:
+                self._check_memory(stage)
+                return plan
+            plan = finer
+
+    def _check_memory(self, stage: Stage) -> None:
+        if self.limit is not None and stage.held > self.limit:
+            message = f"a block of {stage.result} holds {show_bytes(stage.held)}, and memory is {show_bytes(self.limit)}"
+            help = f"give memory={show_bytes(stage.held, up=True)!r}, or the inputs smaller chunks"
+            raise argument_error("argument-memory", message, None, help)
+
+    def _describe(self, plan: BlockPlan, result: str, op: str | None = None) -> Stage:
+        stage = describe_plan(plan, result, op)
+        self.stages.append(stage)
+        return stage
+
+    def _refusal(self, result: str, axes: frozenset[int], reasons: Sequence[Widened]) -> UnsupportedError:
+        d = min(axes)
+        why = next((w for w in reasons if d in w.axes), None)
+        message = f"{result} cannot be cut along dimension {d}"
+        span = next((self.program.tensor(r.version).span for r in self.program.returns if r.name == result), None)
+        if why is not None:
+            needed = self.program.tensor(why.tensor).base
+            message += f": {why.reason}, so that a block needs all of dimension {why.dimension} of {needed}"
+            span = next((s.span for s in self.program.statements if s.target == why.tensor), span)
+        help = f"leave dimension {d} in one chunk: chunks={{{d}: -1}}"
+        return UnsupportedError(Diagnostic("unsupported-block-axis", message, span, help))
+
+    def _graphs(self) -> Graphs:
+        def make(program: Program, described: Sequence[Any], sizes: Sequence[int]) -> Any:
+            return None if self.dry_run else compile_block(self.operator, program, described, sizes)
+
+        identity = (repr(self.operator.options), dict(self.values))
+        return Graphs(self.operator.name, identity, self.program, dict(self.inputs), make)
