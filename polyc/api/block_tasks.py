@@ -9,6 +9,7 @@ import numpy as np
 
 from polyc.api.operator import Operator
 from polyc.records import dataclass
+from polyc.runtime.arrays import convert_input
 
 Slices = tuple[slice, ...]
 
@@ -21,7 +22,8 @@ class Region:
     places: tuple[Slices, ...]
 
     def gather(self, parts: Sequence[np.ndarray]) -> np.ndarray:
-        """The region of the parts of chunks, contiguous."""
+        """The region of the parts of chunks, contiguous.  Masked arrays are an `ArgumentTypeError`."""
+        parts = [p if type(p) is np.ndarray else convert_input(p, "a chunk", None) for p in parts]
         if len(parts) == 1 and parts[0].shape == self.shape:
             return np.ascontiguousarray(parts[0]).reshape(self.shape)
         result = np.empty(self.shape, parts[0].dtype)
@@ -83,6 +85,7 @@ _MONOIDS: dict[str, Any] = {
 def combine_parts(op: str, parts: Sequence[np.ndarray]) -> np.ndarray:
     """Partial results by one of `ir.expr.MONOIDS`, from left to right."""
     result = parts[0]
-    for part in parts[1:]:
-        result = _MONOIDS[op](result, part)
+    with np.errstate(all="ignore"):  # as in kernels
+        for part in parts[1:]:
+            result = _MONOIDS[op](result, part)
     return np.asarray(result)

@@ -124,7 +124,7 @@ class _Planner:
     def cut_reductions(self) -> None:
         """Put totals of partial results in the place of reductions over chunked axes."""
         while True:
-            cut = find_cut(self.program, self.ranges, self.values, self.chunks)
+            cut = find_cut(self.program, self.ranges, self.values, self.chunks, self.operator.options.reassociate)
             if cut is None:
                 return
             stage = self._describe(cut.plan, self.program.tensor(cut.target).base, cut.op)

@@ -40,8 +40,11 @@ class Cut:
     total: str
 
 
-def find_cut(program: Program, ranges: Ranges, sizes: Mapping[str, int], inputs: Mapping[str, Chunks]) -> Cut | None:
-    """The first reduction with an index that moves, alone, along a dimension of an input that is in several chunks."""
+def find_cut(
+    program: Program, ranges: Ranges, sizes: Mapping[str, int], inputs: Mapping[str, Chunks], reassociate: bool = True
+) -> Cut | None:
+    """The first reduction with an index that moves, alone, along a dimension of an input that is in several chunks; without
+    `reassociate` none whose rounding depends on the order."""
     if not any(len(c) > 1 for chunks in inputs.values() for c in chunks):
         return None
     for component in order_components(program):
@@ -49,6 +52,9 @@ def find_cut(program: Program, ranges: Ranges, sizes: Mapping[str, int], inputs:
             continue
         (s,) = component.statements
         if s.reduction is None or s.reduction.op not in MONOIDS:
+            continue
+        dtype = program.tensor(s.target).dtype
+        if not reassociate and s.reduction.op in ("add", "mul") and (dtype.is_float or dtype.is_complex):
             continue
         found = _cut_statement(program, ranges, s, sizes, inputs)
         if found is not None:

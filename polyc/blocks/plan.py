@@ -18,6 +18,9 @@ from polyc.ir.expr import Call, Cast, Const, Expr, Index, Pad, Read, Select, Siz
 from polyc.ir.program import Program
 from polyc.poly.ranges import Interval, Ranges
 
+MAX_CLASSES = 256
+"""Each is a kernel; a stencil of four dimensions with borders has 81."""
+
 Chunks = tuple[tuple[int, ...], ...]
 """Lengths along each dimension."""
 
@@ -76,9 +79,10 @@ def plan_blocks(
     widened: list[Widened] = []
     left = np.ones(n, dtype=bool)
     while left.any():
-        # The one in the middle of what is left: borders come last.
         candidates = np.flatnonzero(left)
-        example = int(candidates[len(candidates) // 2])
+        if len(classes) == MAX_CLASSES:
+            raise NotCut(frozenset(d for d, c in enumerate(chunks) if len(c) > 1))
+        example = int(candidates[len(candidates) // 2])  # of what is left the middle: borders come last
         found = derive_class(model, {name: int(c if np.ndim(c) == 0 else c[example]) for name, c in columns.items()})
         inside = np.broadcast_to(evaluate_all(found.condition, columns), (n,)).astype(bool) & left
         assert inside[example]
@@ -141,7 +145,7 @@ def _columns(model: BlockModel, sizes: Mapping[str, int], chunks: Chunks) -> tup
     """Every size of the model: a number, or (of blocks) an array of as many as there are blocks."""
     columns: dict[str, Any] = {name: sizes[name] for name in sizes}
     shape = tuple(len(c) for c in chunks)
-    places = np.indices(shape).reshape(len(shape), -1)
+    places = np.indices(shape).reshape(len(shape), prod(shape))
     for d, axis in enumerate(model.axes):
         if axis is not None:
             lengths = np.array(chunks[d], dtype=np.int64)

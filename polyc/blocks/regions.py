@@ -21,6 +21,7 @@ from polyc.ir.expr import Const, Expr, Index, Size
 from polyc.ir.read_sites import is_data_dependent
 from polyc.ir.simplify import simplify
 from polyc.poly import isl
+from polyc.poly.infer import OPERATIONS_PER_STATEMENT
 from polyc.poly.isl import Affine
 from polyc.poly.ranges import Interval
 from polyc.poly.scop import ScopStatement
@@ -60,7 +61,14 @@ class BlockClass:
 
 
 def derive_class(model: BlockModel, example: Mapping[str, int]) -> BlockClass:
-    """The class of one block, given by values of all sizes; the block has elements.  The caller holds the compile lock."""
+    """The class of one block, given by values of all sizes; the block has elements.  The caller holds the compile lock.
+
+    Raises `CompileBudgetError`."""
+    with isl.operation_quota(OPERATIONS_PER_STATEMENT * (1 + len(model.program.statements)), "the plan of blocks"):
+        return _derive(model, example)
+
+
+def _derive(model: BlockModel, example: Mapping[str, int]) -> BlockClass:
     found = _Derivation(model, point_set(model.sizes, example), model.sizes.context)
     first = [(model.scop.tensors[model.results[0]].shape[d], axis) for d, axis in enumerate(model.axes)]
     zero = model.sizes.constant(0)

@@ -27,6 +27,18 @@ KINDS: dict[str, tuple[str, tuple[tuple[int, ...], ...]]] = {
         for m in ("0.5", "clamp", "wrap", "reflect", "symmetric")
     },
     "valid-window": ("def f(float(N) x, float(K) w) -> (y) { y(i) +=! x(i + k) * w(k) }", ((23,), (5,))),
+    "negative-indices": ("def f(float(N) x) -> (y) { y(i) = x(i + 5) + x(i + 2) }", ((23,),)),
+    "three-axes": ("def f(float(N, M, K) x) -> (s) { s(j) +=! x(i, j, k) * float(i + k) }", ((5, 6, 7),)),
+    "transposed-convolution": ("def f(float(N) x, float(K) w) -> (y) { y(2 * i + k) +=! x(i) * w(k) }", ((9,), (4,))),
+    "histogram": (
+        "def f(float(N) x) -> (h) { k(i) = int32(x(i) * 4.0)  h(b) = 0 where b in 0:4  h(k(i)) += 1 where i in 0:N }",
+        ((29,),),
+    ),
+    "norm": (
+        "def f(float(N, M) x) -> (y, s) { s() +=! x(i, j) * x(i, j)  y(i, j) = x(i, j) / sqrt(s()) }",
+        ((9, 7),),
+    ),
+    "fixed-element": ("def f(float(N) x) -> (s) { s = x(N - 1) - x(0) }", ((9,),)),
     "strided": ("def f(float(N) x) -> (y) { y(i) = x(2 * i) + x(2 * i + 3) }", ((31,),)),
     "dilated": ("def f(float(N) x) -> (y) { y(i) +=! x(i + 3 * k) where k in 0:3 }", ((31,),)),
     "upsampling": ("def f(float(N) x) -> (y) { y(i) = x(i / 2) + x((i + 1) / 3) where i in 0:2 * N - 2 }", ((13,),)),
@@ -175,6 +187,18 @@ def test_partial_results_do_not_depend_on_the_number_of_workers() -> None:
     np.testing.assert_allclose(one, (x.astype(np.float64) ** 2).sum(1), rtol=1e-6)
     widths = [len(graph) for graph in (total.__dask_graph__(),)]
     assert widths[0] > 3 * 30 + 3 * 4  # 30 parts of each row, by eights
+
+
+def test_sums_in_the_order_of_the_source_are_not_cut() -> None:
+    operator = polyc.compile("def f(float(N) x) -> (s) { s() +=! x(i) }", reassociate=False)
+    x = da.zeros(100, chunks=10, dtype=np.float32)
+    assert [stage.combines for stage in operator.blocks(x, dry_run=True).stages] == [None]
+
+
+def test_masks_are_not_lost() -> None:
+    x = da.ma.masked_equal(da.arange(20, chunks=6, dtype=np.float32), 3)
+    with pytest.raises(PolycError, match="mask"):
+        polyc.compile("def f(float(N) x) -> (y) { y(i) = x(i) * 2.0 }")(x).compute(scheduler="synchronous")
 
 
 def test_axis_that_a_recurrence_needs_whole_is_refused_by_name() -> None:
