@@ -12,14 +12,14 @@ from polyc.api.dask_arrays import Graphs, as_chunked, load_dask, read_chunks
 from polyc.api.sources import FixedSource
 from polyc.blocks.chunks import propose_chunks
 from polyc.blocks.cuts import find_cut
-from polyc.blocks.model import check_program
-from polyc.blocks.plan import BlockPlan, Chunks, plan_cuttable, size_values
-from polyc.blocks.regions import Widened
-from polyc.diagnostics import Diagnostic, PolycError, UnsupportedError
+from polyc.blocks.plan import BlockPlan, Chunks, NotPlanned, plan_cuttable, size_values
+from polyc.blocks.programs import check_program
+from polyc.diagnostics import CompileBudgetError, Diagnostic, PolycError, UnsupportedError
 from polyc.driver.sized import Sized, size_program
 from polyc.ir.expr import evaluate
 from polyc.ir.program import Program, integer_parameters
-from polyc.poly.infer import concrete_shapes, infer_ranges
+from polyc.poly.block_regions import Widened
+from polyc.poly.infer import concrete_shapes
 from polyc.runtime.arrays import argument_error, has_chunks
 from polyc.runtime.kernel import host_check_error
 
@@ -54,16 +54,18 @@ def make_blocks(
             message = f"{number} is a number that ranges depend on, which a dask array does not tell yet"
             raise argument_error("argument-chunks", message, program.tensor(number).span, f"compute it: int({number})")
     limit = None if memory is None else read_bytes(memory)
+    arrays = {n: as_chunked(a) for n, a in given.items()}
     with driver.compiling():
-        sized, values = _size(program, sizes)
-        planner = _Planner(operator, sized, values, {n: as_chunked(a) for n, a in given.items()}, limit, dry_run)
-        planner.cut_reductions()
-        made: dict[str, Any] = {}
-        for r in program.returns:
-            if r.version not in made:
-                shape = planner.shapes[r.version]
-                group = [x.version for x in program.returns if planner.shapes[x.version] == shape and x.version not in made]
-                made |= planner.make(list(dict.fromkeys(group)), _asked_for(chunks, r.name))
+        for is_symbolic in (True, False):  # sizes, unless only numbers say what a block needs
+            try:
+                sized, values = _size(program, sizes, is_symbolic)
+                planner = _Planner(operator, sized, values, arrays, limit, dry_run)
+                made = planner.make_all(chunks)
+                break
+            except NotPlanned as problem:
+                if not is_symbolic:
+                    message = f"blocks cannot be planned: {str(problem).splitlines()[0]}"
+                    raise UnsupportedError(Diagnostic("unsupported-blocks", message, None, "x.compute() first")) from problem
     if dry_run:
         return BlockReport(tuple(planner.stages))
     results = tuple(made[r.version] for r in program.returns)
@@ -84,15 +86,17 @@ def _asked_for(chunks: Any, result: str) -> Any:
     return chunks.get(result) if isinstance(chunks, dict) and any(isinstance(k, str) for k in chunks) else chunks
 
 
-def _size(program: Program, sizes: Mapping[str, int]) -> tuple[Sized, dict[str, int]]:
-    """The program with symbolic sizes where its ranges can be inferred then, else with numbers, and the values of all sizes."""
+def _size(program: Program, sizes: Mapping[str, int], is_symbolic: bool) -> tuple[Sized, dict[str, int]]:
+    """The program with symbolic sizes where that is wanted and its ranges can be inferred then, else with numbers, and the
+    values of all sizes."""
     try:
-        sized = size_program(program, {})
+        sized = size_program(program, {} if is_symbolic else sizes)
         values = size_values(sized.program, sizes)
         _ = sized.ranges
-    except PolycError:  # with numbers, if anything
-        sized = size_program(program, sizes)
-        values = size_values(sized.program, sizes)
+    except PolycError:
+        if not is_symbolic:
+            raise
+        return _size(program, sizes, False)
     for check in sized.ranges.checks:
         if not evaluate(check.condition, values):
             raise host_check_error(check, values)
@@ -121,6 +125,17 @@ class _Planner:
     def chunks(self) -> dict[str, Chunks]:
         return {n: a.chunks for n, a in self.inputs.items() if has_chunks(a)}
 
+    def make_all(self, chunks: Any) -> dict[str, Any]:
+        """Arrays for all results, by version; those of one shape have blocks in common."""
+        self.cut_reductions()
+        made: dict[str, Any] = {}
+        for r in self.program.returns:
+            if r.version not in made:
+                shape = self.shapes[r.version]
+                alike = [x.version for x in self.program.returns if self.shapes[x.version] == shape and x.version not in made]
+                made |= self.make(list(dict.fromkeys(alike)), _asked_for(chunks, r.name))
+        return made
+
     def cut_reductions(self) -> None:
         """Put totals of partial results in the place of reductions over chunked axes."""
         while True:
@@ -130,7 +145,7 @@ class _Planner:
             stage = self._describe(cut.plan, self.program.tensor(cut.target).base, cut.op)
             self._check_memory(stage)
             self.inputs[cut.total] = self._graphs().total(cut)
-            self.program, self.ranges = cut.rest, infer_ranges(cut.rest)
+            self.program, self.ranges = cut.rest, cut.rest_ranges
 
     def make(self, group: Sequence[str], asked: Any) -> dict[str, Any]:
         """Arrays for versions of one shape."""
@@ -139,7 +154,10 @@ class _Planner:
         if 0 in shape:
             da = load_dask()
             return {v: da.zeros(shape, dtype=program.tensor(v).dtype.numpy, chunks=shape) for v in group}
-        proposed = propose_chunks(program, self.ranges, self.values, group, shape, self.chunks)
+        try:
+            proposed = propose_chunks(program, self.ranges, self.values, group, shape, self.chunks)
+        except CompileBudgetError:
+            proposed = tuple((n,) for n in shape)
         if isinstance(asked, dict):
             asked = tuple(asked.get(d, lengths) for d, lengths in enumerate(proposed))
         chunks = proposed if asked is None else read_chunks(asked, base, shape, dtype)

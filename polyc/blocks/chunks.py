@@ -7,11 +7,12 @@ from functools import partial
 from itertools import accumulate, pairwise
 from math import prod
 
-from polyc.blocks.model import keep_results, make_model
 from polyc.blocks.plan import Chunks, evaluate_all, name_axes
-from polyc.blocks.regions import BlockClass, derive_class
+from polyc.blocks.programs import keep_results
 from polyc.ir.expr import size_names
 from polyc.ir.program import Program
+from polyc.poly.block_model import make_model
+from polyc.poly.block_regions import BlockClass, derive_class
 from polyc.poly.ranges import Interval, Ranges
 
 

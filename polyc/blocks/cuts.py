@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from polyc.blocks.chunks import propose_chunks
-from polyc.blocks.model import keep_results
-from polyc.blocks.plan import BlockPlan, Chunks, plan_cuttable
+from polyc.blocks.plan import BlockPlan, Chunks, NotPlanned, plan_cuttable
+from polyc.blocks.programs import keep_results
 from polyc.diagnostics import PolycError
 from polyc.ir.components import order_components
 from polyc.ir.expr import MONOIDS, Call, Cast, Expr, Index, Read, evaluate, identity_of, index_names, substitute
@@ -37,6 +37,7 @@ class Cut:
     n_cut: int
     op: str
     rest: Program
+    rest_ranges: Ranges
     total: str
 
 
@@ -89,13 +90,17 @@ def _cut_statement(
         chunks = tuple(c for n, c in enumerate(chunks) if n >= len(candidates) or len(c) > 1)
     try:
         plan, refused, _ = plan_cuttable(terms, term_ranges, sizes, [name], chunks)
-    except PolycError:
+    except NotPlanned:
         return None
     if any(axis < len(kept) for axis in refused):
         return None
     rest, total = _rest(program, ranges, s)
+    try:
+        rest_ranges = infer_ranges(rest)
+    except PolycError:
+        return None
     assert s.reduction is not None
-    return Cut(s.target, _sum_plan(plan, len(kept)), len(kept), s.reduction.op, rest, total)
+    return Cut(s.target, _sum_plan(plan, len(kept)), len(kept), s.reduction.op, rest, rest_ranges, total)
 
 
 def _sum_plan(plan: BlockPlan, n_cut: int) -> BlockPlan:

@@ -10,12 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from polyc.blocks.model import Axis, BlockModel, keep_results, make_model
-from polyc.blocks.regions import BlockClass, Widened, derive_class
+from polyc.blocks.programs import keep_results
 from polyc.blocks.restriction import BlockProgram, RangeMismatch, restrict_program
 from polyc.diagnostics import PolycError
 from polyc.ir.expr import Call, Cast, Const, Expr, Index, Pad, Read, Select, Size, evaluate
 from polyc.ir.program import Program
+from polyc.poly.block_model import Axis, BlockModel, make_model
+from polyc.poly.block_regions import BlockClass, Widened, derive_class
 from polyc.poly.ranges import Interval, Ranges
 
 MAX_CLASSES = 256
@@ -65,6 +66,10 @@ class NotCut(Exception):
         self.axes, self.widened = axes, tuple(widened)
 
 
+class NotPlanned(Exception):
+    """Not even the whole of some results can be shown to get what it needs; the text says why."""
+
+
 def plan_blocks(
     program: Program, ranges: Ranges, sizes: Mapping[str, int], results: Sequence[str], chunks: Chunks
 ) -> BlockPlan:
@@ -97,7 +102,9 @@ def plan_blocks(
 def plan_cuttable(
     program: Program, ranges: Ranges, sizes: Mapping[str, int], results: Sequence[str], chunks: Chunks
 ) -> tuple[BlockPlan, frozenset[int], tuple[Widened, ...]]:
-    """`plan_blocks` with one chunk along the axes that cannot be cut; which these are, and the reasons as far as known."""
+    """`plan_blocks` with one chunk along the axes that cannot be cut; which these are, and the reasons as far as known.
+
+    Raises `NotPlanned`."""
     refused: frozenset[int] = frozenset()
     reasons: list[Widened] = []
     extents = [sum(c) for c in chunks]
@@ -111,10 +118,10 @@ def plan_cuttable(
         except NotCut as problem:
             refused |= problem.axes
             reasons += problem.widened
-        except (PolycError, RangeMismatch):
+        except (PolycError, RangeMismatch) as problem:
             cut = [d for d, c in enumerate(whole(refused)) if len(c) > 1]
             if not cut:
-                raise
+                raise NotPlanned(str(problem)) from problem
             bad = {d for d in cut if not _can_cut(program, ranges, sizes, results, whole(frozenset(range(len(chunks))) - {d}))}
             refused |= frozenset(bad or cut)
 

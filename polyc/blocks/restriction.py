@@ -2,15 +2,13 @@
 
 Coordinates stay those of the whole operator, so that subscripts, conditions and values that speak of indices need no change:
 ranges begin where the block's do, and reads of an input are counted from where its region begins.  Padded reads keep their
-meaning, as a region ends before the tensor only where nothing beyond it is read (`model.write_out_borders`).
+meaning, as a region ends before the tensor only where nothing beyond it is read (`poly.block_model.write_out_borders`).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from polyc.blocks.model import BlockModel
-from polyc.blocks.regions import BlockClass
 from polyc.ir.expr import Const, Expr, Index, Pad, Read, ge, identity_of, index_names, int_const, lt, map_children, size_names
 from polyc.ir.program import (
     Condition,
@@ -24,6 +22,8 @@ from polyc.ir.program import (
 )
 from polyc.ir.simplify import simplify
 from polyc.ir.types import I64
+from polyc.poly.block_model import BlockModel
+from polyc.poly.block_regions import BlockClass
 from polyc.poly.infer import infer_ranges
 from polyc.poly.ranges import Interval
 from polyc.records import replace

@@ -15,12 +15,12 @@ from dataclasses import dataclass, field
 
 import islpy
 
-from polyc.blocks.model import BlockModel, point_set
 from polyc.ir.components import Component
 from polyc.ir.expr import Const, Expr, Index, Size
 from polyc.ir.read_sites import is_data_dependent
 from polyc.ir.simplify import simplify
 from polyc.poly import isl
+from polyc.poly.block_model import BlockModel, point_set
 from polyc.poly.infer import OPERATIONS_PER_STATEMENT
 from polyc.poly.isl import Affine
 from polyc.poly.ranges import Interval

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 import islpy
 
-from polyc.diagnostics import Diagnostic, UnsupportedError
 from polyc.ir.components import Component, order_components
 from polyc.ir.expr import (
     Call,
@@ -25,14 +24,12 @@ from polyc.ir.expr import (
     minimum,
     rewrite,
 )
-from polyc.ir.program import Program, RangeClause, all_reads, map_expressions
-from polyc.ir.read_sites import is_data_dependent
+from polyc.ir.program import Program, map_expressions
 from polyc.ir.simplify import simplify
 from polyc.poly.extraction import extract_scop, place_inside
 from polyc.poly.ranges import Interval, Ranges
 from polyc.poly.scop import Scop
 from polyc.poly.sizes import Sizes
-from polyc.records import replace
 
 
 @dataclass(frozen=True)
@@ -69,51 +66,8 @@ class BlockModel:
         return relation.align_params(self.sizes.context.get_space())
 
 
-def check_program(program: Program) -> None:
-    """Raise `UnsupportedError` for a program whose blocks cannot be planned."""
-    for r in program.returns:
-        if r.initial is not None:
-            raise _unsupported(f"{r.name} is accumulated into what the caller holds", program.tensor(r.version).span)
-    if program.compressed:
-        raise _unsupported("sparse and ragged arguments are no dask arrays", program.tensor(program.parameters[0]).span)
-    for s in program.statements:
-        for clause in s.where:
-            if isinstance(clause, RangeClause) and any(is_data_dependent(e) for e in clause.expressions):
-                raise _unsupported(f"the range of {clause.index} depends on data", clause.span)
-
-
-def _unsupported(reason: str, span: object) -> UnsupportedError:
-    help = "compute the arrays first: x.compute()"
-    return UnsupportedError(Diagnostic("unsupported-blocks", f"blocks cannot be planned: {reason}", span, help))  # type: ignore[arg-type]
-
-
-def needed_tensors(program: Program, results: Sequence[str]) -> set[str]:
-    """The results, and all that they are computed from."""
-    writers = program.writers()
-    needed, waiting = set(results), list(results)
-    while waiting:
-        for s in writers.get(waiting.pop(), ()):
-            fresh = {r.tensor for r in all_reads(s)} - needed
-            needed |= fresh
-            waiting += fresh
-    return needed
-
-
-def keep_results(program: Program, results: Sequence[str]) -> Program:
-    """The program of some results (versions) alone."""
-    needed = needed_tensors(program, results)
-    tensors = [t for t in program.tensors if t.name in needed or t.name in program.parameters]
-    return replace(
-        program,
-        tensors=tuple(replace(t, role="temporary") if t.role == "output" and t.name not in results else t for t in tensors),
-        returns=tuple(r for r in program.returns if r.version in results),
-        statements=tuple(s for s in program.statements if s.target in needed),
-        rules=(),
-    )
-
-
 def make_model(program: Program, ranges: Ranges, results: Sequence[str], axes: Sequence[Axis | None]) -> BlockModel:
-    """`program` has all of its sizes defined; it is what `keep_results` gave for `results`."""
+    """`program` has all of its sizes defined, and no results but `results`."""
     names = [n for a in axes if a is not None for n in (a.first, a.count)]
     sizes = Sizes([*ranges.parameters, *names])
     sizes.context = ranges.context.align_params(sizes.context.get_space())
