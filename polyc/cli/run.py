@@ -6,7 +6,7 @@ import functools
 import math
 import time
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 @click.option("--seed", type=int, default=0, show_default=True, help="For the inputs that are not given.")
 @click.option("--verify", is_flag=True, help="Compare every element with the reference interpreter (slow).")
 @click.option("--output", metavar="DIR", type=click.Path(file_okay=False), help="Write each result to DIR/NAME.npy.")
+@click.option("--memory", metavar="BYTES", help="Read and write block by block, holding so much (2G); also X.zarr arrays.")
 @model_options
 @guard_errors
 def run_command(
@@ -56,6 +57,7 @@ def run_command(
     seed: int,
     verify: bool,
     output: str | None,
+    memory: str | None,
     strict: bool,
     threads: int | None,
     shapes: Shapes,
@@ -71,6 +73,7 @@ def run_command(
     Examples:
       polyc run softmax.tc --size N=64,D=1000 --verify
       polyc run mm.tc --input a.npy --input B=b.npy --output results
+      polyc run mm.tc --input a.npy --input b.npy --output results --memory 2G
       polyc run mm.tc --vjp A,B --size M=64,K=64,N=64 --verify
       cat mm.tc | polyc run - --size M=64,K=64,N=64 --threads 1
       polyc run model.onnx --input x.npy --output results
@@ -80,31 +83,40 @@ def run_command(
     if seed < 0:
         raise click.BadParameter("must not be negative", param_hint="--seed")
     if is_model(source):
-        refuse_options(entry=entry, vjp=vjp, grad=grad, target=target)
+        refuse_options(entry=entry, vjp=vjp, grad=grad, target=target, memory=memory)
         return run_model(source, inputs, sizes, shapes, seed, verify, output, strict, threads)
     refuse_options(strict=strict, shape=shapes)
     set_threads(threads)
     operator = differentiate(load_operator(source, entry, target, sizes, verify=verify), vjp, grad)
     program = operator.program
+    if memory is not None:
+        from polyc.api.checkpoints import read_bytes
+        from polyc.cli.run_blocks import open_input, run_blocks
+
+        if output is None or verify:
+            raise click.BadParameter("needs --output, and has no --verify", param_hint="--memory")
+        limit = read_bytes(memory)
+        given = read_inputs(program, inputs, lambda path: open_input(path, limit))
+        return run_blocks(operator, given, known_sizes(sizes), memory, output)
     from polyc.api.samples import join_matrices, result_arrays
 
     arrays, values = make_inputs(program, read_inputs(program, inputs), known_sizes(sizes), seed)
     start = time.perf_counter()
     named = {n: v for n, v in values.items() if n not in operator.input_names}
-    given = list(join_matrices(program, dict(zip(program.parameters, arrays, strict=True)), values).values())
-    kernel = operator.specialize(*given, **named)
+    ordered = list(join_matrices(program, dict(zip(program.parameters, arrays, strict=True)), values).values())
+    kernel = operator.specialize(*ordered, **named)
     compilation = time.perf_counter() - start
     out = make_accumulated(program, arrays, values, seed)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", PolycWarning)
-        results = operator(*given, out=out or None, **named)
+        results = operator(*ordered, out=out or None, **named)
     for w in caught:
         warnings.showwarning(w.message, w.category, w.filename, w.lineno)
     is_undecided = any(isinstance(w.message, PolycWarning) and w.message.code == "argument-ill-conditioned" for w in caught)
     shown = [array.copy() for array in result_arrays(results)]
     target_arrays = next(iter(out.values())) if len(out) == 1 == len(program.returns) else out or None
     is_plain = not program.compressed  # a kernel has no array that tells columns
-    call = functools.partial(kernel, *arrays) if is_plain else functools.partial(operator, *given, **named)
+    call = functools.partial(kernel, *arrays) if is_plain else functools.partial(operator, *ordered, **named)
     best = time_calls(lambda: call(out=target_arrays))
     if output is not None:  # before anything is printed: an error leaves standard output empty
         write_results(Path(output), [r.name for r in program.returns], shown)
@@ -119,7 +131,7 @@ def run_command(
     click.echo(f"compiled in {compilation:.3f} s; a call takes {format_time(best)}", err=True)
 
 
-def read_inputs(program: Program, texts: tuple[str, ...]) -> dict[str, np.ndarray]:
+def read_inputs(program: Program, texts: tuple[str, ...], read: Callable[[str], Any] = read_array) -> dict[str, Any]:
     """Arrays by the name of the parameter; those without a name fill the parameters in order."""
     names = list(program.parameters)
     arrays: dict[str, Any] = {}
@@ -134,7 +146,7 @@ def read_inputs(program: Program, texts: tuple[str, ...]) -> dict[str, np.ndarra
             raise click.BadParameter(f"no input is named {name}; inputs are: {', '.join(names)}", param_hint="--input")
         elif name in arrays:
             raise click.BadParameter(f"{name} is given twice", param_hint="--input")
-        arrays[name] = read_array(path)
+        arrays[name] = read(path)
     return arrays
 
 

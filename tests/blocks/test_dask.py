@@ -7,11 +7,14 @@ import random
 import subprocess
 import sys
 import warnings
+from pathlib import Path
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
 import polyc
+from polyc.cli import main
 from polyc.diagnostics import ArgumentError, PolycError, UnsupportedError
 from polyc.ir.interpret import interpret
 from tests.blocks.differential import chunk, compare, interpreted
@@ -288,3 +291,30 @@ def test_results_are_cut_until_a_task_keeps_to_its_memory() -> None:
     with pytest.raises(ArgumentError, match="a block of y holds") as caught:
         operator.blocks(x, chunks=(100, 300), memory="150 KiB")
     assert caught.value.code == "argument-memory"
+
+
+def test_command_line_runs_from_files_to_files(tmp_path: Path) -> None:
+    x = np.random.default_rng(0).random((60, 40), np.float32)
+    np.save(tmp_path / "x.npy", x)
+    (tmp_path / "op.tc").write_text(
+        text := "def f(float(N, M) x) -> (y, s) { y(i, j) = x(i, j) + x(i + 1, j)  s() +=! x(i, j) }"
+    )
+    arguments = ["run", str(tmp_path / "op.tc"), "--input", str(tmp_path / "x.npy"), "--memory", "8K", "--threads", "1"]
+    done = CliRunner().invoke(main, [*arguments, "--output", str(tmp_path / "out")])
+    assert done.exit_code == 0, done.output
+    y, s = polyc.compile(text)(x)
+    np.testing.assert_array_equal(np.load(tmp_path / "out/y.npy"), y)
+    np.testing.assert_allclose(np.load(tmp_path / "out/s.npy"), s, rtol=1e-5)
+    assert "parts of s, combined by add" in done.output
+    assert CliRunner().invoke(main, arguments).exit_code == 2  # no --output
+
+
+def test_command_line_reads_and_writes_zarr(tmp_path: Path) -> None:
+    pytest.importorskip("zarr")
+    x = np.random.default_rng(0).random((30, 8), np.float32)
+    da.from_array(x, chunks=(7, 8)).to_zarr(str(tmp_path / "x.zarr"))
+    (tmp_path / "op.tc").write_text(KINDS["pointwise"][0])
+    arguments = ["run", str(tmp_path / "op.tc"), "--input", f"x={tmp_path / 'x.zarr'}", "--memory", "1M"]
+    done = CliRunner().invoke(main, [*arguments, "--output", str(tmp_path / "y.zarr")])
+    assert done.exit_code == 0, done.output
+    np.testing.assert_array_equal(da.from_zarr(str(tmp_path / "y.zarr")).compute(), polyc.compile(KINDS["pointwise"][0])(x))
