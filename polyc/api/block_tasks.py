@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from polyc.api.operator import Operator
 from polyc.records import dataclass
 from polyc.runtime.arrays import convert_input
 
@@ -42,16 +41,31 @@ class Task:
     parts: tuple[Slices, ...]
 
 
-@dataclass(frozen=True, slots=True)
 class BlockKernels:
-    """An operator's kernels, one for each class of blocks, with the values of inputs that are in no chunks (scalars)."""
+    """An operator's kernels, one for each class of blocks; the same object serves all tasks of a graph in a process.
 
-    operators: tuple[Operator, ...]
-    inputs: tuple[tuple[Any, ...], ...]
-    """For each class the inputs in order; None for one that has a region."""
+    `examples` are arguments of `Operator.specialize` for one block of each class: kernels are compiled for any sizes, but tuned
+    by those that come first, so that every process asks for these first and finds them in the disk cache.  `inputs` are for
+    each class the inputs in order, None for one that has a region."""
+
+    def __init__(
+        self, operators: tuple[Any, ...], examples: tuple[tuple[Any, ...], ...], inputs: tuple[tuple[Any, ...], ...]
+    ) -> None:
+        self.operators, self.examples, self.inputs = operators, examples, inputs
+        self._ready: set[int] = set()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return BlockKernels, (self.operators, self.examples, self.inputs)
+
+    def prepare(self, number: int) -> None:
+        """Have the kernel of a class, compiled or from the disk cache."""
+        if number not in self._ready:
+            self.operators[number].specialize(*self.examples[number])
+            self._ready.add(number)
 
     def run(self, task: Task, parts: Sequence[np.ndarray]) -> Any:
         """The block's part of a result; of several results a tuple.  `parts` are those of all regions, one behind the other."""
+        self.prepare(task.number)
         left = iter(parts)
         regions = iter([r.gather([next(left) for _ in r.places]) for r in task.regions])
         arrays = [next(regions) if value is None else value for value in self.inputs[task.number]]

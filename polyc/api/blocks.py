@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from polyc import driver
@@ -72,13 +73,11 @@ def make_blocks(
     return results if len(results) > 1 else results[0]
 
 
-def compile_block(operator: Operator, program: Program, described: Sequence[Any], sizes: Sequence[int]) -> Operator:
-    """An operator for blocks of `operator`, with a kernel for one thread, any sizes and contiguous regions."""
+def make_operator(operator: Operator, program: Program) -> Operator:
+    """The operator for a class of blocks of `operator`: for any sizes, and one thread."""
     from polyc.api.operator import Operator
 
-    made = Operator(FixedSource(program), operator.name, operator.options.replace(parallel=False), dynamic=True)
-    made.specialize(*described, *sizes)
-    return made
+    return Operator(FixedSource(program), operator.name, operator.options.replace(parallel=False), dynamic=True)
 
 
 def _asked_for(chunks: Any, result: str) -> Any:
@@ -217,8 +216,6 @@ class _Planner:
         return UnsupportedError(Diagnostic("unsupported-block-axis", message, span, help))
 
     def _graphs(self) -> Graphs:
-        def make(program: Program, described: Sequence[Any], sizes: Sequence[int]) -> Any:
-            return None if self.dry_run else compile_block(self.operator, program, described, sizes)
-
         identity = (repr(self.operator.options), dict(self.values))
-        return Graphs(self.operator.name, identity, self.program, dict(self.inputs), make)
+        make = partial(make_operator, self.operator)
+        return Graphs(self.operator.name, identity, self.program, dict(self.inputs), make, self.dry_run)

@@ -62,13 +62,13 @@ def read_chunks(asked: Any, result: str, shape: tuple[int, ...], dtype: np.dtype
     return found
 
 
-Compile = Callable[[Program, Sequence[Any], Sequence[int]], Any]
-"""The operator of a block's program, with a kernel for regions as described (type and shape), contiguous, and the numbers."""
+MakeOperator = Callable[[Program], Any]
+"""The operator of a class of blocks, by its program."""
 
 
 @dataclass(frozen=True)
 class Graphs:
-    """Makes dask arrays: of blocks of `program`, which are compiled by `compile_block`, on `inputs` by name.
+    """Makes dask arrays: of blocks of `program`, which are compiled now unless it is a `dry_run`, on `inputs` by name.
 
     `name` begins the names of arrays; with `identity` it is all that these depend on beside plans and inputs."""
 
@@ -76,7 +76,8 @@ class Graphs:
     identity: tuple[Any, ...]
     program: Program
     inputs: Mapping[str, Any]
-    compile_block: Compile
+    make_operator: MakeOperator
+    dry_run: bool
 
     def results(self, plan: BlockPlan) -> dict[str, Any]:
         """The arrays of a plan's results, by version."""
@@ -118,13 +119,8 @@ class Graphs:
         token = tokenize(str(self.program), self.identity, plan.results, plan.chunks, inputs)
         name, kernels_key = f"{self.name}-{token}", f"polyc-kernels-{token}"
         parts = _Parts(f"polyc-part-{token}")
-        kernels: list[Any] = []
-        values: list[tuple[Any, ...]] = []
-        layer: dict[Any, Any] = {}
+        layer: dict[Any, Any] = {kernels_key: self._kernels(plan)}
         for number, blocks in enumerate(plan.classes):
-            kernel, scalars = self._kernel(blocks)
-            kernels.append(kernel)
-            values.append(scalars)
             arrays = {n: self.inputs[n] for n in blocks.regions if has_chunks(self.inputs[n])}
             met = [parts.meet(a.name, split_regions(a.chunks, blocks.regions[n])) for n, a in arrays.items()]
             sizes = zip(*(v.tolist() for v in blocks.sizes), strict=True) if blocks.sizes else repeat(())
@@ -133,20 +129,29 @@ class Graphs:
                 task = Task(number, tuple(r for r, _ in regions), own, out)
                 keys = [key for _, chosen in regions for key in chosen]
                 layer[(name, *place)] = (run_block, kernels_key, task, keys)
-        layer[kernels_key] = BlockKernels(tuple(kernels), tuple(values))
         layer |= parts.layer
         dependencies = [a for a in self.inputs.values() if has_chunks(a)]
         return _Tasks(name, HighLevelGraph.from_collections(name, layer, dependencies=dependencies))
 
-    def _kernel(self, blocks: Blocks) -> tuple[Any, tuple[Any, ...]]:
-        """The operator of a class, and the values of its inputs that are in no chunks."""
-        program = blocks.restricted.program
-        scalars = tuple(None if has_chunks(self.inputs[n]) else self.inputs[n] for n in blocks.restricted.inputs)
-        described: list[Any] = []
-        for n, value in zip(blocks.restricted.inputs, scalars, strict=True):
-            shape = tuple(int(e[0]) for _, e in blocks.regions.get(n, ()))
-            described.append((program.tensor(n).dtype.numpy, shape) if value is None else value)
-        return self.compile_block(program, described, [int(s[0]) for s in blocks.sizes]), scalars
+    def _kernels(self, plan: BlockPlan) -> BlockKernels:
+        """The kernels of all classes, tuned for the largest block of each."""
+        operators, examples, inputs = [], [], []
+        for blocks in plan.classes:
+            program, names = blocks.restricted.program, blocks.restricted.inputs
+            scalars = tuple(None if has_chunks(self.inputs[n]) else self.inputs[n] for n in names)
+            (first, *_) = blocks.results.values()
+            largest = int(np.argmax(math.prod((extent for _, extent in first), start=np.ones(len(blocks.numbers), np.int64))))
+            described: list[Any] = []
+            for n, value in zip(names, scalars, strict=True):
+                shape = tuple(int(e[largest]) for _, e in blocks.regions.get(n, ()))
+                described.append((program.tensor(n).dtype.numpy, shape) if value is None else value)
+            operators.append(self.make_operator(program))
+            examples.append((*described, *(int(s[largest]) for s in blocks.sizes)))
+            inputs.append(scalars)
+        kernels = BlockKernels(tuple(operators), tuple(examples), tuple(inputs))
+        for number in range(0 if self.dry_run else len(operators)):
+            kernels.prepare(number)
+        return kernels
 
 
 def _make_array(graph: Any, name: str, chunks: Chunks, program: Program, version: str) -> Any:
