@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import count
 
 from polyc.blocks.chunks import propose_chunks
 from polyc.blocks.plan import BlockPlan, Chunks, NotPlanned, plan_cuttable
@@ -173,7 +174,10 @@ def _rest(program: Program, ranges: Ranges, s: Statement) -> tuple[Program, str]
     assert s.reduction is not None
     target, box = program.tensor(s.target), ranges.tensors[s.target]
     total = program.free_name(f"{target.base}_total")
-    names = [f"e{d}" for d in range(target.rank)]
+    taken = {*program.sizes, *(n for n, _ in program.defined_sizes), *(t.name for t in program.tensors)}
+    names: list[str] = []
+    for d in range(target.rank):
+        names.append(next(n for k in count() if (n := f"e{d}{'_' * k}") not in taken))
     places: list[Expr] = [Index(n) for n in names]
     dtype = target.dtype.computed
     read: Expr = Read(total, tuple(simplify(p - i.lower) for p, i in zip(places, box, strict=True)))
