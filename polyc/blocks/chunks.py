@@ -57,14 +57,16 @@ def propose_chunks(
 
 
 def _find_chunked(found: BlockClass, first: str, others: Set[str], inputs: Mapping[str, Chunks]) -> tuple[str, int] | None:
-    """The dimension of an array in several chunks that moves with an axis of the results and with no other one of `others`; of
-    the largest such array."""
+    """The dimension of an array in several chunks that moves with an axis of the results, of the largest such array; None where
+    one of them moves with one of `others`, too."""
     places = [
         (prod(sum(c) for c in chunks), len(chunks[d]), name, d)
         for name, chunks in inputs.items()
         for d, interval in enumerate(found.tensors.get(name, ()))
-        if len(chunks[d]) > 1 and first in size_names(interval.lower) and others.isdisjoint(size_names(interval.lower))
+        if len(chunks[d]) > 1 and first in size_names(interval.lower)
     ]
+    if any(not others.isdisjoint(size_names(found.tensors[name][d].lower)) for _, _, name, d in places):
+        return None
     best = max(places, key=lambda p: (p[0], p[1]), default=None)
     return None if best is None else (best[2], best[3])
 

@@ -2,7 +2,7 @@
 
 A reduction ``T[i] op= f(i, r)`` whose index r moves along the chunks of an input is planned as ``Q[r, i] = f(i, r)``, a result
 like any other, so that regions, borders and what cannot be cut are known (`plan`).  In the program of a block Q is then summed
-up along r again (`sum_out`); what remains to be done with the partial results is the monoid's own operator.
+up along r again (`restriction.sum_out`); what remains to be done with the partial results is the monoid's own operator.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from polyc.blocks.plan import BlockPlan, Chunks, NotPlanned, plan_cuttable
 from polyc.blocks.programs import keep_results
 from polyc.diagnostics import PolycError
 from polyc.ir.components import order_components
-from polyc.ir.expr import MONOIDS, Call, Cast, Expr, Index, Read, evaluate, identity_of, index_names, substitute
+from polyc.ir.expr import MONOIDS, Call, Cast, Expr, Index, Read, evaluate, identity_of, index_names, int_const, substitute
 from polyc.ir.program import Program, RangeClause, Reduction, Return, Statement, Tensor
 from polyc.ir.read_sites import is_data_dependent
 from polyc.ir.simplify import simplify
@@ -72,6 +72,9 @@ def _cut_statement(
         return None
     own = ranges.statements[s.name].indices
     candidates = [i for i in s.indices if i not in plain and evaluate(own[i].extent, sizes) > 1]
+    lowers = [*(own[i].lower for i in candidates), *(i.lower for i in ranges.tensors[s.target])]
+    if len(plain) < len(s.subscripts) and any(low != int_const(0) for low in lowers):
+        return None  # declared shapes begin at 0 (`_terms`)
     if not candidates or any(evaluate(i.extent, sizes) == 0 for i in ranges.tensors[s.target]):
         return None
     terms, term_ranges, name = _terms(program, ranges, s, candidates)
@@ -90,7 +93,7 @@ def _cut_statement(
         assert term_ranges is not None
         chunks = tuple(c for n, c in enumerate(chunks) if n >= len(candidates) or len(c) > 1)
     try:
-        plan, refused, _ = plan_cuttable(terms, term_ranges, sizes, [name], chunks)
+        plan, refused, _ = plan_cuttable(terms, term_ranges, sizes, [name], chunks, len(kept))
     except NotPlanned:
         return None
     if any(axis < len(kept) for axis in refused):
@@ -101,18 +104,7 @@ def _cut_statement(
     except PolycError:
         return None
     assert s.reduction is not None
-    return Cut(s.target, _sum_plan(plan, len(kept)), len(kept), s.reduction.op, rest, rest_ranges, total)
-
-
-def _sum_plan(plan: BlockPlan, n_cut: int) -> BlockPlan:
-    """The plan whose blocks have their first dimensions summed up."""
-    (partial,) = plan.results
-    classes = []
-    for blocks in plan.classes:
-        program = sum_out(blocks.restricted.program, partial, n_cut)
-        results = {partial: blocks.results[partial][n_cut:]}
-        classes.append(replace(blocks, restricted=replace(blocks.restricted, program=program), results=results))
-    return replace(plan, classes=tuple(classes))
+    return Cut(s.target, plan, len(kept), s.reduction.op, rest, rest_ranges, total)
 
 
 def _terms(program: Program, ranges: Ranges, s: Statement, cut: Sequence[str]) -> tuple[Program, Ranges | None, str]:
@@ -138,7 +130,10 @@ def _terms(program: Program, ranges: Ranges, s: Statement, cut: Sequence[str]) -
         (*clauses, *kept),
         s.span,
     )
-    tensor = Tensor(name, dtype, len(subscripts), None, "output", name, target.span)
+    extents = (*(own[i].extent for i in cut), *(i.extent for i in ranges.tensors[s.target]))
+    # Elements that data chooses have the range that is declared.
+    shape = extents if any(is_data_dependent(e) for e in s.subscripts) else None
+    tensor = Tensor(name, dtype, len(subscripts), shape, "output", name, target.span)
     whole = replace(
         program,
         tensors=(*program.tensors, tensor),
@@ -151,22 +146,6 @@ def _terms(program: Program, ranges: Ranges, s: Statement, cut: Sequence[str]) -
         return found, infer_ranges(found), name
     except PolycError:
         return found, None, name
-
-
-def sum_out(program: Program, partial: str, n_cut: int) -> Program:
-    """The program of a block with the first dimensions of its result `partial` summed up."""
-    tensors = tuple(replace(t, rank=t.rank - n_cut) if t.name == partial else t for t in program.tensors)
-    statements = []
-    for s in program.statements:
-        if s.target == partial:
-            order = (*(i for i in s.indices if Index(i) not in s.subscripts[:n_cut]), *_names(s.subscripts[:n_cut]))
-            s = replace(s, subscripts=s.subscripts[n_cut:], indices=order)
-        statements.append(s)
-    return replace(program, tensors=tensors, statements=tuple(statements))
-
-
-def _names(subscripts: Sequence[Expr]) -> list[str]:
-    return [e.name for e in subscripts if isinstance(e, Index)]
 
 
 def _rest(program: Program, ranges: Ranges, s: Statement) -> tuple[Program, str]:

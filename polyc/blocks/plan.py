@@ -71,9 +71,11 @@ class NotPlanned(Exception):
 
 
 def plan_blocks(
-    program: Program, ranges: Ranges, sizes: Mapping[str, int], results: Sequence[str], chunks: Chunks
+    program: Program, ranges: Ranges, sizes: Mapping[str, int], results: Sequence[str], chunks: Chunks, n_summed: int = 0
 ) -> BlockPlan:
     """The blocks of `results` (versions of one shape); `sizes` has a value for every size, defined ones included.
+
+    With `n_summed` blocks have their first dimensions combined, and only the others.
 
     Raises `NotCut` where axes that have several chunks cannot be cut.  The caller holds the compile lock."""
     program = keep_results(program, results)
@@ -94,13 +96,13 @@ def plan_blocks(
         widened += found.widened
         if found.widened:
             raise NotCut(frozenset().union(*(w.axes for w in found.widened)), widened)
-        classes.append(_make_blocks(model, found, np.flatnonzero(inside), columns))
+        classes.append(_make_blocks(model, found, np.flatnonzero(inside), columns, n_summed))
         left &= ~inside
     return BlockPlan(tuple(results), chunks, tuple(classes))
 
 
 def plan_cuttable(
-    program: Program, ranges: Ranges, sizes: Mapping[str, int], results: Sequence[str], chunks: Chunks
+    program: Program, ranges: Ranges, sizes: Mapping[str, int], results: Sequence[str], chunks: Chunks, n_summed: int = 0
 ) -> tuple[BlockPlan, frozenset[int], tuple[Widened, ...]]:
     """`plan_blocks` with one chunk along the axes that cannot be cut; which these are, and the reasons as far as known.
 
@@ -114,7 +116,7 @@ def plan_cuttable(
 
     while True:
         try:
-            return plan_blocks(program, ranges, sizes, results, whole(refused)), refused, tuple(reasons)
+            return plan_blocks(program, ranges, sizes, results, whole(refused), n_summed), refused, tuple(reasons)
         except NotCut as problem:
             refused |= problem.axes
             reasons += problem.widened
@@ -122,13 +124,16 @@ def plan_cuttable(
             cut = [d for d, c in enumerate(whole(refused)) if len(c) > 1]
             if not cut:
                 raise NotPlanned(str(problem)) from problem
-            bad = {d for d in cut if not _can_cut(program, ranges, sizes, results, whole(frozenset(range(len(chunks))) - {d}))}
+            every = frozenset(range(len(chunks)))
+            bad = {d for d in cut if not _can_cut(program, ranges, sizes, results, whole(every - {d}), n_summed)}
             refused |= frozenset(bad or cut)
 
 
-def _can_cut(program: Program, ranges: Ranges, sizes: Mapping[str, int], results: Sequence[str], chunks: Chunks) -> bool:
+def _can_cut(
+    program: Program, ranges: Ranges, sizes: Mapping[str, int], results: Sequence[str], chunks: Chunks, n_summed: int
+) -> bool:
     try:
-        plan_blocks(program, ranges, sizes, results, chunks)
+        plan_blocks(program, ranges, sizes, results, chunks, n_summed)
     except (PolycError, RangeMismatch, NotCut):
         return False
     return True
@@ -161,8 +166,10 @@ def _columns(model: BlockModel, sizes: Mapping[str, int], chunks: Chunks) -> tup
     return columns, prod(shape)
 
 
-def _make_blocks(model: BlockModel, found: BlockClass, numbers: np.ndarray, columns: Mapping[str, Any]) -> Blocks:
-    restricted = restrict_program(model, found)
+def _make_blocks(
+    model: BlockModel, found: BlockClass, numbers: np.ndarray, columns: Mapping[str, Any], n_summed: int
+) -> Blocks:
+    restricted = restrict_program(model, found, n_summed)
     own = {name: c if np.ndim(c) == 0 else c[numbers] for name, c in columns.items()}
     n = len(numbers)
 
@@ -178,7 +185,7 @@ def _make_blocks(model: BlockModel, found: BlockClass, numbers: np.ndarray, colu
     for r in model.results:
         results[r] = [
             (low - (values(Size(a.first)) if a is not None else 0), extent)
-            for (low, extent), a in zip(box(found.tensors[r]), model.axes, strict=True)
+            for (low, extent), a in zip(box(found.tensors[r][n_summed:]), model.axes[n_summed:], strict=True)
         ]
     held = np.zeros(n, dtype=np.int64)
     for name, intervals in found.tensors.items():

@@ -7,6 +7,7 @@ meaning, as a region ends before the tensor only where nothing beyond it is read
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from polyc.ir.expr import Const, Expr, Index, Pad, Read, ge, identity_of, index_names, int_const, lt, map_children, size_names
@@ -42,8 +43,8 @@ class RangeMismatch(Exception):
     """The program of a class makes something else of a result's dimension than its blocks."""
 
 
-def restrict_program(model: BlockModel, found: BlockClass) -> BlockProgram:
-    """The program of a class.
+def restrict_program(model: BlockModel, found: BlockClass, n_summed: int = 0) -> BlockProgram:
+    """The program of a class, with the first `n_summed` dimensions of its result combined.
 
     Raises `RangeMismatch`, or what `infer_ranges` raises, where it cannot be shown that a block gets what it needs."""
     whole = model.program
@@ -54,8 +55,7 @@ def restrict_program(model: BlockModel, found: BlockClass) -> BlockProgram:
         if t.name in numbers:
             tensors.append(t)
         elif t.name in found.tensors:
-            is_input = t.name in whole.parameters
-            tensors.append(replace(t, shape=tuple(i.extent for i in found.tensors[t.name]) if is_input else None))
+            tensors.append(replace(t, shape=_declared_shape(whole, t, found, n_summed)))
     used = find_sizes(statements, tensors)
     defined = tuple((name, e) for name, e in whole.defined_sizes if name in used)
     used |= size_names(*(e for _, e in defined))
@@ -73,12 +73,25 @@ def restrict_program(model: BlockModel, found: BlockClass) -> BlockProgram:
         defined,
         whole.source,
     )
+    for result in model.results if n_summed else ():
+        program = sum_out(program, result, n_summed)
     ranges = infer_ranges(program)
     for result in model.results:
-        dimensions = zip(ranges.tensors[result], model.ranges.tensors[result], found.tensors[result], strict=True)
+        planned = model.ranges.tensors[result][n_summed:], found.tensors[result][n_summed:]
+        dimensions = zip(ranges.tensors[result], *planned, strict=True)
         if not all(_is_planned(model, found, own, whole, box) for own, whole, box in dimensions):
             raise RangeMismatch(result)
     return BlockProgram(program, inputs, given)
+
+
+def _declared_shape(program: Program, t: Tensor, found: BlockClass, n_summed: int) -> tuple[Expr, ...] | None:
+    """Extents of an input's region; of another tensor those of its box, where they were declared and it begins at 0."""
+    box = found.tensors[t.name]
+    if t.name in program.parameters:
+        return tuple(i.extent for i in box)
+    kept = box[n_summed:] if any(r.version == t.name for r in program.returns) else box
+    is_declared = t.shape is not None and all(i.lower == int_const(0) for i in kept)
+    return tuple(i.extent for i in kept) if is_declared else None
 
 
 def _is_planned(model: BlockModel, found: BlockClass, own: Interval, whole: Interval, box: Interval) -> bool:
@@ -131,3 +144,19 @@ def _on_regions(expr: Expr, model: BlockModel, found: BlockClass) -> Expr:
 
 def _minus(a: Expr, b: Expr) -> Expr:
     return a if b == int_const(0) else simplify(a - b)
+
+
+def sum_out(program: Program, partial: str, n_cut: int) -> Program:
+    """The program of a block with the first dimensions of its result `partial` combined, by the statement's own monoid."""
+    tensors = tuple(replace(t, rank=t.rank - n_cut) if t.name == partial else t for t in program.tensors)
+    statements = []
+    for s in program.statements:
+        if s.target == partial:
+            order = (*(i for i in s.indices if Index(i) not in s.subscripts[:n_cut]), *_names(s.subscripts[:n_cut]))
+            s = replace(s, subscripts=s.subscripts[n_cut:], indices=order)
+        statements.append(s)
+    return replace(program, tensors=tensors, statements=tuple(statements))
+
+
+def _names(subscripts: Sequence[Expr]) -> list[str]:
+    return [e.name for e in subscripts if isinstance(e, Index)]

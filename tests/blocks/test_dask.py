@@ -193,6 +193,16 @@ def test_partial_results_do_not_depend_on_the_number_of_workers() -> None:
     assert widths[0] > 3 * 30 + 3 * 4  # 30 parts of each row, by eights
 
 
+@pytest.mark.parametrize(
+    ("kind", "combined"),
+    [("histogram", ["add", None]), ("argmax", ["max", "min", None]), ("product", ["add", None]), ("valid-window", [None])],
+)
+def test_reductions_over_chunks_are_cut_and_windows_are_not(kind: str, combined: list[str | None]) -> None:
+    operator = polyc.compile(KINDS[kind][0])
+    arrays = {n: da.from_array(a, chunks=3) for n, a in make_inputs(operator, KINDS[kind][1]).items()}
+    assert [stage.combines for stage in operator.blocks(**arrays, dry_run=True).stages] == combined
+
+
 def test_sums_in_the_order_of_the_source_are_not_cut() -> None:
     operator = polyc.compile("def f(float(N) x) -> (s) { s() +=! x(i) }", reassociate=False)
     x = da.zeros(100, chunks=10, dtype=np.float32)
