@@ -32,7 +32,7 @@ from polyc.ir.program import Program
 from polyc.records import replace
 from polyc.runtime import fastcalls
 from polyc.runtime.arguments import Call, convert_inputs, find_aliases, sort_arguments, sort_outputs
-from polyc.runtime.arrays import argument_error, check_element_type
+from polyc.runtime.arrays import argument_error, check_element_type, has_chunks
 from polyc.runtime.kernel import Kernel
 from polyc.runtime.plain import PlainArguments
 from polyc.runtime.plan_table import PlanTable, Replans, unpack
@@ -279,6 +279,27 @@ class Operator(Differentiable):
         """As `lower`, from the disk cache where it is there: ``.object_code()``, ``.c_header()``; texts are made anew."""
         return self._kernels.lower(recall.compile_program, self._describe(arrays, named))
 
+    def blocks(self, /, *inputs: Any, chunks: Any = None, memory: Any = None, dry_run: bool = False, **named: Any) -> Any:
+        """The results for dask arrays, as dask arrays: each block of them is one task, on what it needs of the inputs.
+
+        Inputs are those of a call, dask arrays among them; calls with dask arrays come here.  `chunks` are those of the
+        results, as dask takes them (of several results a dict by name; by dimension, for some alone); else they follow from
+        those of the inputs, and dimensions that cannot be cut are one chunk.  `memory` (bytes, ``"2 GiB"``) bounds what a task
+        holds: results are cut further for it.  `dry_run` tells what would run, as a `polyc.api.block_report.BlockReport`.
+        Kernels are compiled now, for any sizes and one thread each.  See docs/distributed.md."""
+        from polyc.api.blocks import make_blocks
+        from polyc.api.dask_arrays import check_chunks
+
+        call = self.sort_call(inputs, named)
+        check_chunks(self._source.formals, call.inputs)
+        wanted = self._describe(inputs, named)
+        problem = missing_sizes(wanted.program.sizes, wanted.sizes, self._fixed_sizes)
+        if problem is not None:
+            raise problem
+        pairs = zip(program_formals(wanted.program), call.inputs, strict=True)
+        arrays = [a if has_chunks(a) else without_weakness(convert_inputs([f], [a])[0]) for f, a in pairs]
+        return make_blocks(self, wanted.program, wanted.sizes, arrays, chunks, memory, dry_run)
+
     def measure(self, /, *arrays: Any, out: Any = None, **named: Any) -> Measurement:
         """Run on `arrays` until the time is known, on one thread and on all of them: ``print(op.measure(x, w))``.
 
@@ -337,6 +358,10 @@ class Operator(Differentiable):
         return (*inputs, *values)
 
     def _execute(self, inputs: Sequence[Any], out: Any, named: Mapping[str, Any]) -> Any:
+        if any(map(has_chunks, (*inputs, *named.values()))):
+            from polyc.api.blocks import call_blocks
+
+            return call_blocks(self, inputs, out, named)
         run = self._execute_arrays if self._matrices is None else self._matrices.run
         return run(inputs, out, named)
 

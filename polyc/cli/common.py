@@ -80,10 +80,9 @@ def gradient_options(function: F) -> F:
     return function
 
 
-def memory_option(function: F) -> F:
-    """The option of the verbs that run a derivative, or explain how it runs, within a bound of memory."""
-    help = "With --vjp or --grad: bytes of temporaries, such as 256MiB; steps of a time loop are computed again to keep to it."
-    return click.option("--memory", metavar="BYTES", help=help)(function)
+def memory_option(help: str) -> Callable[[F], F]:
+    """The option of the verbs that keep to a bound of memory, or explain how."""
+    return click.option("--memory", metavar="BYTES", help=help)
 
 
 def differentiate(operator: Any, vjp: str | None, grad: str | None, memory: str | None = None) -> Any:

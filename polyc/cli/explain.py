@@ -25,7 +25,9 @@ from polyc.cli.passes import disable_option
 @click.command("explain", cls=Verb)
 @source_options
 @gradient_options
-@memory_option
+@memory_option(
+    "With --vjp or --grad: bytes of temporaries, such as 256MiB; steps of a time loop are computed again to keep to it."
+)
 @click.option("--measure", "is_measured", is_flag=True, help="Also run it on random inputs; all sizes must be given.")
 @disable_option
 @model_options

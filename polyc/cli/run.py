@@ -6,7 +6,7 @@ import functools
 import math
 import time
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -36,11 +36,16 @@ if TYPE_CHECKING:
     from polyc.ir.program import Program
     from polyc.runtime.sizes import Formal
 
+MEMORY_HELP = (
+    "Bytes to hold at a time (2G): arrays in files, X.npy or X.zarr, are read and written block by block. With --vjp or --grad: "
+    "bytes of temporaries; steps of a time loop are computed again to keep to it."
+)
+
 
 @click.command("run", cls=Verb)
 @source_options
 @gradient_options
-@memory_option
+@memory_option(MEMORY_HELP)
 @click.option("--input", "inputs", multiple=True, metavar="[NAME=]X.npy", help="An input, by name or in order; repeatable.")
 @click.option("--seed", type=int, default=0, show_default=True, help="For the inputs that are not given.")
 @click.option("--verify", is_flag=True, help="Compare every element with the reference interpreter (slow).")
@@ -74,6 +79,7 @@ def run_command(
     Examples:
       polyc run softmax.tc --size N=64,D=1000 --verify
       polyc run mm.tc --input a.npy --input B=b.npy --output results
+      polyc run mm.tc --input a.npy --input b.npy --output results --memory 2G
       polyc run mm.tc --vjp A,B --size M=64,K=64,N=64 --verify
       polyc run pendula.tc --vjp r --memory 64KiB --size N=100,T=200
       cat mm.tc | polyc run - --size M=64,K=64,N=64 --threads 1
@@ -88,15 +94,25 @@ def run_command(
         return run_model(source, inputs, sizes, shapes, seed, verify, output, strict, threads)
     refuse_options(strict=strict, shape=shapes)
     set_threads(threads)
-    operator = differentiate(load_operator(source, entry, target, sizes, verify=verify), vjp, grad, memory)
+    bound = None if vjp is None and grad is None else memory
+    operator = differentiate(load_operator(source, entry, target, sizes, verify=verify), vjp, grad, bound)
     program = operator.program
+    if memory is not None and bound is None:
+        from polyc.api.checkpoints import read_bytes
+        from polyc.cli.run_blocks import open_input, run_blocks
+
+        if output is None or verify:
+            raise click.BadParameter("needs --output, and has no --verify", param_hint="--memory")
+        limit = read_bytes(memory)
+        files = read_inputs(program, inputs, lambda path: open_input(path, limit))
+        return run_blocks(operator, files, known_sizes(sizes), memory, output)
     from polyc.api.samples import join_matrices, result_arrays
 
     arrays, values = make_inputs(program, read_inputs(program, inputs), known_sizes(sizes), seed)
     start = time.perf_counter()
     named = {n: v for n, v in values.items() if n not in operator.input_names}
     given = list(join_matrices(program, dict(zip(program.parameters, arrays, strict=True)), values).values())
-    prepared = operator.schedule(*given, **named) if memory is not None else operator.specialize(*given, **named)
+    prepared = operator.schedule(*given, **named) if bound is not None else operator.specialize(*given, **named)
     compilation = time.perf_counter() - start
     out = make_accumulated(program, arrays, values, seed)
     with warnings.catch_warnings(record=True) as caught:
@@ -107,7 +123,7 @@ def run_command(
     is_undecided = any(isinstance(w.message, PolycWarning) and w.message.code == "argument-ill-conditioned" for w in caught)
     shown = [array.copy() for array in result_arrays(results)]
     target_arrays = next(iter(out.values())) if len(out) == 1 == len(program.returns) else out or None
-    if memory is not None:
+    if bound is not None:
         best = time_calls(lambda: operator(*given, **named))
     else:
         is_plain = not program.compressed  # a kernel has no array that tells columns
@@ -123,12 +139,12 @@ def run_command(
             if is_undecided
             else "verified: every element agrees with the reference interpreter"
         )
-    if memory is not None:
+    if bound is not None:
         click.echo(str(prepared), err=True)
     click.echo(f"compiled in {compilation:.3f} s; a call takes {format_time(best)}", err=True)
 
 
-def read_inputs(program: Program, texts: tuple[str, ...]) -> dict[str, np.ndarray]:
+def read_inputs(program: Program, texts: tuple[str, ...], read: Callable[[str], Any] = read_array) -> dict[str, Any]:
     """Arrays by the name of the parameter; those without a name fill the parameters in order."""
     names = list(program.parameters)
     arrays: dict[str, Any] = {}
@@ -143,7 +159,7 @@ def read_inputs(program: Program, texts: tuple[str, ...]) -> dict[str, np.ndarra
             raise click.BadParameter(f"no input is named {name}; inputs are: {', '.join(names)}", param_hint="--input")
         elif name in arrays:
             raise click.BadParameter(f"{name} is given twice", param_hint="--input")
-        arrays[name] = read_array(path)
+        arrays[name] = read(path)
     return arrays
 
 

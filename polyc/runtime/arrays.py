@@ -89,6 +89,12 @@ def convert_input(value: Any, name: str, dtype: DType | None, span: Span | None 
     return array if array.flags.aligned else array.copy()
 
 
+def has_chunks(value: Any) -> bool:
+    """Whether it is a dask array, whose elements are made when they are asked for."""
+    module = sys.modules.get("dask.array")
+    return module is not None and isinstance(value, module.Array)
+
+
 def in_own_order(value: Any) -> Any:
     """`value`, or a copy of it where it is an array in the byte order of another machine: for functions that, as NumPy's, take
     those, too."""

@@ -16,7 +16,7 @@ import numpy as np
 
 from polyc.diagnostics import PolycError
 from polyc.ir.types import BF16, C128, F64, I64, DType
-from polyc.runtime.arrays import convert_input, view_output
+from polyc.runtime.arrays import convert_input, has_chunks, view_output
 from polyc.runtime.scalar_tables import NumberRange
 from polyc.runtime.sizes import Formal
 from polyc.runtime.weak import WEAK_TYPES
@@ -87,6 +87,8 @@ class PlainArguments:
                 arrays.append(np.array(value, dtype))
             elif isinstance(value, np.generic):
                 arrays.append(np.asarray(value))
+            elif has_chunks(value):
+                return None
             else:
                 formal = self._formals[position]
                 try:

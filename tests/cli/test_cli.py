@@ -62,7 +62,7 @@ def test_derivatives_within_a_bound_of_memory(tmp_path):
     for wrong, expected, code in (
         (("run", *derivative, "--memory", "64B"), "give memory=", 1),
         (("run", *derivative, "--memory", "much"), "memory cannot be 'much'", 1),
-        (("run", str(path), "--size", "N=9,T=9", "--memory", "1GiB"), "give --vjp or --grad, too", 2),
+        (("explain", str(path), "--size", "N=9,T=9", "--memory", "1GiB"), "give --vjp or --grad, too", 2),
         (("explain", *derivative, "--memory", "64KiB", "--measure"), "is several", 2),
     ):
         refused = invoke(*wrong)

@@ -1,0 +1,105 @@
+"""What runs as one task: a block's kernel on the regions of its inputs, which are put together of chunks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from polyc.records import dataclass
+from polyc.runtime.arrays import convert_input
+
+Slices = tuple[slice, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Region:
+    """An input's part for one block: its shape, and for each chunk that it meets the place in the region."""
+
+    shape: tuple[int, ...]
+    places: tuple[Slices, ...]
+
+    def gather(self, parts: Sequence[np.ndarray]) -> np.ndarray:
+        """The region of the parts of chunks, contiguous.  Masked arrays are an `ArgumentTypeError`."""
+        parts = [p if type(p) is np.ndarray else convert_input(p, "a chunk", None) for p in parts]
+        if len(parts) == 1 and parts[0].shape == self.shape:
+            return np.ascontiguousarray(parts[0]).reshape(self.shape)
+        result = np.empty(self.shape, parts[0].dtype)
+        for place, part in zip(self.places, parts, strict=True):
+            result[place] = part
+        return result
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """What a block is but for its data: its class, regions of inputs in order, numbers, and its part of each result."""
+
+    number: int
+    regions: tuple[Region, ...]
+    sizes: tuple[int, ...]
+    parts: tuple[Slices, ...]
+
+
+class BlockKernels:
+    """An operator's kernels, one for each class of blocks; the same object serves all tasks of a graph in a process.
+
+    `examples` are arguments of `Operator.specialize` for one block of each class: kernels are compiled for any sizes, but tuned
+    by those that come first, so that every process asks for these first and finds them in the disk cache.  `inputs` are for
+    each class the inputs in order, None for one that has a region."""
+
+    def __init__(
+        self, operators: tuple[Any, ...], examples: tuple[tuple[Any, ...], ...], inputs: tuple[tuple[Any, ...], ...]
+    ) -> None:
+        self.operators, self.examples, self.inputs = operators, examples, inputs
+        self._ready: set[int] = set()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return BlockKernels, (self.operators, self.examples, self.inputs)
+
+    def prepare(self, number: int) -> None:
+        """Have the kernel of a class, compiled or from the disk cache."""
+        if number not in self._ready:
+            self.operators[number].specialize(*self.examples[number])
+            self._ready.add(number)
+
+    def run(self, task: Task, parts: Sequence[np.ndarray]) -> Any:
+        """The block's part of a result; of several results a tuple.  `parts` are those of all regions, one behind the other."""
+        self.prepare(task.number)
+        left = iter(parts)
+        regions = iter([r.gather([next(left) for _ in r.places]) for r in task.regions])
+        arrays = [next(regions) if value is None else value for value in self.inputs[task.number]]
+        made = self.operators[task.number](*arrays, *task.sizes)
+        results = made if isinstance(made, tuple) else (made,)
+        blocks = tuple(r[part] for r, part in zip(results, task.parts, strict=True))
+        return blocks if len(blocks) > 1 else blocks[0]
+
+
+def run_block(kernels: BlockKernels, task: Task, parts: Sequence[np.ndarray]) -> Any:
+    """`BlockKernels.run`, as a function that tasks name."""
+    return kernels.run(task, parts)
+
+
+def take_part(chunk: np.ndarray, part: Slices) -> np.ndarray:
+    """A part of a chunk; a small one is copied, so that it does not keep the chunk in memory."""
+    taken = chunk[part]
+    return taken.copy() if 2 * taken.size <= chunk.size else taken
+
+
+_MONOIDS: dict[str, Any] = {
+    "add": np.add,
+    "mul": np.multiply,
+    "max": np.maximum,
+    "min": np.minimum,
+    "and": np.logical_and,
+    "or": np.logical_or,
+}
+
+
+def combine_parts(op: str, parts: Sequence[np.ndarray]) -> np.ndarray:
+    """Partial results by one of `ir.expr.MONOIDS`, from left to right."""
+    result = parts[0]
+    with np.errstate(all="ignore"):  # as in kernels
+        for part in parts[1:]:
+            result = _MONOIDS[op](result, part)
+    return np.asarray(result)

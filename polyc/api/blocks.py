@@ -1,0 +1,221 @@
+"""Operators on arrays in chunks: which blocks there are, from the arguments of a call."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from polyc import driver
+from polyc.api.block_report import BlockReport, Stage, describe_plan
+from polyc.api.checkpoints import read_bytes, show_bytes
+from polyc.api.dask_arrays import Graphs, as_chunked, load_dask, read_chunks
+from polyc.api.sources import FixedSource
+from polyc.blocks.chunks import propose_chunks
+from polyc.blocks.cuts import find_cut
+from polyc.blocks.plan import BlockPlan, Chunks, NotPlanned, plan_cuttable, size_values
+from polyc.blocks.programs import check_program
+from polyc.diagnostics import CompileBudgetError, Diagnostic, PolycError, UnsupportedError
+from polyc.driver.sized import Sized, size_program
+from polyc.ir.expr import evaluate
+from polyc.ir.program import Program, integer_parameters
+from polyc.poly.block_regions import Widened
+from polyc.poly.infer import concrete_shapes
+from polyc.runtime.arrays import argument_error, has_chunks
+from polyc.runtime.kernel import host_check_error
+
+if TYPE_CHECKING:
+    from polyc.api.operator import Operator
+
+
+def call_blocks(operator: Operator, inputs: Sequence[Any], out: Any, named: Mapping[str, Any]) -> Any:
+    """A call with dask arrays."""
+    if out is not None:
+        message = "results of dask arrays are dask arrays, which out= cannot be"
+        raise argument_error("argument-type-out", message, None, "store them: dask.array.store(result, out)")
+    return operator.blocks(*inputs, **named)
+
+
+def make_blocks(
+    operator: Operator,
+    program: Program,
+    sizes: Mapping[str, int],
+    inputs: Sequence[Any],
+    chunks: Any = None,
+    memory: Any = None,
+    dry_run: bool = False,
+) -> Any:
+    """The results as dask arrays, of several a tuple; `inputs` by the parameters of `program`, dask arrays among them.
+
+    `dry_run`: a `BlockReport` instead."""
+    check_program(program)
+    given = dict(zip(program.parameters, inputs, strict=True))
+    for number in integer_parameters(program):
+        if has_chunks(given[number]):
+            message = f"{number} is a number that ranges depend on, which a dask array does not tell yet"
+            raise argument_error("argument-chunks", message, program.tensor(number).span, f"compute it: int({number})")
+    limit = None if memory is None else read_bytes(memory)
+    arrays = {n: as_chunked(a) for n, a in given.items()}
+    with driver.compiling():
+        for is_symbolic in (True, False):  # sizes, unless only numbers say what a block needs
+            try:
+                sized, values = _size(program, sizes, is_symbolic)
+                planner = _Planner(operator, sized, values, arrays, limit, dry_run)
+                made = planner.make_all(chunks)
+                break
+            except NotPlanned as problem:
+                if not is_symbolic:
+                    message = f"blocks cannot be planned: {str(problem).splitlines()[0]}"
+                    raise UnsupportedError(Diagnostic("unsupported-blocks", message, None, "x.compute() first")) from problem
+    if dry_run:
+        return BlockReport(tuple(planner.stages))
+    results = tuple(made[r.version] for r in program.returns)
+    return results if len(results) > 1 else results[0]
+
+
+def make_operator(operator: Operator, program: Program) -> Operator:
+    """The operator for a class of blocks of `operator`: for any sizes, and one thread."""
+    from polyc.api.operator import Operator
+
+    return Operator(FixedSource(program), operator.name, operator.options.replace(parallel=False), dynamic=True)
+
+
+def _asked_for(chunks: Any, result: str) -> Any:
+    """What `chunks` says of one result: all, or a dict by names of results."""
+    return chunks.get(result) if isinstance(chunks, dict) and any(isinstance(k, str) for k in chunks) else chunks
+
+
+def _size(program: Program, sizes: Mapping[str, int], is_symbolic: bool) -> tuple[Sized, dict[str, int]]:
+    """The program with symbolic sizes where that is wanted and its ranges can be inferred then, else with numbers, and the
+    values of all sizes."""
+    try:
+        sized = size_program(program, {} if is_symbolic else sizes)
+        values = size_values(sized.program, sizes)
+        _ = sized.ranges
+    except PolycError:
+        if not is_symbolic:
+            raise
+        return _size(program, sizes, False)
+    for check in sized.ranges.checks:
+        if not evaluate(check.condition, values):
+            raise host_check_error(check, values)
+    return sized, values
+
+
+class _Planner:
+    """Plans of the versions of one program, and the arrays that are made by them."""
+
+    def __init__(
+        self,
+        operator: Operator,
+        sized: Sized,
+        values: Mapping[str, int],
+        inputs: Mapping[str, Any],
+        limit: int | None,
+        dry_run: bool,
+    ) -> None:
+        self.operator, self.values, self.inputs, self.limit, self.dry_run = operator, values, dict(inputs), limit, dry_run
+        self.program, self.ranges = sized.program, sized.ranges
+        shapes = concrete_shapes(sized.ranges, values)
+        self.shapes = {name: tuple(extent for _, extent in dims) for name, dims in shapes.items()}
+        self.stages: list[Stage] = []
+
+    @property
+    def chunks(self) -> dict[str, Chunks]:
+        return {n: a.chunks for n, a in self.inputs.items() if has_chunks(a)}
+
+    def make_all(self, chunks: Any) -> dict[str, Any]:
+        """Arrays for all results, by version; those of one shape have blocks in common."""
+        self.cut_reductions()
+        made: dict[str, Any] = {}
+        for r in self.program.returns:
+            if r.version not in made:
+                shape = self.shapes[r.version]
+                alike = [x.version for x in self.program.returns if self.shapes[x.version] == shape and x.version not in made]
+                made |= self.make(list(dict.fromkeys(alike)), _asked_for(chunks, r.name))
+        return made
+
+    def cut_reductions(self) -> None:
+        """Put totals of partial results in the place of reductions over chunked axes."""
+        while True:
+            cut = find_cut(self.program, self.ranges, self.values, self.chunks, self.operator.options.reassociate)
+            if cut is None:
+                return
+            stage = self._describe(cut.plan, self.program.tensor(cut.target).base, cut.op)
+            self._check_memory(stage)
+            self.inputs[cut.total] = self._graphs().total(cut)
+            self.program, self.ranges = cut.rest, cut.rest_ranges
+
+    def make(self, group: Sequence[str], asked: Any) -> dict[str, Any]:
+        """Arrays for versions of one shape."""
+        program, shape = self.program, self.shapes[group[0]]
+        base, dtype = program.tensor(group[0]).base, program.tensor(group[0]).dtype.numpy
+        if 0 in shape:
+            da = load_dask()
+            return {v: da.zeros(shape, dtype=program.tensor(v).dtype.numpy, chunks=shape) for v in group}
+        try:
+            proposed = propose_chunks(program, self.ranges, self.values, group, shape, self.chunks)
+        except CompileBudgetError:
+            proposed = tuple((n,) for n in shape)
+        if isinstance(asked, dict):
+            asked = tuple(asked.get(d, lengths) for d, lengths in enumerate(proposed))
+        chunks = proposed if asked is None else read_chunks(asked, base, shape, dtype)
+        plan, refused, reasons = plan_cuttable(program, self.ranges, self.values, group, chunks)
+        if refused and asked is not None:
+            raise self._refusal(base, refused, reasons)
+        if refused and len(group) > 1:  # each as it may be cut
+            return {v: a for version in group for v, a in self.make([version], None).items()}
+        plan = self._fit(plan, group, asked is None)
+        return self._graphs().results(plan)
+
+    def _fit(self, plan: BlockPlan, group: Sequence[str], may_cut: bool) -> BlockPlan:
+        """The plan, with chunks halved along the longest ones until each task keeps to the limit."""
+        bases = ", ".join(dict.fromkeys(self.program.tensor(v).base for v in group))
+        while True:
+            stage = self._describe(plan, bases)
+            if self.limit is None or stage.held <= self.limit:
+                return plan
+            fixed: set[int] = set()
+            finer: BlockPlan | None = None
+            while may_cut and finer is None and len(fixed) < len(plan.chunks):
+                d = max((d for d in range(len(plan.chunks)) if d not in fixed), key=lambda d: max(plan.chunks[d]))
+                if max(plan.chunks[d]) < 2:
+                    break
+                halves = tuple(h for c in plan.chunks[d] for h in (c - c // 2, c // 2) if h)
+                chunks = (*plan.chunks[:d], halves, *plan.chunks[d + 1 :])
+                found, refused, _ = plan_cuttable(self.program, self.ranges, self.values, group, chunks)
+                finer = None if d in refused or found.chunks == plan.chunks else found
+                fixed.add(d)
+            self.stages.pop()
+            if finer is None:
+                self._check_memory(stage)
+                return plan
+            plan = finer
+
+    def _check_memory(self, stage: Stage) -> None:
+        if self.limit is not None and stage.held > self.limit:
+            message = f"a block of {stage.result} holds {show_bytes(stage.held)}, and memory is {show_bytes(self.limit)}"
+            help = f"give memory={show_bytes(stage.held, up=True)!r}, or the inputs smaller chunks"
+            raise argument_error("argument-memory", message, None, help)
+
+    def _describe(self, plan: BlockPlan, result: str, op: str | None = None) -> Stage:
+        stage = describe_plan(plan, result, op)
+        self.stages.append(stage)
+        return stage
+
+    def _refusal(self, result: str, axes: frozenset[int], reasons: Sequence[Widened]) -> UnsupportedError:
+        d = min(axes)
+        why = next((w for w in reasons if d in w.axes), None)
+        message = f"{result} cannot be cut along dimension {d}"
+        span = next((self.program.tensor(r.version).span for r in self.program.returns if r.name == result), None)
+        if why is not None:
+            needed = self.program.tensor(why.tensor).base
+            message += f": {why.reason}, so that a block needs all of dimension {why.dimension} of {needed}"
+            span = next((s.span for s in self.program.statements if s.target == why.tensor), span)
+        help = f"leave dimension {d} in one chunk: chunks={{{d}: -1}}"
+        return UnsupportedError(Diagnostic("unsupported-block-axis", message, span, help))
+
+    def _graphs(self) -> Graphs:
+        identity = (repr(self.operator.options), dict(self.values))
+        make = partial(make_operator, self.operator)
+        return Graphs(self.operator.name, identity, self.program, dict(self.inputs), make, self.dry_run)

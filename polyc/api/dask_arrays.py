@@ -1,0 +1,265 @@
+"""Graphs of tasks for planned blocks (`polyc.blocks`), as dask arrays.  Only here dask is imported."""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product, repeat
+from operator import getitem
+from typing import Any
+
+import numpy as np
+
+from polyc.api.block_tasks import BlockKernels, Region, Slices, Task, combine_parts, run_block, take_part
+from polyc.blocks.cuts import Cut
+from polyc.blocks.plan import BlockPlan, Blocks, Chunks
+from polyc.diagnostics import Diagnostic, UnsupportedError
+from polyc.ir.program import Program
+from polyc.runtime.arrays import argument_error, has_chunks
+from polyc.runtime.sizes import Formal
+
+FAN_IN = 8
+"""Partial results that one task combines."""
+
+
+def load_dask() -> Any:
+    """The package; an `UnsupportedError` where it is not installed."""
+    try:
+        import dask.array
+    except ImportError as problem:
+        message = "blocks of arrays need dask, which is not installed"
+        help = "pip install 'polyc[dask]'"
+        raise UnsupportedError(Diagnostic("unsupported-package", message, None, help)) from problem
+    return dask.array
+
+
+def check_chunks(formals: Sequence[Formal], inputs: Sequence[Any]) -> None:
+    """Refuse arrays that have no known shape."""
+    for f, value in zip(formals, inputs, strict=True):
+        if has_chunks(value) and any(math.isnan(n) for n in value.shape):
+            message = f"{f.name} has chunks of unknown lengths"
+            raise argument_error("argument-chunks", message, f.span, f"find them first: {f.name}.compute_chunk_sizes()")
+
+
+def as_chunked(value: Any) -> Any:
+    """A dask array; a value without dimensions that is none as it is."""
+    if has_chunks(value) or value.ndim == 0:
+        return value
+    return load_dask().from_array(value, chunks=-1)
+
+
+def read_chunks(asked: Any, result: str, shape: tuple[int, ...], dtype: np.dtype) -> Chunks:
+    """Chunks as dask takes them: a length, a text, or lengths along each dimension."""
+    from dask.array.core import normalize_chunks
+
+    try:
+        found: Chunks = normalize_chunks(asked, shape, dtype=dtype)  # type: ignore[no-untyped-call]
+    except (TypeError, ValueError) as problem:
+        message = f"chunks={asked!r} does not fit {result}, whose shape is {shape}: {problem}"
+        raise argument_error("argument-chunks", message, None, "lengths along each dimension, as dask takes them") from problem
+    return found
+
+
+MakeOperator = Callable[[Program], Any]
+"""The operator of a class of blocks, by its program."""
+
+
+@dataclass(frozen=True)
+class Graphs:
+    """Makes dask arrays: of blocks of `program`, which are compiled now unless it is a `dry_run`, on `inputs` by name.
+
+    `name` begins the names of arrays; with `identity` it is all that these depend on beside plans and inputs."""
+
+    name: str
+    identity: tuple[Any, ...]
+    program: Program
+    inputs: Mapping[str, Any]
+    make_operator: MakeOperator
+    dry_run: bool
+
+    def results(self, plan: BlockPlan) -> dict[str, Any]:
+        """The arrays of a plan's results, by version."""
+        tasks = self._tasks(plan)
+        versions = [r.version for r in self.program.returns if r.version in plan.results]
+        if len(versions) == 1:
+            return {versions[0]: _make_array(tasks.graph, tasks.name, plan.chunks, self.program, versions[0])}
+        made: dict[str, Any] = {}
+        for k, version in enumerate(versions):
+            own = f"{tasks.name}-{self.program.tensor(version).base}"
+            chosen = {(own, *place): (getitem, (tasks.name, *place), k) for place in plan.places}
+            made[version] = _make_array(_add_layer(tasks, own, chosen), own, plan.chunks, self.program, version)
+        return made
+
+    def total(self, cut: Cut) -> Any:
+        """Partial results combined in a tree, neighbours first: which are combined depends on the chunks alone."""
+        tasks = self._tasks(cut.plan)
+        chunks = cut.plan.chunks[cut.n_cut :]
+        name = f"{tasks.name}-{cut.op}"
+        layer: dict[Any, Any] = {}
+        parts = list(np.ndindex(*(len(c) for c in cut.plan.chunks[: cut.n_cut])))
+        for place in np.ndindex(*(len(c) for c in chunks)):
+            keys: list[Any] = [(tasks.name, *part, *place) for part in parts]
+            level = 0
+            while len(keys) > FAN_IN:
+                groups = [keys[n : n + FAN_IN] for n in range(0, len(keys), FAN_IN)]
+                keys = [(f"{name}-{level}", n, *place) for n in range(len(groups))]
+                layer |= {key: (combine_parts, cut.op, group) for key, group in zip(keys, groups, strict=True)}
+                level += 1
+            layer[(name, *place)] = (combine_parts, cut.op, keys)
+        return _make_array(_add_layer(tasks, name, layer), name, chunks, cut.rest, cut.total)
+
+    def _tasks(self, plan: BlockPlan) -> _Tasks:
+        """A task for each block."""
+        from dask.base import tokenize
+        from dask.highlevelgraph import HighLevelGraph
+
+        inputs = {n: a.name if has_chunks(a) else a for n, a in self.inputs.items()}
+        token = tokenize(str(self.program), self.identity, plan.results, plan.chunks, inputs)
+        name, kernels_key = f"{self.name}-{token}", f"polyc-kernels-{token}"
+        parts = _Parts(f"polyc-part-{token}")
+        layer: dict[Any, Any] = {kernels_key: self._kernels(plan)}
+        for number, blocks in enumerate(plan.classes):
+            arrays = {n: self.inputs[n] for n in blocks.regions if has_chunks(self.inputs[n])}
+            met = [parts.meet(a.name, split_regions(a.chunks, blocks.regions[n])) for n, a in arrays.items()]
+            sizes = zip(*(v.tolist() for v in blocks.sizes), strict=True) if blocks.sizes else repeat(())
+            places = [plan.places[n] for n in blocks.numbers.tolist()]
+            for place, own, out, *regions in zip(places, sizes, _take_results(plan, blocks), *met, strict=False):
+                task = Task(number, tuple(r for r, _ in regions), own, out)
+                keys = [key for _, chosen in regions for key in chosen]
+                layer[(name, *place)] = (run_block, kernels_key, task, keys)
+        layer |= parts.layer
+        dependencies = [a for a in self.inputs.values() if has_chunks(a)]
+        return _Tasks(name, HighLevelGraph.from_collections(name, layer, dependencies=dependencies))
+
+    def _kernels(self, plan: BlockPlan) -> BlockKernels:
+        """The kernels of all classes, tuned for the largest block of each."""
+        operators, examples, inputs = [], [], []
+        for blocks in plan.classes:
+            program, names = blocks.restricted.program, blocks.restricted.inputs
+            scalars = tuple(None if has_chunks(self.inputs[n]) else self.inputs[n] for n in names)
+            (first, *_) = blocks.results.values()
+            largest = int(np.argmax(math.prod((extent for _, extent in first), start=np.ones(len(blocks.numbers), np.int64))))
+            described: list[Any] = []
+            for n, value in zip(names, scalars, strict=True):
+                shape = tuple(int(e[largest]) for _, e in blocks.regions.get(n, ()))
+                described.append((program.tensor(n).dtype.numpy, shape) if value is None else value)
+            operators.append(self.make_operator(program))
+            examples.append((*described, *(int(s[largest]) for s in blocks.sizes)))
+            inputs.append(scalars)
+        kernels = BlockKernels(tuple(operators), tuple(examples), tuple(inputs))
+        for number in range(0 if self.dry_run else len(operators)):
+            kernels.prepare(number)
+        return kernels
+
+
+def _make_array(graph: Any, name: str, chunks: Chunks, program: Program, version: str) -> Any:
+    dtype = program.tensor(version).dtype.numpy
+    return load_dask().Array(graph, name, chunks, dtype=dtype, meta=np.empty((0,) * len(chunks), dtype))
+
+
+def _take_results(plan: BlockPlan, blocks: Blocks) -> Iterator[tuple[Slices, ...]]:
+    """For each block the part that it is of each result that its program makes."""
+    known: dict[tuple[int, ...], tuple[Slices, ...]] = {}
+    boxes = [blocks.results[r.version] for r in blocks.restricted.program.returns]
+    n_left = len(plan.chunks) - len(boxes[0])
+    starts = np.array([-low for box in boxes for low, _ in box], dtype=np.int64).reshape(-1, len(blocks.numbers)).T.tolist()
+    for start, n in zip(starts, blocks.numbers.tolist(), strict=True):
+        lengths = [c[k] for c, k in zip(plan.chunks[n_left:], plan.places[n][n_left:], strict=True)] * len(boxes)
+        key = (*start, *lengths)
+        if key not in known:
+            slices = [slice(s, s + length) for s, length in zip(start, lengths, strict=True)]
+            rank = len(boxes[0])
+            known[key] = tuple(tuple(slices[k * rank : (k + 1) * rank]) for k in range(len(boxes)))
+        yield known[key]
+
+
+@dataclass(frozen=True, slots=True)
+class _Tasks:
+    """A graph whose layer `name` has a task for each block."""
+
+    name: str
+    graph: Any
+
+
+def _add_layer(tasks: _Tasks, name: str, layer: dict[Any, Any]) -> Any:
+    from dask.highlevelgraph import HighLevelGraph
+
+    graph = tasks.graph
+    return HighLevelGraph({**graph.layers, name: layer}, {**graph.dependencies, name: {tasks.name}})
+
+
+@dataclass(frozen=True, slots=True)
+class Meeting:
+    """What a region meets along one dimension: for each chunk its number, the part of it that is taken (None: all), and the
+    place of that in the region."""
+
+    extent: int
+    chunks: tuple[int, ...]
+    taken: tuple[tuple[int, int] | None, ...]
+    places: tuple[tuple[int, int], ...]
+
+
+def split_regions(chunks: Chunks, box: Sequence[tuple[np.ndarray, np.ndarray]]) -> Iterator[tuple[Meeting, ...]]:
+    """For each block what its region meets along each dimension."""
+    dimensions = [_split_dimension(lengths, low, extent) for lengths, (low, extent) in zip(chunks, box, strict=True)]
+    return zip(*dimensions, strict=True) if dimensions else repeat(())
+
+
+def _split_dimension(lengths: Sequence[int], lows: np.ndarray, extents: np.ndarray) -> list[Meeting]:
+    ends = np.cumsum(np.array(lengths, dtype=np.int64)).tolist()
+    known: dict[tuple[int, int], Meeting] = {}
+    found = []
+    for low, extent in zip(lows.tolist(), extents.tolist(), strict=True):
+        if (low, extent) not in known:
+            known[low, extent] = _meet_chunks(lengths, ends, low, extent)
+        found.append(known[low, extent])
+    return found
+
+
+def _meet_chunks(lengths: Sequence[int], ends: Sequence[int], low: int, extent: int) -> Meeting:
+    k, at, high = bisect_right(ends, low), low, low + extent
+    chunks: list[int] = []
+    taken: list[tuple[int, int] | None] = []
+    places: list[tuple[int, int]] = []
+    while at < high:
+        start, stop = ends[k] - lengths[k], min(ends[k], high)
+        if stop > at:
+            chunks.append(k)
+            taken.append(None if (at, stop) == (start, ends[k]) else (at - start, stop - start))
+            places.append((at - low, stop - low))
+            at = stop
+        k += 1
+    return Meeting(extent, tuple(chunks), tuple(taken), tuple(places))
+
+
+class _Parts:
+    """Parts of chunks that blocks need: a chunk itself, or a task that cuts it, one for all blocks that need the same."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.layer: dict[Any, Any] = {}
+        self._known: dict[Any, Any] = {}
+        self._regions: dict[Any, Region] = {}
+
+    def meet(self, array: str, blocks: Iterable[tuple[Meeting, ...]]) -> Iterator[tuple[Region, list[Any]]]:
+        """For each block its region, and the keys of what is put together in it."""
+        for meetings in blocks:
+            keys = list(product((array,), *(m.chunks for m in meetings)))
+            parts = product(*(m.taken for m in meetings))
+            keys = [key if not any(part) else self._cut(key, part) for key, part in zip(keys, parts, strict=True)]
+            where = tuple([(m.extent, m.places) for m in meetings])
+            region = self._regions.get(where)
+            if region is None:
+                places = [tuple(slice(*p) for p in place) for place in product(*(m.places for m in meetings))]
+                region = self._regions[where] = Region(tuple(m.extent for m in meetings), tuple(places))
+            yield region, keys
+
+    def _cut(self, key: Any, part: Sequence[tuple[int, int] | None]) -> Any:
+        known = key, part
+        own = self._known.get(known)
+        if own is None:
+            own = self._known[known] = (self.name, len(self._known))
+            self.layer[own] = (take_part, key, tuple([slice(None) if p is None else slice(*p) for p in part]))
+        return own

@@ -1,0 +1,178 @@
+"""Reductions over chunked axes: partial results for the parts of the axis, and the program that goes on with their total.
+
+A reduction ``T[i] op= f(i, r)`` whose index r moves along the chunks of an input is planned as ``Q[r, i] = f(i, r)``, a result
+like any other, so that regions, borders and what cannot be cut are known (`plan`).  In the program of a block Q is then summed
+up along r again (`restriction.sum_out`); what remains to be done with the partial results is the monoid's own operator.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import count
+
+from polyc.blocks.chunks import propose_chunks
+from polyc.blocks.plan import BlockPlan, Chunks, NotPlanned, plan_cuttable
+from polyc.blocks.programs import keep_results
+from polyc.diagnostics import PolycError
+from polyc.ir.components import order_components
+from polyc.ir.expr import MONOIDS, Call, Cast, Expr, Index, Read, evaluate, identity_of, index_names, int_const, substitute
+from polyc.ir.program import Program, RangeClause, Reduction, Return, Statement, Tensor
+from polyc.ir.read_sites import is_data_dependent
+from polyc.ir.simplify import simplify
+from polyc.poly.infer import infer_ranges
+from polyc.poly.ranges import Ranges
+from polyc.records import replace
+
+
+@dataclass(frozen=True)
+class Cut:
+    """One reduction that is computed in parts.
+
+    `plan` is of partial results by `op`, with `n_cut` dimensions more in its chunks and places than in its blocks: the first
+    ones, along which the blocks are combined.  `rest` is the program with the total as its input `total`.
+    """
+
+    target: str
+    plan: BlockPlan
+    n_cut: int
+    op: str
+    rest: Program
+    rest_ranges: Ranges
+    total: str
+
+
+def find_cut(
+    program: Program, ranges: Ranges, sizes: Mapping[str, int], inputs: Mapping[str, Chunks], reassociate: bool = True
+) -> Cut | None:
+    """The first reduction with an index that moves, alone, along a dimension of an input that is in several chunks; without
+    `reassociate` none whose rounding depends on the order."""
+    if not any(len(c) > 1 for chunks in inputs.values() for c in chunks):
+        return None
+    for component in order_components(program):
+        if component.is_recurrence or len(component.statements) != 1:
+            continue
+        (s,) = component.statements
+        if s.reduction is None or s.reduction.op not in MONOIDS:
+            continue
+        dtype = program.tensor(s.target).dtype
+        if not reassociate and s.reduction.op in ("add", "mul") and (dtype.is_float or dtype.is_complex):
+            continue
+        found = _cut_statement(program, ranges, s, sizes, inputs)
+        if found is not None:
+            return found
+    return None
+
+
+def _cut_statement(
+    program: Program, ranges: Ranges, s: Statement, sizes: Mapping[str, int], inputs: Mapping[str, Chunks]
+) -> Cut | None:
+    plain = [e.name for e in s.subscripts if isinstance(e, Index)]
+    if len(set(plain)) < len(plain) or not all(isinstance(e, Index) or is_data_dependent(e) for e in s.subscripts):
+        return None
+    own = ranges.statements[s.name].indices
+    candidates = [i for i in s.indices if i not in plain and evaluate(own[i].extent, sizes) > 1]
+    lowers = [*(own[i].lower for i in candidates), *(i.lower for i in ranges.tensors[s.target])]
+    if len(plain) < len(s.subscripts) and any(low != int_const(0) for low in lowers):
+        return None  # declared shapes begin at 0 (`_terms`)
+    if not candidates or any(evaluate(i.extent, sizes) == 0 for i in ranges.tensors[s.target]):
+        return None
+    terms, term_ranges, name = _terms(program, ranges, s, candidates)
+    if term_ranges is None:
+        return None
+    shape = [evaluate(i.extent, sizes) for i in term_ranges.tensors[name]]
+    try:
+        chunks = propose_chunks(terms, term_ranges, sizes, [name], shape, inputs, len(candidates))
+    except PolycError:
+        return None
+    kept = [i for i, c in zip(candidates, chunks, strict=False) if len(c) > 1]
+    if not kept:
+        return None
+    if kept != candidates:
+        terms, term_ranges, name = _terms(program, ranges, s, kept)
+        assert term_ranges is not None
+        chunks = tuple(c for n, c in enumerate(chunks) if n >= len(candidates) or len(c) > 1)
+    try:
+        plan, refused, _ = plan_cuttable(terms, term_ranges, sizes, [name], chunks, len(kept))
+    except NotPlanned:
+        return None
+    if any(axis < len(kept) for axis in refused):
+        return None
+    rest, total = _rest(program, ranges, s)
+    try:
+        rest_ranges = infer_ranges(rest)
+    except PolycError:
+        return None
+    assert s.reduction is not None
+    return Cut(s.target, plan, len(kept), s.reduction.op, rest, rest_ranges, total)
+
+
+def _terms(program: Program, ranges: Ranges, s: Statement, cut: Sequence[str]) -> tuple[Program, Ranges | None, str]:
+    """The program whose only result has the indices in `cut` as dimensions of their own, before those of the target."""
+    assert s.reduction is not None
+    target = program.tensor(s.target)
+    name = program.free_name(f"{target.base}_terms")
+    dtype = target.dtype.computed
+    value = s.value if dtype == target.dtype else Cast(s.value, dtype)
+    own = ranges.statements[s.name].indices
+    # Ranges as they were found, as reads alone may say something else where others have bounded an index.
+    clauses = [RangeClause(i, own[i].lower, simplify(own[i].lower + own[i].extent), s.span) for i in s.indices]
+    kept = [w for w in s.where if not isinstance(w, RangeClause) or w.index not in s.indices or index_names(*w.expressions)]
+    subscripts = (*(Index(i) for i in cut), *s.subscripts)
+    order = (*cut, *(i for i in s.indices if i not in cut))
+    terms = Statement(
+        program.free_name(f"{s.name}_terms"),
+        name,
+        subscripts,
+        order,
+        value,
+        Reduction(s.reduction.op, identity_of(s.reduction.op, dtype)),
+        (*clauses, *kept),
+        s.span,
+    )
+    extents = (*(own[i].extent for i in cut), *(i.extent for i in ranges.tensors[s.target]))
+    # Elements that data chooses have the range that is declared.
+    shape = extents if any(is_data_dependent(e) for e in s.subscripts) else None
+    tensor = Tensor(name, dtype, len(subscripts), shape, "output", name, target.span)
+    whole = replace(
+        program,
+        tensors=(*program.tensors, tensor),
+        returns=(Return(name, name),),
+        statements=(*program.statements, terms),
+        rules=(),
+    )
+    found = keep_results(whole, [name])
+    try:
+        return found, infer_ranges(found), name
+    except PolycError:
+        return found, None, name
+
+
+def _rest(program: Program, ranges: Ranges, s: Statement) -> tuple[Program, str]:
+    """The program in which the total of a reduction is an input: its target, once the initial value is in it."""
+    assert s.reduction is not None
+    target, box = program.tensor(s.target), ranges.tensors[s.target]
+    total = program.free_name(f"{target.base}_total")
+    taken = {*program.sizes, *(n for n, _ in program.defined_sizes), *(t.name for t in program.tensors)}
+    names: list[str] = []
+    for d in range(target.rank):
+        names.append(next(n for k in count() if (n := f"e{d}{'_' * k}") not in taken))
+    places: list[Expr] = [Index(n) for n in names]
+    dtype = target.dtype.computed
+    read: Expr = Read(total, tuple(simplify(p - i.lower) for p, i in zip(places, box, strict=True)))
+    init = substitute(s.reduction.init, dict(zip(s.element_names, places, strict=True)))
+    if init != identity_of(s.reduction.op, target.dtype):
+        started = init if dtype == target.dtype else Cast(init, dtype)
+        read = Call(s.reduction.op, (started, read))
+    value = read if dtype == target.dtype else Cast(read, target.dtype)
+    clauses = [RangeClause(n, i.lower, simplify(i.lower + i.extent), s.span) for n, i in zip(names, box, strict=True)]
+    finished = replace(s, subscripts=tuple(places), indices=tuple(names), value=value, reduction=None, where=tuple(clauses))
+    tensor = Tensor(total, dtype, target.rank, tuple(i.extent for i in box), "input", total, target.span)
+    whole = replace(
+        program,
+        tensors=(*program.tensors, tensor),
+        parameters=(*program.parameters, total),
+        statements=tuple(finished if x is s else x for x in program.statements),
+        rules=(),
+    )
+    return keep_results(whole, list(dict.fromkeys(r.version for r in program.returns))), total
