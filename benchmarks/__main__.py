@@ -115,6 +115,7 @@ COMMANDS = {
     "adjoints": "benchmarks.gradients.adjoints",
     "ablate": "benchmarks.ablate",
     "against": "benchmarks.against",
+    "blocks": "benchmarks.blocks.command",
     "bound": "benchmarks.bound",
     "cold": "benchmarks.cold_loads",
     "company": "benchmarks.company",

@@ -25,6 +25,7 @@ REQUIREMENTS: Mapping[str, tuple[str, ...]] = {
     "opt_einsum": ("numpy", "opt_einsum"),
     "numba": ("numpy", "numba", "scipy"),
     "scipy": ("numpy", "scipy"),
+    "dask": ("numpy", "dask[array]", "distributed", "zarr", "scipy", "numba"),
     "halide": ("numpy", "halide"),
     "opencv": ("numpy", "opencv-python-headless"),
 }
