@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from polyc.runtime.sizes import Formal
 
 MEMORY_HELP = (
-    "Bytes to hold at a time (2G): arrays in files, X.npy or X.zarr, are read and written block by block. With --vjp or --grad: "
-    "bytes of temporaries; steps of a time loop are computed again to keep to it."
+    "Bytes to hold at a time (2G): arrays in files, X.npy or X.zarr, are read and written block by block. "
+    "With --vjp or --grad: bytes of temporaries; steps of a time loop are computed again to keep to it."
 )
 
 
