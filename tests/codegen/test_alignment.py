@@ -120,7 +120,7 @@ def test_every_place_of_the_first_element(first: int) -> None:
 
 @pytest.mark.parametrize("m", [257, 300])
 def test_tiles_that_begin_anywhere(m: int) -> None:
-    loops = compare(PLANE.format(t="double"), 40, m, "float64", l2=1 << 14)
+    loops = compare(PLANE.format(t="double"), 40, m, "float64", l2=1 << 14, l3=1 << 14)
     assert f"% {host_target().vector_bits // 64}" in loops or not IS_WIDE
 
 
