@@ -89,7 +89,7 @@ def _count_lead(state: State, ctx: Context, loop: Loop, stream: _Stream, lower: 
 def _find_stream(state: State, ctx: Context, loop: Loop, lower: Val) -> _Stream | None:
     """The stream that most loads of a loop read, if it may begin anywhere; None where vectors stay where they are."""
     trip = constant_trip(loop)
-    if not state.target.has_masks or loop.interleave > 2 or (trip is not None and trip < FEW * loop.lanes):
+    if not state.target.has_masks or loop.interleave > 2 or reads(loop.upper) or (trip is not None and trip < FEW * loop.lanes):
         return None
     updates = _find_updates(loop.body, ())
     if updates is None or any(u.buffer not in state.held or _moves(u, loop.var) for u, _ in updates):
