@@ -28,14 +28,6 @@ if TYPE_CHECKING:
     from polyc.api.operator import Operator
 
 
-def call_blocks(operator: Operator, inputs: Sequence[Any], out: Any, named: Mapping[str, Any]) -> Any:
-    """A call with dask arrays."""
-    if out is not None:
-        message = "results of dask arrays are dask arrays, which out= cannot be"
-        raise argument_error("argument-type-out", message, None, "store them: dask.array.store(result, out)")
-    return operator.blocks(*inputs, **named)
-
-
 def make_blocks(
     operator: Operator,
     program: Program,

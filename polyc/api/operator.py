@@ -12,18 +12,13 @@ from numpy.lib.stride_tricks import as_strided
 from polyc import driver, recall
 from polyc.api.bind import bound_error, describe_bound, own_inputs
 from polyc.api.call_signature import CallSignature, describe_formals
+from polyc.api.chunked import Chunked
 from polyc.api.dynamic import DynamicSizes
 from polyc.api.gradients import Differentiable
 from polyc.api.kernels import Kernels, Wanted
 from polyc.api.layouts import Layout, array_layout, declared_layouts, describe_argument, has_value
 from polyc.api.result_shapes import ResultShapes
-from polyc.api.sources import (
-    ArrayType,
-    call_key,
-    number_places,
-    possible_sizes,
-    program_formals,
-)
+from polyc.api.sources import ArrayType, call_key, number_places, possible_sizes, program_formals
 from polyc.config import Options
 from polyc.diagnostics import Remark
 from polyc.ir.expr import Expr, Size
@@ -47,7 +42,7 @@ if TYPE_CHECKING:
     from polyc.api.sources import ProgramSource
 
 
-class Operator(Differentiable):
+class Operator(Differentiable, Chunked):
     """A tensor operator for any sizes, layouts and (where its source leaves them open) element types.
 
     Call it with its inputs by position or name::
@@ -279,27 +274,6 @@ class Operator(Differentiable):
         """As `lower`, from the disk cache where it is there: ``.object_code()``, ``.c_header()``; texts are made anew."""
         return self._kernels.lower(recall.compile_program, self._describe(arrays, named))
 
-    def blocks(self, /, *inputs: Any, chunks: Any = None, memory: Any = None, dry_run: bool = False, **named: Any) -> Any:
-        """The results for dask arrays, as dask arrays: each block of them is one task, on what it needs of the inputs.
-
-        Inputs are those of a call, dask arrays among them; calls with dask arrays come here.  `chunks` are those of the
-        results, as dask takes them (of several results a dict by name; by dimension, for some alone); else they follow from
-        those of the inputs, and dimensions that cannot be cut are one chunk.  `memory` (bytes, ``"2 GiB"``) bounds what a task
-        holds: results are cut further for it.  `dry_run` tells what would run, as a `polyc.api.block_report.BlockReport`.
-        Kernels are compiled now, for any sizes and one thread each.  See docs/distributed.md."""
-        from polyc.api.blocks import make_blocks
-        from polyc.api.dask_arrays import check_chunks
-
-        call = self.sort_call(inputs, named)
-        check_chunks(self._source.formals, call.inputs)
-        wanted = self._describe(inputs, named)
-        problem = missing_sizes(wanted.program.sizes, wanted.sizes, self._fixed_sizes)
-        if problem is not None:
-            raise problem
-        pairs = zip(program_formals(wanted.program), call.inputs, strict=True)
-        arrays = [a if has_chunks(a) else without_weakness(convert_inputs([f], [a])[0]) for f, a in pairs]
-        return make_blocks(self, wanted.program, wanted.sizes, arrays, chunks, memory, dry_run)
-
     def measure(self, /, *arrays: Any, out: Any = None, **named: Any) -> Measurement:
         """Run on `arrays` until the time is known, on one thread and on all of them: ``print(op.measure(x, w))``.
 
@@ -359,9 +333,7 @@ class Operator(Differentiable):
 
     def _execute(self, inputs: Sequence[Any], out: Any, named: Mapping[str, Any]) -> Any:
         if any(map(has_chunks, (*inputs, *named.values()))):
-            from polyc.api.blocks import call_blocks
-
-            return call_blocks(self, inputs, out, named)
+            return self._call_in_blocks(inputs, out, named)
         run = self._execute_arrays if self._matrices is None else self._matrices.run
         return run(inputs, out, named)
 
