@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 
-from polyc.ir.expr import Expr, Index
+from polyc.ir.expr import Expr, Index, Read
 from polyc.ir.program import Statement
+from polyc.ir.read_sites import collect_reads
 from polyc.poly import isl
 from polyc.poly.domains import map_domain, parameter_names, project_domain
 from polyc.poly.ranges import Interval, StatementRanges
@@ -74,3 +75,14 @@ class Points:
 def points_of(s: Statement, own: StatementRanges) -> Points:
     """Those of a statement, with the very set that it has: isl keeps in it which constraints it has found to be redundant."""
     return Points({i: own.indices[i] for i in s.indices}, own.domain)
+
+
+def reading_points(s: Statement, tensors: Container[str], own: StatementRanges) -> Iterator[tuple[Read, Points]]:
+    """The points at which a statement reads tensors, for each of these reads, as far as conditions are affine."""
+    points = points_of(s, own)
+    for site in collect_reads(s):
+        if site.read.tensor in tensors:
+            there = points
+            for condition, holds in site.conditions:
+                there = there.where(condition, holds) or there
+            yield site.read, there

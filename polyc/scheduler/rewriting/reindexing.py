@@ -59,13 +59,12 @@ def relayout(program: Program, ranges: Ranges, groups: Mapping[str, Sequence[Seq
     def move(read: Read) -> Read:
         return replace(read, subscripts=join(read.tensor, read.subscripts)) if read.tensor in groups else read
 
-    def has_moved(e: Expr) -> bool:
-        return any(r.tensor in groups for r in reads(e))
-
     own = dict(ranges.statements)
     statements = []
     for s in program.statements:
-        new, own[s.name] = change_expressions(s, own[s.name], lambda e: map_reads(e, move) if has_moved(e) else e)
+        new, own[s.name] = change_expressions(
+            s, own[s.name], lambda e: map_reads(e, move) if any(r.tensor in groups for r in reads(e)) else e
+        )
         new = replace(new, subscripts=move(Read(s.target, new.subscripts)).subscripts)
         if new.reduction is not None and s.target in groups:
             # Coordinates without an index of their own are called by their dimension, which may be another one now.

@@ -6,15 +6,14 @@ Which recurrences can be cut, and along which dimensions, is shown on integer se
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from itertools import permutations, product
 from typing import TypeVar
 
 from polyc.ir.expr import Call, Expr, Index, Read, any_holds, ceil_div, ge, index_names, int_const, le, lt, reads, substitute
 from polyc.ir.program import Program, Statement
-from polyc.ir.read_sites import collect_reads
 from polyc.ir.simplify import simplify
-from polyc.poly.points import Points, points_of
+from polyc.poly.points import Points, points_of, reading_points
 from polyc.poly.ranges import Interval, Ranges, estimate_extent
 from polyc.records import dataclass
 
@@ -133,11 +132,8 @@ class Steps(Blocks):
         if len(dims) == 1:
             return [whole]
         side = "before" if self.is_last else "after"
-        beside, below = (
-            Part(f"{side}{dims[1]}", (block,), (block, None)),
-            Part(f"{side}{dims[0]}", (block,), (None, block), True),
-        )
-        return [whole, beside, below]
+        beside = Part(f"{side}{dims[1]}", (block,), (block, None))
+        return [whole, beside, Part(f"{side}{dims[0]}", (block,), (None, block), True)]
 
     def others(self, part: Part, cut: Sequence[Expr]) -> list[Expr]:
         first, end = Index(self.block) * self.size, (Index(self.block) + 1) * self.size
@@ -318,7 +314,7 @@ def _keeps_order(s: Statement, blocks: Steps, ranges: Ranges) -> bool:
     By last steps, one of the element's steps may be beyond the term's where it is no later than those of the sum other than its
     last: what stands beside a block is finished before the block itself."""
     own, terms = ([blocks.step(e) for e in es] for es in (blocks.cut(s.target, s.subscripts), map(Index, s.reduction_indices)))
-    for read, points in reading_points(s, blocks.dims, ranges):
+    for read, points in reading_points(s, blocks.dims, ranges.statements[s.name]):
         theirs, others = [blocks.step(e) for e in blocks.cut(read.tensor, read.subscripts)], own
         if terms and len(own) > 1:
             last = next((e for e in own if all(points.satisfy(le(mine, e)) for mine in own)), None)
@@ -328,17 +324,6 @@ def _keeps_order(s: Statement, blocks: Steps, ranges: Ranges) -> bool:
         if not all(points.satisfy(any_holds(order)) for order in orders):
             return False
     return True
-
-
-def reading_points(s: Statement, tensors: Container[str], ranges: Ranges) -> Iterator[tuple[Read, Points]]:
-    """The points at which a statement reads tensors, for each of these reads, as far as conditions are affine."""
-    points = points_of(s, ranges.statements[s.name])
-    for site in collect_reads(s):
-        if site.read.tensor in tensors:
-            there = points
-            for condition, holds in site.conditions:
-                there = there.where(condition, holds) or there
-            yield site.read, there
 
 
 def find_tiles(members: list[Statement], program: Program, ranges: Ranges) -> Tiles | None:
@@ -382,7 +367,7 @@ def _find_ends(s: Statement, targets: set[str], is_turned: bool) -> tuple[int, i
 def _keeps_inside(s: Statement, tiles: Tiles, ranges: Ranges) -> bool:
     """Whether every point needs intervals only that begin no earlier than its own and end no later."""
     begin, end = tiles.cut(s.target, s.subscripts)
-    for read, points in reading_points(s, tiles.dims, ranges):
+    for read, points in reading_points(s, tiles.dims, ranges.statements[s.name]):
         first, last = tiles.cut(read.tensor, read.subscripts)
         if not points.satisfy(ge(first, begin)) or not points.satisfy(le(last, end)):
             return False
