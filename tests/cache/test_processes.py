@@ -82,7 +82,7 @@ print(*sorted(set(sys.modules) - before))
 """
 CALLED = {
     "tc": """
-api: call_signature bind dynamic functions gradients kernels layouts names operator result_shapes sources
+api: call_signature bind chunked dynamic functions gradients kernels layouts names operator result_shapes sources
 cache: keys places store values
 codegen: objects.calibration_file
 codegen: objects objects.call_loader objects.elf objects.host objects.loader objects.pool objects.pool_layout
