@@ -170,7 +170,11 @@ class Model:
 
     def window_cycles(self, s: Statement, row: int | None = None) -> float:
         """Cycles in which a whole statement reads rows again that a window needs, from the cache that holds those of all
-        windows; `row`: elements of the rows of a tile, at most."""
+        windows; `row`: elements of the rows of a tile, at most.  Of products, whose register tiles share all that they read, it
+        is the arithmetic, beside which what tiles save has to count."""
+        trips, windows = self.trips(s), self.windows(s).values()
+        if s.reduction is not None and all(n < prod(trips[i] for i in s.left_indices) for _, _, n in windows):
+            return prod(trips.values()) * (1 + operation_weight(s.value)) / self.operations(s)
         held = again = 0.0
         for tensor, (n_rows, _, n_points) in self.windows(s).items():
             shape, size = self.shape(tensor), self.itemsize(tensor)
@@ -188,10 +192,8 @@ class Model:
             self._windows[s.name] = {}
             for tensor, reads_of in found.items():
                 rows = {subscripts[:-1] for subscripts in reads_of}
-                moving, last = (
-                    index_names(*(e for row in rows for e in row)),
-                    index_names(*(e for read in reads_of for e in read[-1:])),
-                )
+                moving = index_names(*(e for row in rows for e in row))
+                last = index_names(*(e for read in reads_of for e in read[-1:]))
                 n_rows = len(rows) * prod(trips[i] for i in s.reduction_indices if i in moving)
                 n_points = prod(trips[i] for i in s.left_indices if i in moving | last)
                 self._windows[s.name][tensor] = n_rows, last, n_points
