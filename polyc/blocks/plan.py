@@ -14,6 +14,7 @@ from polyc.blocks.programs import keep_results
 from polyc.blocks.restriction import BlockProgram, RangeMismatch, restrict_program
 from polyc.diagnostics import PolycError
 from polyc.ir.expr import Call, Cast, Const, Expr, Index, Pad, Read, Select, Size, evaluate
+from polyc.ir.numeric import APPLY, quiet
 from polyc.ir.program import Program
 from polyc.poly.block_model import Axis, BlockModel, make_model
 from polyc.poly.block_regions import BlockClass, Widened, derive_class
@@ -194,25 +195,6 @@ def _make_blocks(
     return Blocks(found, restricted, numbers, regions, results, [values(Size(s)) for s in restricted.sizes], held)
 
 
-_BINARY = {
-    "add": np.add,
-    "sub": np.subtract,
-    "mul": np.multiply,
-    "max": np.maximum,
-    "min": np.minimum,
-    "lt": np.less,
-    "le": np.less_equal,
-    "gt": np.greater,
-    "ge": np.greater_equal,
-    "eq": np.equal,
-    "ne": np.not_equal,
-    "and": np.logical_and,
-    "or": np.logical_or,
-    "floordiv": np.floor_divide,
-    "mod": np.mod,
-}
-
-
 def evaluate_all(expr: Expr, columns: Mapping[str, Any]) -> Any:
     """An integer or boolean expression over sizes at many points: `columns` are arrays of one length, or numbers."""
     match expr:
@@ -227,17 +209,8 @@ def evaluate_all(expr: Expr, columns: Mapping[str, Any]) -> Any:
             return np.where(condition, then, other)
         case Call():
             args = [evaluate_all(a, columns) for a in expr.args]
-            if expr.op in ("floordiv", "mod") and not np.any(args[1]):
-                return 0
-            if expr.op in _BINARY:
-                return _BINARY[expr.op](*args)
-            if expr.op == "neg":
-                return np.negative(args[0])
-            if expr.op == "abs":
-                return np.abs(args[0])
-            if expr.op == "not":
-                return np.logical_not(args[0])
-            raise AssertionError(f"{expr.op} is no operator of sizes")
+            with quiet():
+                return APPLY[expr.op](*args)
         case Read() | Pad():
             raise ValueError("a read has no value on the host")
 
