@@ -27,6 +27,9 @@ from polyc.runtime.kernel import host_check_error
 if TYPE_CHECKING:
     from polyc.api.operator import Operator
 
+MOST_BLOCKS = 1 << 16
+"""Results are cut into no more than these to keep to a limit of memory: each is a task that dask keeps track of."""
+
 
 def make_blocks(
     operator: Operator,
@@ -171,7 +174,7 @@ class _Planner:
             finer: BlockPlan | None = None
             while may_cut and finer is None and len(fixed) < len(plan.chunks):
                 d = max((d for d in range(len(plan.chunks)) if d not in fixed), key=lambda d: max(plan.chunks[d]))
-                if max(plan.chunks[d]) < 2:
+                if max(plan.chunks[d]) < 2 or 2 * len(plan.places) > MOST_BLOCKS:
                     break
                 halves = tuple(h for c in plan.chunks[d] for h in (c - c // 2, c // 2) if h)
                 chunks = (*plan.chunks[:d], halves, *plan.chunks[d + 1 :])

@@ -299,6 +299,13 @@ def test_results_are_cut_until_a_task_keeps_to_its_memory() -> None:
     assert caught.value.code == "argument-memory"
 
 
+def test_a_bound_of_memory_for_which_millions_of_tasks_were_needed_is_an_error() -> None:
+    x = da.zeros((1 << 14, 1 << 13), chunks=(1 << 12, 1 << 12), dtype=np.float32)
+    with pytest.raises(ArgumentError, match="a block of y holds") as caught:
+        polyc.compile(KINDS["stencil-clamp"][0]).blocks(x, memory=200, dry_run=True)
+    assert caught.value.code == "argument-memory"
+
+
 def test_command_line_runs_from_files_to_files(tmp_path: Path) -> None:
     x = np.random.default_rng(0).random((60, 40), np.float32)
     np.save(tmp_path / "x.npy", x)
