@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from heapq import heappop, heappush
@@ -119,6 +120,31 @@ def test_a_cube(shape: tuple[int, int, int]) -> None:
     step = lowered.scop.statement(next(iter(tiles.rows)))
     inside = [[i for i, c in zip(step.indices, loop.rows[step.name].coefficients, strict=True) if c] for loop in _loops(tiles)]
     assert inside == [["t"], ["t", "j"], ["t", "i"], ["t"], ["t", "j"], ["t", "i"], ["t", "k"]]
+
+
+def backward(text: str) -> str:
+    """The same steps from the last to the first."""
+    text = re.sub(r"\((0|T), i", lambda found: "(T, i" if found[1] == "0" else "(0, i", text)
+    return text.replace("t-1", "t+1").replace("1:T+1", "0:T")
+
+
+@pytest.mark.parametrize(
+    ("text", "shapes", "l2"),
+    [
+        (LINE, [(513,)], 1 << 12),
+        (PLANE, [(18, 160)], 1 << 16),
+        (CUBE, [(16, 40, 9)], 1 << 15),
+        (FIELDS, [(20, 300)] * 3, 1 << 18),
+    ],
+)
+@pytest.mark.parametrize("steps", [4, 9])
+def test_steps_that_run_backward_are_tiled_as_those_forward(
+    text: str, shapes: list[tuple[int, ...]], l2: int, steps: int
+) -> None:
+    inputs = [*(draw(*shape) for shape in shapes), draw(steps)]
+    (forward,) = pipelines(check(text, *inputs, target=small_cache(l2=l2)))
+    (found,) = pipelines(check(backward(text), *inputs, target=small_cache(l2=l2)))
+    assert [x.size for x in _loops(found)] == [x.size for x in _loops(forward)]
 
 
 def test_wide_stencils_are_skewed_as_far_as_they_reach() -> None:

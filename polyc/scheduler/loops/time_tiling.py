@@ -249,7 +249,7 @@ def _time_index(member: Member, statements: list[ScopStatement]) -> dict[str, st
     found: dict[str, str] = {}
     for s in statements:
         moving = [n for n, c in enumerate(member.rows[s.name].coefficients) if c]
-        if len(moving) != 1 or member.rows[s.name].coefficients[moving[0]] < 0:
+        if len(moving) != 1:
             return None
         found[s.name] = s.indices[moving[0]]
     return found

@@ -17,7 +17,7 @@ from polyc.scheduler.rows.coincidence import Equation, equations_of_rows, null_s
 from polyc.scheduler.rows.model import Edge, Model
 from polyc.scheduler.rows.solver import Budget, Problem, solve
 
-COST_ADVANCE, COST_COEFFICIENT, COST_SHIFT = 1000.0, 100.0, 1.0
+COST_ADVANCE, COST_COEFFICIENT, COST_SHIFT, COST_BACKWARD = 1000.0, 100.0, 1.0, 20.0
 
 WIDEST = 8
 """Elements per step that a row may be skewed by where fewer do not do: what a stencil of that radius needs."""
@@ -122,8 +122,8 @@ def _form(
 
 
 def _add_signed(problem: Problem, cost: float, cap: int) -> int:
-    """A variable in -cap .. cap whose absolute value costs; forwards where both ways are as good."""
-    variable, size = problem.add_variable(-0.001, -cap, cap), problem.add_variable(cost, 0, cap)
+    """A variable in -cap .. cap whose absolute value costs, and more of it where it runs backwards: a few shifts are better."""
+    variable, size = problem.add_variable(-COST_BACKWARD / 2, -cap, cap), problem.add_variable(cost + COST_BACKWARD / 2, 0, cap)
     problem.add_row(0, inf, [(size, 1), (variable, -1)])
     problem.add_row(0, inf, [(size, 1), (variable, 1)])
     return variable
