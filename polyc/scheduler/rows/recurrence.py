@@ -7,12 +7,12 @@ as few as possible should advance (coincidence first), and coefficients and shif
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from math import inf
 
 from polyc.poly.farkas import ConeRow, Piece, hull_equalities, respects
-from polyc.poly.rows import Row
+from polyc.poly.rows import Member, Row
+from polyc.records import dataclass, replace
 from polyc.scheduler.rows.coincidence import Equation, equations_of_rows, null_space, unit_pairs_of
 from polyc.scheduler.rows.model import Edge, Model
 from polyc.scheduler.rows.solver import Budget, Problem, solve
@@ -23,6 +23,24 @@ WIDEST = 8
 """Elements per step that a row may be skewed by where fewer do not do: what a stencil of that radius needs."""
 
 Rows = dict[str, Row]
+
+
+@dataclass(frozen=True, slots=True)
+class SequentialRows:
+    """Rows of one permutable band for a component, with the dependences inside the rows before each, and inside all of them.
+
+    `is_band`: they are all rows that the component has; else only the first one is one that all statements can go on below."""
+
+    members: tuple[Member, ...]
+    pending: list[list[Piece]]
+    remaining: list[Piece]
+    used: dict[str, frozenset[int]]
+    is_band: bool
+
+    @property
+    def is_tiled(self) -> bool:
+        """Whether loops permute, and can be tiled together."""
+        return self.is_band and len(self.members) > 1
 
 
 def find_sequential_row(
