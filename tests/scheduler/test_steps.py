@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 import polyc
@@ -111,3 +113,10 @@ def test_states_are_kept_for_few_steps_beside_borders_that_need_none_of_them() -
       P(n,q+1,0,i) = c(n) where n in 0:T, q in 0:3, i in 0:M
       y(j,i) = P(T-1,3,j,i) }"""
     assert check(text, {"N": 5, "M": 7, "T": 9}).storage["P"].moduli[0] == 1
+
+
+def test_initial_states_that_are_read_across_rows_are_copied_in_blocks() -> None:
+    """Columns of `A` were read one at a time, an element of each line."""
+    text = (Path(__file__).parents[2] / "benchmarks/polybench/gramschmidt.tc").read_text()
+    lowered = polyc.compile(text, target="x86-64-v4").lower(A=("float64", (72, 40)))
+    assert lowered.storage["V"].moduli[1] is None

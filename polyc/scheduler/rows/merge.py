@@ -150,8 +150,8 @@ class Merger:
             return False
         band = self._pieces_of(dims)
         others = {name: [_unit_row(d, n) for d in range(n) if d != steps.get(name)] for name, n in dims.items()}
-        rows = find_shifted_row(dims, band, band, others, self.budget)
-        if rows is None or any(c for name, row in rows.items() for d, c in enumerate(row.coefficients) if d != steps.get(name)):
+        rows = find_shifted_row(dims, band, band, others, self.budget, moving=steps)
+        if rows is None:
             return False
         # Points that run their steps apart keep values in registers, which those of other steps would not let them.
         if any(used.values()) and len({rows[name].constant for name in own}) > 1:

@@ -69,9 +69,11 @@ def find_shifted_row(
     earlier: Mapping[str, Sequence[Row]],
     budget: Budget,
     model: Model | None = None,
+    moving: Mapping[str, int] | None = None,
 ) -> Rows | None:
-    """The same, with shifts between statements that let few dependences advance."""
-    cap, find = len(dims) + 1, partial(_solve, dims, band, remaining, earlier, budget, model)
+    """The same, with shifts between statements that let few dependences advance; `moving`: the dimension that each row moves
+    with, where only that is asked for."""
+    cap, find = len(dims) + 1, partial(_solve, dims, band, remaining, earlier, budget, model, moving)
     # Only a loop that must run backwards needs negative coefficients.
     row = find(cap, is_signed=False) or find(cap, is_signed=True)
     return row or (find(WIDEST, is_signed=False) if cap < WIDEST else None)
@@ -94,6 +96,7 @@ def _solve(
     earlier: Mapping[str, Sequence[Row]],
     budget: Budget,
     model: Model | None,
+    moving: Mapping[str, int] | None,
     cap: int,
     is_signed: bool,
 ) -> Rows | None:
@@ -102,10 +105,11 @@ def _solve(
     for name, n in dims.items():
         along_rows = frozenset[int]() if model is None else model.statements[name].along_rows
         costs = [COST_COEFFICIENT + 0.01 * (d + n * (d in along_rows)) for d in range(n)]
+        caps = [cap if moving is None or moving.get(name) == d else 0 for d in range(n)]
         if is_signed:
-            coefficients[name] = [_add_signed(problem, cost, cap) for cost in costs]
+            coefficients[name] = [_add_signed(problem, cost, most) for cost, most in zip(costs, caps, strict=True)]
         else:
-            coefficients[name] = [problem.add_variable(cost, 0, cap) for cost in costs]
+            coefficients[name] = [problem.add_variable(cost, 0, most) for cost, most in zip(costs, caps, strict=True)]
     shifts = {name: problem.add_variable(COST_SHIFT, 0, 2 * cap) for name in dims}
     for piece in band:
         for row in piece.cone:

@@ -122,9 +122,11 @@ def find_borders(
     made = _find_written(model, leaders).keys() - find_stored(model, leaders).keys() - model.outputs
     found: list[str] = []
     for name in (part[0] for part in others if not is_recurrence(part, successors)):
-        (write,) = (a for a in model.statements[name].accesses if a.is_write)
+        write, *read = sorted(model.statements[name].accesses, key=lambda a: not a.is_write)
+        if write.tensor not in made or any(sum(map(bool, a.moves)) > 1 and a.moves[-1] != write.moves[-1] for a in read):
+            continue  # a transposing copy takes rows and columns in blocks
         after = successors[name] - leaders
-        if write.tensor in made and after != successors[name] and not any(_reaches(leaders, n, successors) for n in after):
+        if after != successors[name] and not any(_reaches(leaders, n, successors) for n in after):
             found.append(name)
     return found
 
