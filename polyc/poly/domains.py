@@ -1,8 +1,9 @@
-"""Domains of statements that a rewriting of the program makes from other statements."""
+"""Domains of statements that a rewriting of the program makes from other statements, and where their loops begin."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import gcd
 
 import islpy
 
@@ -52,6 +53,18 @@ def shift_domain(domain: islpy.Set, indices: Sequence[str], lower: Mapping[str, 
     for n, i in enumerate(indices):
         multi = multi.set_pw_aff(n, affine.pw_aff(Index(i) - lower[i]))
     return domain.preimage_multi_pw_aff(multi)
+
+
+def find_start_steps(domain: islpy.Set) -> dict[int, int]:
+    """By dimension whose begin moves with others, in which steps: ``{ S[b, i] : 8 b + 8 <= i < N }`` has ``{1: 8}``."""
+    found: dict[int, int] = {}
+    pieces = domain.remove_divs().remove_redundancies().get_basic_set_list()
+    for constraint in (c for n in range(pieces.n_basic_set()) for c in pieces.get_at(n).get_constraints()):
+        dims = range(constraint.dim(islpy.dim_type.set))
+        moving = {d: c for d in dims if (c := constraint.get_coefficient_val(islpy.dim_type.set, d).to_python())}
+        for d in (d for d, c in moving.items() if c == 1 and len(moving) > 1 and not constraint.is_equality()):
+            found[d] = gcd(found.get(d, 0), *(c for other, c in moving.items() if other != d))
+    return found
 
 
 def parameter_names(domain: islpy.Set) -> list[str]:

@@ -17,6 +17,7 @@ from polyc.ir.loaded_ranges import LoadedRange, find_loaded_ranges
 from polyc.ir.program import Program, Statement, element_names
 from polyc.ir.segments import place_in_segment
 from polyc.ir.types import DType
+from polyc.poly.domains import find_start_steps
 from polyc.poly.ranges import Ranges
 from polyc.records import dataclass
 
@@ -70,6 +71,7 @@ class ScopStatement:
     trips: dict[str, int] = field(default_factory=dict)
     """Estimates of `extents` over symbolic sizes, where `Ranges.typical` says enough."""
     _loaded: dict[str, LoadedRange] | None = field(init=False, repr=False, default=None)
+    _starts: dict[str, int] | None = field(init=False, repr=False, default=None)
 
     @property
     def is_reduction(self) -> bool:
@@ -90,6 +92,15 @@ class ScopStatement:
             object.__setattr__(self, "_loaded", found)
         assert self._loaded is not None
         return self._loaded
+
+    @property
+    def start_steps(self) -> Mapping[str, int]:
+        """The indices whose loops begin at multiples of others, in which steps: tiles that divide these begin there, too."""
+        if self._starts is None:
+            steps = find_start_steps(self.domain)
+            object.__setattr__(self, "_starts", {self.indices[d]: step for d, step in steps.items() if step > 1})
+        assert self._starts is not None
+        return self._starts
 
     @property
     def left(self) -> tuple[str, ...]:

@@ -197,9 +197,18 @@ def choose_register_tile(
         return RegisterTile(vector, lanes, sizes)
     second = [i for i in reusing[1:] if _shared(operands, i) != _shared(operands, reusing[0])]
     if second:  # each shares what the other one moves
-        side = 4 if target.n_registers >= 32 else 3
-        return RegisterTile(vector, lanes, {i: min(side, trips[i]) for i in (reusing[0], second[0]) if trips[i] > 1})
+        pair = reusing[0], second[0]
+        shape = _pair_shape(4 if target.n_registers >= 32 else 3, *(s.start_steps.get(i, 0) for i in pair))
+        return RegisterTile(vector, lanes, {i: min(n, trips[i]) for i, n in zip(pair, shape, strict=True) if trips[i] > 1})
     return RegisterTile(vector, lanes, {i: min(4, trips[i]) for i in reusing[:1] if trips[i] > 1})
+
+
+def _pair_shape(side: int, first_start: int, second_start: int) -> tuple[int, int]:
+    """Sizes of two indices that each share what the other one moves, of no more results than a square of this side: those with
+    the fewest loads for each multiply-add among the divisors of the steps in which the loops over them begin (0: at 0)."""
+    tried = ((n, m) for n in range(1, side * side + 1) for m in range(1, side * side // n + 1))
+    fitting = (t for t in tried if first_start % t[0] == 0 == second_start % t[1])
+    return max(fitting, key=lambda t: t[0] * t[1] / (t[0] + t[1]))
 
 
 def _is_streamed_by_rows(

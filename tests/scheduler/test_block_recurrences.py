@@ -156,9 +156,9 @@ def test_against_numpy(name: str):
     assert residual(case, 101) < 1e-11
 
 
-@pytest.mark.parametrize("n", [0, 1, 95, 96, 193])
+@pytest.mark.parametrize("n", [0, 1, 23, 24, 193, 257])
 def test_sizes_around_whole_blocks(n: int):
-    assert is_blocked(FORWARD, n, R=n + 7) == (n >= 96)
+    assert is_blocked(FORWARD, n, R=n + 7) == (n >= 24)
     assert residual(CASES["forward substitution"], n) < 1e-11
 
 
@@ -191,7 +191,7 @@ def test_before_and_after():
 def test_what_others_write_is_kept_turned_as_well():
     program, ranges = infer(read(CASES["cholesky behind given columns"].source), N=101)
     new, _, _ = block_recurrences(program, ranges)
-    assert "S1_after0(i.block, j.in, i): L.after0[i.block, j.in, i] = L[i, 32 * i.block + j.in]" in statements(new)
+    assert "S1_after0(i.block, j.in, i): L.after0[i.block, j.in, i] = L[i, 8 * i.block + j.in]" in statements(new)
 
 
 STAY = {
@@ -248,8 +248,15 @@ def test_steps_become_sums(name):
 
 
 def test_short_recurrences_keep_their_steps():
-    lowered = polyc.compile(CASES["steps that subtract"].source).lower(definite(40))
+    lowered = polyc.compile(CASES["steps that subtract"].source).lower(definite(23))
     assert all(r.pass_name not in ("final-values", "block-recurrences") for r in lowered.remarks)
+
+
+def test_tiles_beside_a_block_begin_where_it_ends() -> None:
+    """Tiles of 12 rows, of 120, began inside of blocks: the first was cut short, and buffers were found by divisions."""
+    for source, target in ((LU, "x86-64-v4"), (CHOLESKY, "x86-64-v3")):
+        loops = polyc.compile(source, target=target).lower(definite(120)).as_text("loops")
+        assert "8 * c0 + 8; c1 < 120" in loops and "%" not in loops
 
 
 def test_switches():

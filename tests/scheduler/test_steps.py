@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 import polyc
@@ -99,3 +101,22 @@ def test_a_stencil_that_takes_one_number_of_each_step_keeps_its_tiles() -> None:
         A=("float32", (50, 50)), b=("float32", (50,)), v=("float32", (10**6,)), T=("int64", ())
     )
     assert "t + m" in lowered.as_text("sched")
+
+
+def test_states_are_kept_for_few_steps_beside_borders_that_need_none_of_them() -> None:
+    """All steps of the borders ran first, so that all states were stored."""
+    text = """def f(float(N,M) a, float(T) c) -> (y) {
+      P(0,0,j,i) = a(j,i)
+      P(n,0,j,i) = P(n-1,3,j,i) where n in 1:T
+      P(n,q+1,j,i) = 0.25 * (P(n,q,j-1,i) + P(n,q,j,i-1)) where n in 0:T, q in 0:3, j in 1:N, i in 1:M
+      P(n,q+1,j,0) = P(n,q+1,j,1) where n in 0:T, q in 0:3, j in 1:N
+      P(n,q+1,0,i) = c(n) where n in 0:T, q in 0:3, i in 0:M
+      y(j,i) = P(T-1,3,j,i) }"""
+    assert check(text, {"N": 5, "M": 7, "T": 9}).storage["P"].moduli[0] == 1
+
+
+def test_initial_states_that_are_read_across_rows_are_copied_in_blocks() -> None:
+    """Columns of `A` were read one at a time, an element of each line."""
+    text = (Path(__file__).parents[2] / "benchmarks/polybench/gramschmidt.tc").read_text()
+    lowered = polyc.compile(text, target="x86-64-v4").lower(A=("float64", (72, 40)))
+    assert lowered.storage["V"].moduli[1] is None

@@ -104,8 +104,10 @@ def _single_leaves(node: Node) -> list[str]:
 
 
 def _shared_tiles(node: Node, name: str, choices: Mapping[str, Choice], scop: Scop) -> dict[str, int]:
-    """Indices of a statement that run over the same loops as indices of contractions before it, and how these cut them."""
-    found: dict[str, int] = {}
+    """Indices of a statement that run over the same loops as indices of contractions before it, and how these cut them; and
+    those whose loops begin at a multiple of others, where a tile that does not divide their steps would be cut short."""
+    s = scop.statement(name)
+    found = dict(s.start_steps)
     while not isinstance(node, Leaf):
         if isinstance(node, Sequence):
             node = next(child for child in node.children if name in statements_of(child))
@@ -118,8 +120,7 @@ def _shared_tiles(node: Node, name: str, choices: Mapping[str, Choice], scop: Sc
                     continue
                 size = choice.way.tile.get(scop.statement(other).indices[position], 1)
                 if size > 1:
-                    index = scop.statement(name).indices[own]
-                    found[index] = gcd(found.get(index, size), size)
+                    found[s.indices[own]] = gcd(found.get(s.indices[own], size), size)
         node = node.child
     return found
 

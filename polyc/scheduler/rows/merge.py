@@ -8,7 +8,7 @@ parallel dimension does not give it up to run inside another one's reduction.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence, Set
 from functools import partial
 from itertools import islice
 
@@ -18,33 +18,15 @@ from polyc.machine import Machine
 from polyc.poly.farkas import Piece, coincides, longest_distance, not_carried, respects
 from polyc.poly.rows import Band, Kind, Leaf, Member, Node, Row
 from polyc.poly.rows import Sequence as SequenceNode
-from polyc.records import dataclass, replace
+from polyc.records import replace
 from polyc.scheduler.rows.carried import has_no_more_sums, is_carried, passed_tensors
 from polyc.scheduler.rows.coincidence import pivot_columns
 from polyc.scheduler.rows.groups import IN_ORDER, KINDS, Group, NoRow, RowFinder, Used, group_graph, has_detour, sort_groups
 from polyc.scheduler.rows.model import Model
 from polyc.scheduler.rows.objective import TOLERANCE, fusion_gain
-from polyc.scheduler.rows.recurrence import edges_of_pieces, find_sequential_row, find_shifted_row
+from polyc.scheduler.rows.recurrence import SequentialRows, edges_of_pieces, find_sequential_row, find_shifted_row
 from polyc.scheduler.rows.solver import Budget
-from polyc.scheduler.rows.steps import align_steps, find_followers, find_steps, find_stored, is_recurrence
-
-
-@dataclass(frozen=True, slots=True)
-class SequentialRows:
-    """Rows of one permutable band for a component, with the dependences inside the rows before each, and inside all of them.
-
-    `is_band`: they are all rows that the component has; else only the first one is one that all statements can go on below."""
-
-    members: list[Member]
-    pending: list[list[Piece]]
-    remaining: list[Piece]
-    used: dict[str, frozenset[int]]
-    is_band: bool
-
-    @property
-    def is_tiled(self) -> bool:
-        """Whether loops permute, and can be tiled together."""
-        return self.is_band and len(self.members) > 1
+from polyc.scheduler.rows.steps import align_steps, find_borders, find_sharing, find_steps, find_stored, is_recurrence
 
 
 class Merger:
@@ -78,6 +60,7 @@ class Merger:
             self.linked[link.second].add(link.first)
         self.steps = find_steps(model, self.successors) if most_together > 1 else []
         self.rows_of_steps: dict[frozenset[str], dict[str, Row]] = {}
+        self.rows_found: dict[Hashable, SequentialRows] = {}
 
     def schedule(self, names: Sequence[str], used: Used, members: tuple[Member, ...] = ()) -> Node:
         """The tree below a band with `members` so far.  Raises `NoRow`."""
@@ -124,22 +107,23 @@ class Merger:
         components = self._components(names, extra)
         taken: set[str] = set()
         for part in [p for p in components if self.most_together > 1 and is_recurrence(p, self.successors)]:
-            own = None if taken & {*part} else self._find_own_steps(part, used)
+            others = [p for p in components if part[0] not in p]
+            own = None if taken & {*part} else self._find_own_steps(part, others, used)
             if own is None:
                 continue
             share_steps = partial(self._share_steps, own, used)
-            following = find_followers(self.model, part, components, self.successors, share_steps)
-            if following:
+            if following := find_sharing(self.model, part, others, self.successors, share_steps):
                 taken |= following
-                extra += [(name, part[0]) for name in sorted(following)]
+                extra += [pair for name in sorted(following) for pair in ((name, part[0]), (part[0], name))]
                 components = self._components(names, extra)
         return components
 
-    def _find_own_steps(self, names: Sequence[str], used: Used) -> dict[str, int] | None:
+    def _find_own_steps(self, names: Sequence[str], others: Sequence[Sequence[str]], used: Used) -> dict[str, int] | None:
         """The dimensions over which a component hands on states step by step; None if it has a parallel row or one loop, or is
-        tiled over steps, or others need no more than the last states."""
+        tiled over steps, or no other component needs more than the last states or makes a part of them."""
         n_loops = max(self.model.statements[name].n_dims - len(used[name]) for name in names)
-        if not find_stored(self.model, {*names}) or (n_loops < 2 and not any(used[name] for name in names)):
+        is_wanted = find_stored(self.model, {*names}) or find_borders(self.model, {*names}, others, self.successors)
+        if not is_wanted or (n_loops < 2 and not any(used[name] for name in names)):
             return None
         if n_loops > 1 and self.finder.find_whole(names, used, 2) is not None:
             return None
@@ -147,9 +131,8 @@ class Merger:
         if not rows.members or rows.is_tiled:
             return None
         moved = {name: [d for d, c in enumerate(row.coefficients) if c] for name, row in rows.members[0].rows.items()}
-        return (
-            None if any(len(dims) > 1 for dims in moved.values()) else {name: d for name, dims in moved.items() for d in dims}
-        )
+        is_plain = all(len(dims) <= 1 for dims in moved.values())
+        return {name: d for name, dims in moved.items() for d in dims} if is_plain else None
 
     def _share_steps(self, own: Mapping[str, int], used: Used, names: Set[str], moving: Set[str]) -> bool:
         """Whether a recurrence with its `own` steps, and what follows it a few of them later, share a loop over them, which the
@@ -167,8 +150,8 @@ class Merger:
             return False
         band = self._pieces_of(dims)
         others = {name: [_unit_row(d, n) for d in range(n) if d != steps.get(name)] for name, n in dims.items()}
-        rows = find_shifted_row(dims, band, band, others, self.budget)
-        if rows is None or any(c for name, row in rows.items() for d, c in enumerate(row.coefficients) if d != steps.get(name)):
+        rows = find_shifted_row(dims, band, band, others, self.budget, moving=steps)
+        if rows is None:
             return False
         # Points that run their steps apart keep values in registers, which those of other steps would not let them.
         if any(used.values()) and len({rows[name].constant for name in own}) > 1:
@@ -223,7 +206,7 @@ class Merger:
             raise NoRow(names)
         if not rows.is_band:
             return self._below_first_row(names, used, members, rows.members[0])
-        found, before_last = rows.members, rows.pending[-1]
+        found, before_last = [*rows.members], rows.pending[-1]
         if len(found) > 1 and found[-1].kind_inside != "P":
             found[-2:], before_last = self._turn_parallel_inside(found[-2], found[-1], *rows.pending[-2:])
         if len(names) > 1 and len(found) > 1:
@@ -235,6 +218,9 @@ class Merger:
 
     def _find_rows(self, names: tuple[str, ...], used: Used) -> SequentialRows:
         """Rows of one permutable band for one component, as many as there are."""
+        asked = names, *(used[name] for name in names)
+        if asked in self.rows_found:
+            return self.rows_found[asked]
         dims = {name: self.model.statements[name].n_dims for name in names}
         earlier = self._rows_used(dims, used)
         band = remaining = self._pieces_of(names)
@@ -254,7 +240,8 @@ class Merger:
             pending.append(remaining)
             remaining = [rest for piece in remaining if (rest := not_carried(rows, piece)) is not None]
         is_whole = len(moving) == len(names) and all(len(inner[name]) == dims[name] for name in names)
-        return SequentialRows(found, pending, remaining, inner, is_band=is_whole or len(names) == 1)
+        rows_found = SequentialRows(tuple(found), pending, remaining, inner, is_band=is_whole or len(names) == 1)
+        return self.rows_found.setdefault(asked, rows_found)
 
     def _turn_parallel_inside(
         self, outer: Member, inner: Member, around: list[Piece], between: list[Piece]

@@ -7,12 +7,12 @@ as few as possible should advance (coincidence first), and coefficients and shif
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from math import inf
 
 from polyc.poly.farkas import ConeRow, Piece, hull_equalities, respects
-from polyc.poly.rows import Row
+from polyc.poly.rows import Member, Row
+from polyc.records import dataclass, replace
 from polyc.scheduler.rows.coincidence import Equation, equations_of_rows, null_space, unit_pairs_of
 from polyc.scheduler.rows.model import Edge, Model
 from polyc.scheduler.rows.solver import Budget, Problem, solve
@@ -23,6 +23,24 @@ WIDEST = 8
 """Elements per step that a row may be skewed by where fewer do not do: what a stencil of that radius needs."""
 
 Rows = dict[str, Row]
+
+
+@dataclass(frozen=True, slots=True)
+class SequentialRows:
+    """Rows of one permutable band for a component, with the dependences inside the rows before each, and inside all of them.
+
+    `is_band`: they are all rows that the component has; else only the first one is one that all statements can go on below."""
+
+    members: tuple[Member, ...]
+    pending: list[list[Piece]]
+    remaining: list[Piece]
+    used: dict[str, frozenset[int]]
+    is_band: bool
+
+    @property
+    def is_tiled(self) -> bool:
+        """Whether loops permute, and can be tiled together."""
+        return self.is_band and len(self.members) > 1
 
 
 def find_sequential_row(
@@ -51,9 +69,11 @@ def find_shifted_row(
     earlier: Mapping[str, Sequence[Row]],
     budget: Budget,
     model: Model | None = None,
+    moving: Mapping[str, int] | None = None,
 ) -> Rows | None:
-    """The same, with shifts between statements that let few dependences advance."""
-    cap, find = len(dims) + 1, partial(_solve, dims, band, remaining, earlier, budget, model)
+    """The same, with shifts between statements that let few dependences advance; `moving`: the dimension that each row moves
+    with, where only that is asked for."""
+    cap, find = len(dims) + 1, partial(_solve, dims, band, remaining, earlier, budget, model, moving)
     # Only a loop that must run backwards needs negative coefficients.
     row = find(cap, is_signed=False) or find(cap, is_signed=True)
     return row or (find(WIDEST, is_signed=False) if cap < WIDEST else None)
@@ -76,6 +96,7 @@ def _solve(
     earlier: Mapping[str, Sequence[Row]],
     budget: Budget,
     model: Model | None,
+    moving: Mapping[str, int] | None,
     cap: int,
     is_signed: bool,
 ) -> Rows | None:
@@ -84,10 +105,11 @@ def _solve(
     for name, n in dims.items():
         along_rows = frozenset[int]() if model is None else model.statements[name].along_rows
         costs = [COST_COEFFICIENT + 0.01 * (d + n * (d in along_rows)) for d in range(n)]
+        caps = [cap if moving is None or moving.get(name) == d else 0 for d in range(n)]
         if is_signed:
-            coefficients[name] = [_add_signed(problem, cost, cap) for cost in costs]
+            coefficients[name] = [_add_signed(problem, cost, most) for cost, most in zip(costs, caps, strict=True)]
         else:
-            coefficients[name] = [problem.add_variable(cost, 0, cap) for cost in costs]
+            coefficients[name] = [problem.add_variable(cost, 0, most) for cost, most in zip(costs, caps, strict=True)]
     shifts = {name: problem.add_variable(COST_SHIFT, 0, 2 * cap) for name in dims}
     for piece in band:
         for row in piece.cone:

@@ -4,7 +4,8 @@
 of one step is alive.  Apart, all states would go through memory, which is many times what is read and written otherwise.
 
 Recurrences without a parallel row, ``p(t,i)`` and ``q(t,i)`` of conjugate gradients, are followed by what accumulates their
-states: ``x(t,i) = x(t-1,i) + alpha(t-1) * p(t-1,i)``.
+states: ``x(t,i) = x(t-1,i) + alpha(t-1) * p(t-1,i)``.  What makes a part of each state without needing them, a border of zeros
+``A(t,0) = 0``, runs in their steps as well: all steps of it together are alive before the first state is.
 
 Reference: loop fusion as a means to contract arrays (Gao, Olsen, Sarkar and Thekkath, "Collective loop fusion for array
 contraction", 1992).
@@ -95,23 +96,57 @@ def _reaches(targets: Set[str], start: str, successors: Mapping[str, set[str]]) 
     return bool(seen & targets)
 
 
-def find_followers(
+def find_sharing(
     model: Model,
     leaders: Sequence[str],
-    components: Sequence[Sequence[str]],
+    others: Sequence[Sequence[str]],
     successors: Mapping[str, set[str]],
     share_steps: Callable[[Set[str], Set[str]], bool],
 ) -> set[str]:
-    """Recurrences that may run in the steps of one without a parallel row so that fewer states are stored; empty if none may.
+    """What may run in the steps of a recurrence without a parallel row so that fewer states are stored: borders of its states,
+    and recurrences that follow; empty if nothing may.
+
+    `others`: the other components in topological order; `share_steps` says whether statements have a row of steps in common
+    that moves with each of some of them."""
+    together = {*leaders}
+    for name in find_borders(model, {*leaders}, others, successors):
+        together |= {name} if share_steps({*together, name}, {name}) else set()
+    return together - {*leaders} | _find_followers(model, together, others, successors, share_steps)
+
+
+def find_borders(
+    model: Model, leaders: Set[str], others: Sequence[Sequence[str]], successors: Mapping[str, set[str]]
+) -> list[str]:
+    """Statements that make a part of the states of a recurrence, in dimensions of its steps, and need nothing of it, where no
+    more than its last states would be stored but for them."""
+    made = _find_written(model, leaders).keys() - find_stored(model, leaders).keys() - model.outputs
+    found: list[str] = []
+    for name in (part[0] for part in others if not is_recurrence(part, successors)):
+        write, *read = sorted(model.statements[name].accesses, key=lambda a: not a.is_write)
+        if write.tensor not in made or any(sum(map(bool, a.moves)) > 1 and a.moves[-1] != write.moves[-1] for a in read):
+            continue  # a transposing copy takes rows and columns in blocks
+        after = successors[name] - leaders
+        if after != successors[name] and not any(_reaches(leaders, n, successors) for n in after):
+            found.append(name)
+    return found
+
+
+def _find_followers(
+    model: Model,
+    leaders: Set[str],
+    others: Sequence[Sequence[str]],
+    successors: Mapping[str, set[str]],
+    share_steps: Callable[[Set[str], Set[str]], bool],
+) -> set[str]:
+    """Recurrences that may run in the steps of one, beginning with those that need nothing of the others.
 
     They run their steps in order anyway, so that it pays at any size.  What they need of single steps, their start for example,
-    comes with them.  `components` are in topological order; `share_steps` says whether statements have a row of steps in common
-    that moves with each of some of them."""
-    before = find_stored(model, {*leaders})
+    comes with them."""
+    before = find_stored(model, leaders)
     kept: set[str] = set()
     while before.keys() - kept:
         together, later, single = {*leaders}, set[str](), set[str]()
-        for part in components:
+        for part in others:
             sources = {name for name in together | later if successors[name] & {*part}}
             if part[0] in together or not sources:
                 continue
@@ -128,21 +163,22 @@ def find_followers(
             later |= {*part}
         after = find_stored(model, together)
         if before.keys() & after.keys() == kept:
-            return together - {*leaders} if sum(after.values()) < sum(before.values()) else set()
+            return together - leaders if sum(after.values()) < sum(before.values()) else set()
         kept |= before.keys() & after.keys()
     return set()
 
 
 def align_steps(model: Model, names: Set[str], known: Mapping[str, int]) -> dict[str, int]:
-    """The dimensions of steps of statements that read, at one place of a subscript, the steps of others with `known` ones."""
+    """The dimensions of steps of statements that read or write, at one place of a subscript, the steps of others with `known`
+    ones."""
     found, n_found = dict(known), -1
     while n_found < len(found):
         n_found = len(found)
         writes = [(a, found[name]) for name in found for a in model.statements[name].accesses if a.is_write]
         places = {a.tensor: a.moves.index(frozenset({step})) for a, step in writes if frozenset({step}) in a.moves}
         for name in names - found.keys():
-            reads = [a for a in model.statements[name].accesses if not a.is_write and a.tensor in places]
-            found.update((name, d) for a in reads if len(moved := a.moves[places[a.tensor]]) == 1 for d in moved)
+            shared = [a for a in model.statements[name].accesses if a.tensor in places]
+            found.update((name, d) for a in shared if len(moved := a.moves[places[a.tensor]]) == 1 for d in moved)
     return found
 
 

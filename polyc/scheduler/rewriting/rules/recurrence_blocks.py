@@ -13,6 +13,7 @@ from typing import TypeVar
 from polyc.ir.expr import Call, Expr, Index, Read, any_holds, ceil_div, ge, index_names, int_const, le, lt, reads, substitute
 from polyc.ir.program import Program, Statement
 from polyc.ir.simplify import simplify
+from polyc.machine.memory import LINE
 from polyc.poly.points import Points, points_of, reading_points
 from polyc.poly.ranges import Interval, Ranges, estimate_extent
 from polyc.records import dataclass
@@ -20,8 +21,10 @@ from polyc.records import dataclass
 BLOCK = 64
 """Steps, or beginnings or ends of intervals, in one block, and results of one step that make blocks pay: with half as many,
 tiles of registers have few terms, with twice as many too much is left to the recurrence within a block."""
-BLOCKS = ((640, BLOCK), (96, BLOCK // 2))
-"""Fewest steps of a recurrence, and the steps of its blocks then."""
+BLOCKS = ((640, BLOCK), (256, BLOCK // 2))
+"""Fewest steps of a recurrence, and the steps of its blocks then; blocks of shorter ones are a cache line of results."""
+FEWEST_BLOCKS = 3
+"""Such blocks of steps and of results of a step that make blocks pay."""
 
 LONG_SOLVE = 1024
 """Steps of a triangle and one vector from which blocks pay: a fork and join for each of them."""
@@ -221,22 +224,21 @@ def find_steps(members: list[Statement], program: Program, ranges: Ranges, is_la
     """Blocks for statements that need each other, of the first steps of elements or the last ones; None where there is no sum
     to cut, or an order that blocks would not keep."""
     targets, sums = {s.target for s in members}, [s for s in members if s.reduction is not None]
-    if any(ranges.statements[s.name].guards for s in members) or not any(_is_contraction(s, targets, ranges) for s in sums):
-        return None
     dtypes = [program.tensor(s.target).dtype for s in sums]
-    if any(t.is_complex or t.is_storage for t in dtypes) or any(len(s.reduction_indices) != 1 for s in sums):
+    line = LINE // min((t.itemsize for t in dtypes), default=LINE)
+    is_plain = not any(t.is_complex or t.is_storage for t in dtypes) and all(len(s.reduction_indices) == 1 for s in sums)
+    is_plane = any(_is_contraction(s, targets, FEWEST_BLOCKS * line, ranges) for s in sums)
+    if not is_plain or not is_plane or any(ranges.statements[s.name].guards for s in members):
         return None
     for is_reversed in (False, True):
         dims = {s.target: _leading_dims(s, is_reversed, is_last, ranges) for s in sums}
         dims = spread(dims, members) if all(dims.values()) else {}
         dims = {t: tuple(sorted(_spread_back(t, dims, members) if is_last else found)) for t, found in dims.items()}
-        if set(dims) != targets or max(map(len, dims.values())) > 2:
+        intervals = [ranges.tensors[t][d] for t, ds in dims.items() for d in ds]
+        if set(dims) != targets or max(map(len, dims.values())) > 2 or any(i != intervals[0] for i in intervals):
             continue
-        first, *more = (ranges.tensors[t][d] for t, ds in dims.items() for d in ds)
-        if any(i != first for i in more):
-            continue
-        steps = estimate_extent(first.extent, ranges.typical)
-        size = next((size for fewest, size in BLOCKS if steps is not None and steps >= fewest), None)
+        first, steps = intervals[0], estimate_extent(intervals[0].extent, ranges.typical)
+        size = next((n for least, n in (*BLOCKS, (FEWEST_BLOCKS * line, line)) if steps is not None and steps >= least), None)
         if size is None or all(_is_band(s, size, dims[s.target], ranges) for s in sums):
             return None
         if all(len(s.left_indices) == 1 for s in sums):
@@ -250,8 +252,8 @@ def find_steps(members: list[Statement], program: Program, ranges: Ranges, is_la
     return None
 
 
-def _is_contraction(s: Statement, targets: set[str], ranges: Ranges) -> bool:
-    """Whether what a step adds is spread over a plane of results: two operands, each with left indices of its own."""
+def _is_contraction(s: Statement, targets: set[str], fewest: int, ranges: Ranges) -> bool:
+    """Whether what a step adds is spread over a plane, `fewest` each way: two operands, each with left indices of its own."""
     moving = [r for r in dict.fromkeys(reads(s.value)) if index_names(r) & set(s.reduction_indices)]
     own = [index_names(r) & set(s.left_indices) for r in moving]
     extents = ranges.statements[s.name].indices
@@ -261,7 +263,7 @@ def _is_contraction(s: Statement, targets: set[str], ranges: Ranges) -> bool:
     if len(known) == 1:  # a matrix and a vector: what a block adds is summed by all threads
         return len(moving) == 2 and (known[0] or 0) >= LONG_SOLVE
     is_plane = any(a - b and b - a for a in own for b in own)
-    return is_plane and sum(n is None or n >= BLOCK for n in known) >= 2
+    return is_plane and sum(n is None or n >= fewest for n in known) >= 2
 
 
 def _leading_dims(s: Statement, is_reversed: bool, is_last: bool, ranges: Ranges) -> tuple[int, ...]:
@@ -367,8 +369,6 @@ def _find_ends(s: Statement, targets: set[str], is_turned: bool) -> tuple[int, i
 def _keeps_inside(s: Statement, tiles: Tiles, ranges: Ranges) -> bool:
     """Whether every point needs intervals only that begin no earlier than its own and end no later."""
     begin, end = tiles.cut(s.target, s.subscripts)
-    for read, points in reading_points(s, tiles.dims, ranges.statements[s.name]):
-        first, last = tiles.cut(read.tensor, read.subscripts)
-        if not points.satisfy(ge(first, begin)) or not points.satisfy(le(last, end)):
-            return False
-    return True
+    found = reading_points(s, tiles.dims, ranges.statements[s.name])
+    ends = ((points, tiles.cut(read.tensor, read.subscripts)) for read, points in found)
+    return all(points.satisfy(ge(first, begin)) and points.satisfy(le(last, end)) for points, (first, last) in ends)
