@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from polyc.code_limits import CHAINS
 from polyc.codegen.emission.arithmetic import emit_operator
 from polyc.codegen.emission.context import WORKSPACES, Context, State, byte_offset
 from polyc.codegen.emission.held import find_held
@@ -73,6 +74,7 @@ def load_element(state: State, ctx: Context, buffer: Buffer, subscripts: tuple[E
     names = set().union(*(index_names(s) for s in subscripts)) if subscripts else set()
     if ctx.has_loose_lanes and buffer.space in WORKSPACES and buffer.dtype.is_float and not state.target.has_masks:
         names -= {ctx.lane}  # without masks a guarded lane costs a branch, and the memory is there
+    names -= ctx.overread
     guard = eval_predicates(state, ctx, names)
     if buffer.space == "register":
         guard = (None, None)  # the whole slot exists
@@ -214,7 +216,7 @@ def _load_apart(state: State, ctx: Context, load: _Load) -> Val | None:
     for number in range(ctx.lanes):
         one = replace(ctx.bind(first.name, ctx.env[lane]).bind(lane, first + number), lane=None, lanes=1)
         if not known:
-            known = _load_pairs(state, ctx, one, load) if number + 1 < ctx.lanes else [{}]
+            known = _load_pairs(state, ctx, one, load) if ctx.lanes > CHAINS and number + 1 < ctx.lanes else [{}]
         state.memo = [known.pop(0)]  # what other lanes have read is no use
         result = state.fn.insert(result, load_element(state, one, load.buffer, load.subscripts), number)
     state.memo, state.certain = memo, certain
@@ -222,7 +224,9 @@ def _load_apart(state: State, ctx: Context, load: _Load) -> Val | None:
 
 
 def _load_pairs(state: State, ctx: Context, one: Context, load: _Load) -> list[dict[Read, Val]]:
-    """The places of a lane (in the context `one`) and of the next one, as far as both come with one load of 64 bits or less."""
+    """The places of a lane (in the context `one`) and of the next one, as far as both come with one load of 64 bits or less.
+
+    That takes two operations more and one access of memory less, of which there are too many beside vectors of many lanes."""
     fn, pairs = state.fn, (dict[Read, Val](), dict[Read, Val]())
     for read in dict.fromkeys(r for e in load.subscripts for r in reads(e)):
         buffer = state.by_name[read.tensor]

@@ -33,6 +33,9 @@ def emit_vector(state: State, ctx: Context, loop: Loop, lower: Val, upper: Val, 
     """Emit a vector loop of at least one iteration."""
     fn, lanes = state.fn, loop.lanes
     ctx = ctx.multiple(loop.var, gcd(int(lower.ref), lanes) if lower.is_const else 1)
+    if loop.var in ctx.overread:
+        _emit_overread(state, ctx, loop, lower, upper, emit)
+        return
 
     known = constant_trip(loop)
     # Loops whose trips are not known have many.
@@ -79,6 +82,20 @@ def emit_vector(state: State, ctx: Context, loop: Loop, lower: Val, upper: Val, 
                     _emit_rest(state, ctx, loop, start, upper, emit, in_order)
         else:
             _emit_rest(state, ctx, loop, start, upper, emit, in_order)
+    state.invalidate_all()
+
+
+def _emit_overread(state: State, ctx: Context, loop: Loop, lower: Val, upper: Val, emit: Body) -> None:
+    """A loop whose last vector loads behind its end as all others do, and leaves out what it computes there (`overreads`)."""
+    fn = state.fn
+
+    def emit_from(i: Val) -> None:
+        left = fn.splat(fn.binary("sub", upper, i), loop.lanes)
+        inside = fn.compare("icmp slt", vectors.lane_numbers(loop.lanes), left)
+        emit(ctx.bind_lanes(loop.var, i, loop.lanes).under(Predicate(inside, loop.var)))
+
+    state.invalidate_all()
+    fn.counted_loop(lower, upper, loop.lanes, emit_from)
     state.invalidate_all()
 
 
