@@ -53,6 +53,10 @@ WORD = 4
 """Bytes of the narrowest elements that instructions mask, gather and move among the lanes one by one: narrower ones take more
 than one."""
 
+CHAINS = 4
+"""Sums of single elements at once, so that an addition waits for a quarter of those before it: chains, or lanes of a vector,
+into which single loads go without moves between halves of registers."""
+
 MAX_CARRIED = 4
 """Steps, iterations, or vectors side by side, whose values are kept for later ones in registers or in a window of storage: of
 more, the next ones take the place of the first."""

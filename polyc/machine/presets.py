@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from polyc.machine.costs import LoopCosts
 from polyc.machine.model import Machine, with_caches_of
 from polyc.records import replace
 
@@ -31,7 +32,15 @@ MODELS: dict[str, Machine] = {**PINNED, AARCH64.name: AARCH64}
 
 ZEN2 = replace(X86_64_V3, name="zen2", fma_latency=5, cores=8, l2=512 << 10, l3=16 << 20)
 ZEN3 = replace(X86_64_V3, name="zen3", l2=512 << 10)
-ZEN4 = replace(X86_64_V4, name="zen4", features=_VNNI, fma_per_cycle=1, loads_per_cycle=1, cores=8)
+ZEN4 = replace(
+    X86_64_V4,
+    name="zen4",
+    features=_VNNI,
+    fma_per_cycle=1,
+    loads_per_cycle=1,
+    cores=8,
+    loops=LoopCosts(learned_elements=1 << 18),
+)
 """Vectors of 512 bits are computed and loaded in two halves."""
 ZEN5 = replace(X86_64_V4, name="zen5", features=_VNNI + ",+avx512vp2intersect", cores=8, l1=48 << 10)
 SKYLAKE_X = replace(X86_64_V4, name="skylake-x", cores=8, l3=11 << 20, gather=1.7)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from polyc.code_limits import CHAINS
 from polyc.codegen.emission.arithmetic import emit_operator
 from polyc.codegen.emission.context import WORKSPACES, Context, State, byte_offset
 from polyc.codegen.emission.held import find_held
@@ -14,8 +15,8 @@ from polyc.codegen.emission.repeats import find_runs, load_runs
 from polyc.codegen.emission.tables import find_table, load_from_table
 from polyc.codegen.emission.windows import find_phase
 from polyc.codegen.writer import shuffles, vectors
-from polyc.codegen.writer.builder import Val, int_val
-from polyc.ir.expr import Expr, Index, Read, evaluate, int_const
+from polyc.codegen.writer.builder import Val, int_val, llvm_type
+from polyc.ir.expr import Call, Cast, Const, Expr, Index, Read, Size, evaluate, int_const, reads, walk
 from polyc.ir.loops import Buffer
 from polyc.ir.types import I64, DType
 from polyc.records import dataclass, replace
@@ -73,6 +74,7 @@ def load_element(state: State, ctx: Context, buffer: Buffer, subscripts: tuple[E
     names = set().union(*(index_names(s) for s in subscripts)) if subscripts else set()
     if ctx.has_loose_lanes and buffer.space in WORKSPACES and buffer.dtype.is_float and not state.target.has_masks:
         names -= {ctx.lane}  # without masks a guarded lane costs a branch, and the memory is there
+    names -= ctx.overread
     guard = eval_predicates(state, ctx, names)
     if buffer.space == "register":
         guard = (None, None)  # the whole slot exists
@@ -94,6 +96,8 @@ def load_element(state: State, ctx: Context, buffer: Buffer, subscripts: tuple[E
             value = _load_held(state, ctx, load)
         if value is None:
             value = _load_chosen(state, ctx, load)
+        if value is None:
+            value = _load_apart(state, ctx, load)
     if value is not None:
         return value
     pointers = _lane_pointers(state, ctx, buffer, offset)
@@ -195,6 +199,63 @@ def _load_chosen(state: State, ctx: Context, load: _Load) -> Val | None:
     pointer = element_pointer(state, ctx, load.buffer, row[0])
     value = load_from_table(state.fn, load.buffer.dtype, pointer, at, size, load.epoch, somewhere)
     return _or_other(state, mask, value, load.other)
+
+
+def _load_apart(state: State, ctx: Context, load: _Load) -> Val | None:
+    """Lanes at places that are loaded as well, one by one with single loads of these: addresses in a vector would have to be
+    taken out of it again."""
+    lane, dtype = ctx.lane, load.buffer.dtype
+    if lane is None or load.guard != (None, None) or vectors.is_gathered(state.target, dtype, None):
+        return None
+    if load.other is not None or not are_loaded_places(state, load.subscripts, lane):
+        return None
+    first, memo, certain = Index(f"{lane}·first"), state.memo, state.certain
+    state.certain = frozenset()
+    result = Val("poison", llvm_type(dtype), ctx.lanes)
+    known: list[dict[Read, Val]] = []
+    for number in range(ctx.lanes):
+        one = replace(ctx.bind(first.name, ctx.env[lane]).bind(lane, first + number), lane=None, lanes=1)
+        if not known:
+            known = _load_pairs(state, ctx, one, load) if ctx.lanes > CHAINS and number + 1 < ctx.lanes else [{}]
+        state.memo = [known.pop(0)]  # what other lanes have read is no use
+        result = state.fn.insert(result, load_element(state, one, load.buffer, load.subscripts), number)
+    state.memo, state.certain = memo, certain
+    return result
+
+
+def _load_pairs(state: State, ctx: Context, one: Context, load: _Load) -> list[dict[Read, Val]]:
+    """The places of a lane (in the context `one`) and of the next one, as far as both come with one load of 64 bits or less.
+
+    That takes two operations more and one access of memory less, of which there are too many beside vectors of many lanes."""
+    fn, pairs = state.fn, (dict[Read, Val](), dict[Read, Val]())
+    for read in dict.fromkeys(r for e in load.subscripts for r in reads(e)):
+        buffer = state.by_name[read.tensor]
+        size, bits = buffer.dtype.itemsize, buffer.dtype.bits
+        split = split_lane(byte_offset(ctx, buffer, read.subscripts), ctx.lane)
+        if split is None or constant_of(split[1]) != size or 2 * size > I64.itemsize:
+            continue
+        pointer = element_pointer(state, one, buffer, byte_offset(one, buffer, read.subscripts))
+        both, epoch = replace(buffer.dtype, bits=2 * bits, unit=size), state.epoch(ctx, buffer.name, read.subscripts)
+        wide = vectors.load_scalar(fn, both, pointer, None, epoch)
+        for values, part in zip(pairs, (wide, fn.binary("lshr", wide, int_val(bits, wide.type))), strict=True):
+            values[read] = fn.convert("trunc", part, f"i{bits}")
+    return list(pairs)
+
+
+def are_loaded_places(state: State, subscripts: Sequence[Expr], lane: str) -> bool:
+    """Whether data names the elements along a lane: integers in memory, and what one instruction makes of them."""
+    places = [r for e in subscripts for r in reads(e) if lane in index_names(r)]
+    nodes = [n for e in subscripts for n in walk(e)]
+    buffers = [state.by_name[r.tensor] for r in places]
+    return (
+        bool(places)
+        and all(isinstance(n, (Index, Size, Const, Cast, Read)) or (isinstance(n, Call) and n.op in _OF_PLACES) for n in nodes)
+        and all(b.dtype.is_integer and b.space != "register" for b in buffers)
+    )
+
+
+_OF_PLACES = frozenset(("add", "sub", "mul", "neg", "min", "max"))
+"""What single integers are as fast as vectors of them, beside a load for each."""
 
 
 def _or_other(state: State, mask: Val | None, value: Val, other: Val | None) -> Val:

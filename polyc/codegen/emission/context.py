@@ -61,6 +61,8 @@ class Context:
     predicates: tuple[Predicate, ...] = ()
     has_loose_lanes: bool = False
     """Lanes beyond the bound may hold anything: what they compute is dropped."""
+    overread: frozenset[str] = frozenset()
+    """Variables of vector loops whose lanes beyond the bound may load what they would load inside (`overreads`)."""
     is_moved: bool = False
     """In a vector that was moved back to end with its loop, or is narrower: it does not lie where the others do."""
     is_remainder: bool = False

@@ -23,11 +23,12 @@ def eval_predicates(state: State, ctx: Context, names: set[str] | None = None) -
     for p in ctx.predicates:
         if p.branched:
             continue
+        is_fixed = names is not None and p.variable is not None and p.variable not in names
+        if is_fixed and p.first is None:
+            continue
         if isinstance(p.condition, Val):
             value = p.condition
-        elif names is not None and p.variable is not None and p.variable not in names:
-            if p.first is None:
-                continue
+        elif is_fixed and p.variable is not None and p.first is not None:
             value = state.evaluate(_at_first(outer, p.variable, p.first), p.condition)
         else:
             value = state.evaluate(outer, p.condition)

@@ -7,7 +7,8 @@ no check of the block fails, the loop without checks and clamps, of `strips` whe
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial, reduce
 from itertools import dropwhile, takewhile
 from typing import Literal
 
@@ -15,10 +16,11 @@ from polyc.codegen.emission.checks import Run, any_fails, emit_blocks, without_c
 from polyc.codegen.emission.context import Context, State
 from polyc.codegen.emission.expressions import eval_value
 from polyc.codegen.emission.linear import index_names
-from polyc.codegen.emission.strips import Strip, count_segments, emit_strips, find_strip
+from polyc.codegen.emission.overreads import Overread, find_overread
+from polyc.codegen.emission.strips import Strip, choose, count_segments, emit_strips, find_strip
 from polyc.codegen.writer.builder import Val, int_val
 from polyc.ir.access import written_in
-from polyc.ir.expr import Expr, Index, all_hold, lt, mentions, operands_of, reads, substitute
+from polyc.ir.expr import Const, Expr, Index, all_hold, lt, mentions, operands_of, reads, substitute
 from polyc.ir.facts import assume, hold, is_refused
 from polyc.ir.loops import Guard, If, Loop, Node, Prefetch
 from polyc.ir.simplify import simplify
@@ -113,33 +115,74 @@ def emit_segments(
 ) -> None:
     """A loop over the numbers of segments in blocks; `found`: `segment_checks`.  lower < upper."""
     fn = state.fn
-    checked, strips = dict[Loop, Loop](), list[Strip]()
+    checked, strips, overreads = dict[Loop, Loop](), list[Strip](), dict[Loop, Overread]()
     for number, (inner, checks) in enumerate(found.items()):
         checked[inner] = without_checks(_drop_conditions(inner), checks)
         alone = replace(checked[inner], body=tuple(n for n in checked[inner].body if not _is_request(n)))
-        # Copies of a strip run ahead, so that nothing has to be requested.
+        # Terms of a strip are computed ahead, and rows are read on: nothing has to be requested.
         if inner in loop.body and (strip := find_strip(state, ctx, loop, alone, number)):
             checked[inner] = alone
             strips.append(strip)
-    plain = replace(loop, body=rewrite_nodes(loop.body, lambda n, _: checked.get(n) if isinstance(n, Loop) else None))
-    distinct = {(inner.var, inner.lower, inner.upper, checks): inner for inner, checks in found.items()}  # tiles ask the same
+            if overread := find_overread(state, alone, checks, number):
+                overreads[inner] = overread
+    plain = _with_inner(loop, checked)
+    distinct: dict[tuple[object, ...], list[Loop]] = {}  # tiles ask the same
+    for inner, checks in found.items():
+        distinct.setdefault((inner.var, inner.lower, inner.upper, checks), []).append(inner)
 
-    def fails(start: Val, stop: Val) -> Val:
-        failed: Val | None = None
+    def ends_of(inner: Loop, start: Val, stop: Val) -> tuple[Val, Val]:
         last = fn.binary("sub", stop, int_val(1))
-        for (*_, checks), inner in distinct.items():
-            begin = eval_value(state, ctx.bind(loop.var, start), inner.lower)
-            end = eval_value(state, ctx.bind(loop.var, last), inner.upper)
-            one = any_fails(state, ctx, inner, checks, begin, end)
-            failed = one if failed is None else fn.binary("or", failed, one)
-        assert failed is not None
-        return failed
+        begin = eval_value(state, ctx.bind(loop.var, start), inner.lower)
+        return begin, eval_value(state, ctx.bind(loop.var, last), inner.upper)
 
-    def emit_block(start: Val, stop: Val) -> None:
-        if strips:
-            emit_strips(state, ctx, run, plain, strips, start, stop)
-        else:
-            run(ctx, plain, start, stop, 1)
+    def emit(extended: Mapping[Loop, Overread], emit_block: Callable[[Val, Val], None]) -> None:
+        def fails(start: Val, stop: Val) -> Val:
+            failed = int_val(0, "i1")
+            for alike in distinct.values():
+                begin, end = ends_of(alike[0], start, stop)
+                reached = [extended[inner].extend(state, ctx, end) for inner in alike if inner in extended]
+                end = reduce(partial(fn.intrinsic, "smax"), reached, end)
+                failed = fn.binary("or", failed, any_fails(state, ctx, alike[0], found[alike[0]], begin, end))
+            return failed
 
-    size = count_segments(state, ctx, plain, strips, lower, upper) if strips else int_val(SEGMENTS)
-    emit_blocks(state, lower, upper, size, fails, lambda start, stop: run(ctx, loop, start, stop, 1), emit_block)
+        size = count_segments(state, ctx, plain, strips, lower, upper) if strips else int_val(SEGMENTS)
+        emit_blocks(state, lower, upper, size, fails, lambda start, stop: run(ctx, loop, start, stop, 1), emit_block)
+
+    def emit_in_order(start: Val, stop: Val) -> None:
+        run(ctx, plain, start, stop, 1)
+
+    def emit_overread(start: Val, stop: Val) -> None:
+        wide = _with_inner(loop, {**checked, **{inner: o.loop for inner, o in overreads.items()}})
+        fits = int_val(1, "i1")
+        for inner, o in overreads.items():
+            fits = fn.binary("and", fits, o.fits(state, ctx, ends_of(inner, start, stop)[1]))
+        free = replace(ctx, overread=frozenset(o.loop.var for o in overreads.values()))
+        choose(state, fits, lambda: run(free, wide, start, stop, 1), lambda: run(ctx, wide, start, stop, 1))
+
+    def emit_as_strips() -> None:
+        emit({}, lambda start, stop: emit_strips(state, ctx, run, plain, strips, start, stop))
+
+    if not strips:
+        emit({}, emit_in_order)
+    elif len(overreads) < len(strips) or (is_learned := _are_learned(state, ctx, overreads.values())).ref == "false":
+        emit_as_strips()
+    elif is_learned.ref == "true":
+        emit(overreads, emit_overread)
+    else:
+        choose(state, is_learned, lambda: emit(overreads, emit_overread), emit_as_strips)
+
+
+def _are_learned(state: State, ctx: Context, overreads: Iterable[Overread]) -> Val:
+    """Whether segments are so few that the processor learns how long they are."""
+    fn, most = state.fn, state.target.loops.learned_elements
+    if not most:
+        return int_val(0, "i1")
+    sizes = [simplify(o.entries) for o in overreads]
+    known = [int(n.value) <= most for n in sizes if isinstance(n, Const)]
+    if len(known) == len(sizes) or not all(known):
+        return int_val(int(all(known)), "i1")
+    return reduce(partial(fn.binary, "and"), (fn.compare("icmp sle", eval_value(state, ctx, n), int_val(most)) for n in sizes))
+
+
+def _with_inner(loop: Loop, made: Mapping[Loop, Loop]) -> Loop:
+    return replace(loop, body=rewrite_nodes(loop.body, lambda n, _: made.get(n) if isinstance(n, Loop) else None))

@@ -1,13 +1,13 @@
-"""Sums over segments of elements that data names: these are copied side by side for many entries before they are summed.
+"""Sums over segments of elements that data names: terms are computed side by side for many entries before they are summed.
 
     before  ``for i { for p in ptr[i]:ptr[i + 1] { y[i] += v[p] * x[k[p]] } }``
-    after   ``for p { t[p] = x[k[p]] } ; for i { vector p in ptr[i]:ptr[i + 1] { y[i] += v[p] * t[p] } }``
+    after   ``vector p { t[p] = v[p] * x[k[p]] } ; for i { vector p in ptr[i]:ptr[i + 1] { y[i] += t[p] } }``
 
-Loop distribution (Allen and Kennedy, "Automatic translation of Fortran programs to vector form", 1987).  The loop that copies
-runs through the entries of many segments, so that no branch of it depends on how long each of them is, and sums take whole
-vectors, of what is left one under a mask.  Where the segments of a block have more entries than a strip has room for, each
-segment is copied by itself, strip by strip.  A lane adds up the same entries either way, so that a result does not depend on
-where blocks begin, which threads decide.
+Loop distribution (Allen and Kennedy, "Automatic translation of Fortran programs to vector form", 1987), with the terms expanded
+to an array.  The loop that computes them runs through the entries of many segments, so that no branch of it depends on how long
+each of them is, and sums take whole vectors, of what is left one under a mask.  Where the segments of a block have more entries
+than a strip has room for, each segment is treated by itself, strip by strip.  A lane adds up the same entries either way, so
+that a result does not depend on where blocks begin, which threads decide.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from polyc.codegen.emission.context import Context, State
 from polyc.codegen.emission.expressions import certain_reads, eval_value
 from polyc.codegen.writer.builder import Val, int_val
 from polyc.ir.access import written_in
-from polyc.ir.expr import Expr, Index, Read, children, index_names, int_const, minimum, reads, rewrite, substitute
+from polyc.ir.expr import Expr, Index, Read, children, index_names, int_const, map_children, minimum, reads, type_of
 from polyc.ir.loops import Buffer, Guard, Loop, Prefetch, Store, Update
 from polyc.ir.types import F32, DType
-from polyc.ir.walk import map_nodes, node_expressions
+from polyc.ir.walk import map_nodes
 from polyc.machine import Level, Share
 from polyc.records import dataclass, replace
 
@@ -33,42 +33,42 @@ MOST_SEGMENTS = 64
 
 @dataclass(frozen=True, slots=True)
 class Strip:
-    """A loop over a segment, the buffers for what it reads where data says, and the variable for the first entry in these."""
+    """A loop over a segment, buffers for terms in it of elements that data names, and the variable for their first entry."""
 
     loop: Loop
-    buffers: Mapping[Read, str]
+    buffers: Mapping[Expr, str]
     origin: str
     lanes: int
     """Entries of a segment at once: a vector of 32 bits each, of 64 bits two, since how many of them a short segment takes
     should seldom be a question."""
 
-    @property
-    def copy(self) -> Loop:
-        """The loop that fills the buffers."""
-        stores = (Store(name, self._place, read) for read, name in self.buffers.items())
-        return replace(self.loop, kind="serial", interleave=1, body=tuple(stores), registers=(), initial=())
+    def fill(self, end: Expr, ahead: Expr | None = None) -> Loop:
+        """The loop that fills the buffers, up to the entry `end`; with requests for what it reads along memory `ahead`."""
+        var = Index(self.loop.var)
+        stores = (Store(name, self._place, term) for term, name in self.buffers.items())
+        read = dict.fromkeys(r for term in self.buffers for r in reads(term) if r.subscripts == (var,))
+        requests = () if ahead is None else (Prefetch(r.tensor, (var + ahead,), 1) for r in read)
+        body, begin = (*requests, *stores), Index(self.origin)
+        return replace(self.loop, lower=begin, upper=end, lanes=self.lanes, interleave=1, body=body, registers=(), initial=())
 
-    def copy_ahead(self, ahead: Expr) -> Loop:
-        """The same by `lanes` entries, and with requests for what the loop reads along memory so far `ahead`."""
-        var, copy = self.loop.var, self.copy
-        lane = Index(f"{var}·lane")
-        body = map_nodes(copy.body, lambda e: substitute(e, {var: Index(var) + lane}))
-        read = dict.fromkeys(r for n in self.loop.body for e in node_expressions(n) for r in reads(e))
-        requests = (Prefetch(r.tensor, (Index(var) + ahead,), 1) for r in read if r.subscripts == (Index(var),))
-        lanes = Loop(lane.name, int_const(0), int_const(self.lanes), 1, "unroll", body, self.lanes)
-        return replace(copy, step=self.lanes, body=(*requests, lanes))
+    def filled(self, size: int, end: Expr, ahead: Expr) -> Loop:
+        """The same as the body of a loop over the origins of strips of `size` entries."""
+        return replace(self._over_strips(size, (self.fill(end, ahead),)), registers=(), initial=())
 
     @property
     def sum(self) -> Loop:
         """The loop that reads them."""
-        found = {read: Read(name, self._place) for read, name in self.buffers.items()}
-        body = map_nodes(self.loop.body, lambda e: rewrite(e, lambda node: found.get(node) if isinstance(node, Read) else None))
+        found = {term: Read(name, self._place) for term, name in self.buffers.items()}
+        body = map_nodes(self.loop.body, lambda e: _replace_terms(e, found))
         return replace(self.loop, lanes=self.lanes, interleave=1, body=body)
 
     def apart(self, size: int) -> Loop:
-        """The same for one segment, in strips of `size` entries."""
+        """Both for one segment, in strips of `size` entries."""
         begin, end = Index(self.origin), minimum(Index(self.origin) + size, self.loop.upper)
-        body = tuple(replace(n, lower=begin, upper=end, registers=(), initial=()) for n in (self.copy, self.sum))
+        sum = replace(self.sum, lower=begin, upper=end, registers=(), initial=())
+        return self._over_strips(size, (self.fill(end), sum))
+
+    def _over_strips(self, size: int, body: tuple[Loop, ...]) -> Loop:
         return replace(self.loop, var=self.origin, step=size, kind="serial", interleave=1, body=body)
 
     def is_at_most(self, length: int) -> Guard:
@@ -81,36 +81,50 @@ class Strip:
 
 
 def find_strip(state: State, ctx: Context, around: Loop, loop: Loop, number: int) -> Strip | None:
-    """What `loop`, over the segment that `around` counts, reads where data says and should find side by side.
+    """What `loop`, over the segment that `around` counts, computes of elements that data names and should find side by side.
 
-    The loop adds up single elements, in any order; none of what it reads so is written meanwhile, or hangs on a condition."""
+    The loop adds up single elements, in any order; none of what terms read is written meanwhile, or hangs on a condition."""
     if not state.target.copies_gathered or loop.kind != "vector" or loop.lanes != 1:
         return None
     written = state.nest.memory_of(written_in(around.body))
-    found: dict[Read, None] = {}
+    fixed = {loop.var, *ctx.env}
+
+    def is_term(expr: Expr) -> bool:
+        buffers = [state.by_name[r.tensor] for r in reads(expr)]
+        return index_names(expr) <= fixed and all(b.name not in written and b.space != "register" for b in buffers)
+
+    found: dict[Expr, None] = {}
     for node in loop.body:
         if not isinstance(node, Update) or node.buffer not in loop.registers:
             return None
-        copied = dict.fromkeys(_gathered_reads(node.value, loop.var))
-        if not certain_reads(node.value).issuperset(copied):
+        terms = dict.fromkeys(_terms(node.value, loop.var, is_term))
+        if not all(map(is_term, terms)) or not certain_reads(node.value).issuperset(_gathered_reads(node.value, loop.var)):
             return None
-        found |= copied
-    inside = {r for e in found for s in e.subscripts for r in reads(s)}
-    is_fixed = index_names(*found) <= {loop.var, *ctx.env} and written.isdisjoint(r.tensor for r in (*found, *inside))
-    is_in_memory = all(state.by_name[r.tensor].space != "register" for r in found)
-    if not found or not is_fixed or not is_in_memory or not inside.isdisjoint(found):
+        found |= terms
+    if not found:
         return None
     origin = f"{loop.var}·strip{number}"
-    return Strip(loop, {read: f"{origin}.{n}" for n, read in enumerate(found)}, origin, state.target.lanes(F32.itemsize))
+    return Strip(loop, {term: f"{origin}.{n}" for n, term in enumerate(found)}, origin, state.target.lanes(F32.itemsize))
 
 
-def _gathered_reads(expr: Expr, variable: str) -> Iterator[Read]:
-    """Reads at places that are read for each value of a variable, but for those inside of such reads."""
-    if isinstance(expr, Read) and any(variable in index_names(r) for e in expr.subscripts for r in reads(e)):
+def _gathered_reads(expr: Expr, variable: str) -> list[Read]:
+    """Reads at places that are read for each value of a variable."""
+    return [r for r in reads(expr) if any(variable in index_names(place) for e in r.subscripts for place in reads(e))]
+
+
+def _terms(expr: Expr, variable: str, is_term: Callable[[Expr], bool]) -> Iterator[Expr]:
+    """The largest terms around reads at places that are read, or these reads where they are part of none."""
+    gathered = _gathered_reads(expr, variable)
+    if gathered and (is_term(expr) or expr in gathered):
         yield expr
-        return
-    for child in children(expr):
-        yield from _gathered_reads(child, variable)
+    elif gathered:
+        for child in children(expr):
+            yield from _terms(child, variable, is_term)
+
+
+def _replace_terms(expr: Expr, found: Mapping[Expr, Read]) -> Expr:
+    known = found.get(expr)
+    return known if known is not None else map_children(expr, lambda e: _replace_terms(e, found))
 
 
 def emit_strips(state: State, ctx: Context, run: Run, around: Loop, strips: Sequence[Strip], start: Val, stop: Val) -> None:
@@ -132,12 +146,10 @@ def emit_strips(state: State, ctx: Context, run: Run, around: Loop, strips: Sequ
 
     def emit_together() -> None:
         for s, (begin, end) in zip(strips, ends, strict=True):
-            count, ahead = fn.binary("sub", end, begin), Index(f"{s.origin}·count")
-            middle = fn.binary("add", begin, fn.binary("and", count, int_val(-lanes)))
-            with fn.when(fn.compare("icmp slt", begin, middle)):
-                run(inner.bind(ahead.name, count), s.copy_ahead(ahead), begin, middle, 1)
-            with fn.when(fn.compare("icmp slt", middle, end)):
-                run(inner, s.copy, middle, end, 1)
+            stop, ahead = Index(f"{s.origin}·stop"), Index(f"{s.origin}·ahead")
+            around_fill = inner.bind(stop.name, end).bind(ahead.name, fn.binary("sub", end, begin))
+            with fn.when(fn.compare("icmp slt", begin, end)):
+                run(around_fill, s.filled(size, stop, ahead), begin, end, 1)
         emit_for((2 * lanes, lanes, lanes // 2))  # of half a vector the rest would add nothing, in a step of its own
 
     def emit_for(lengths: Sequence[int]) -> None:
@@ -183,11 +195,11 @@ def count_segments(state: State, ctx: Context, around: Loop, strips: Sequence[St
 def strip_size(state: State, strips: Sequence[Strip]) -> int:
     """Entries that each of these strips has room for."""
     lanes, bytes = strips[0].lanes, sum(t.itemsize for t in _types_of(state, strips).values())
-    return max(1, state.target.room(Level.L1, Share.HALF) // bytes // lanes) * lanes
+    return max(1, state.target.room(Level.L1, Share.EIGHTH) // bytes // lanes) * lanes
 
 
 def _types_of(state: State, strips: Sequence[Strip]) -> dict[str, DType]:
-    return {name: state.by_name[read.tensor].dtype for s in strips for read, name in s.buffers.items()}
+    return {name: type_of(term, state.types) for s in strips for term, name in s.buffers.items()}
 
 
 def choose(state: State, condition: Val, *ways: Callable[[], None]) -> None:

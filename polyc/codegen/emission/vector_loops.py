@@ -11,8 +11,10 @@ from math import gcd
 from typing import assert_never
 
 from polyc.code_limits import MAX_TRIED
+from polyc.codegen.emission.accesses import are_loaded_places
 from polyc.codegen.emission.context import Context, Predicate, State, byte_offset
 from polyc.codegen.emission.linear import constant_of, index_names, split_lane
+from polyc.codegen.writer import vectors
 from polyc.codegen.writer.builder import Function, Val, int_val
 from polyc.ir.expr import Const, Expr, Index, lt, reads
 from polyc.ir.loops import Guard, If, Loop, Node, Prefetch, Store, Update
@@ -31,6 +33,9 @@ def emit_vector(state: State, ctx: Context, loop: Loop, lower: Val, upper: Val, 
     """Emit a vector loop of at least one iteration."""
     fn, lanes = state.fn, loop.lanes
     ctx = ctx.multiple(loop.var, gcd(int(lower.ref), lanes) if lower.is_const else 1)
+    if loop.var in ctx.overread:
+        _emit_overread(state, ctx, loop, lower, upper, emit)
+        return
 
     known = constant_trip(loop)
     # Loops whose trips are not known have many.
@@ -55,7 +60,7 @@ def emit_vector(state: State, ctx: Context, loop: Loop, lower: Val, upper: Val, 
         if (known is not None and known % width == 0) or width == 1:
             return
     with fn.when(fn.compare("icmp slt", start, upper)):
-        if state.target.has_masks:
+        if state.target.has_masks and not (loads_apart(state, loop) and is_repeatable(state, loop)):
             end = loop.upper
             if reads(end):  # loaded once
                 end = Index(f"{loop.var}·end")
@@ -77,6 +82,20 @@ def emit_vector(state: State, ctx: Context, loop: Loop, lower: Val, upper: Val, 
                     _emit_rest(state, ctx, loop, start, upper, emit, in_order)
         else:
             _emit_rest(state, ctx, loop, start, upper, emit, in_order)
+    state.invalidate_all()
+
+
+def _emit_overread(state: State, ctx: Context, loop: Loop, lower: Val, upper: Val, emit: Body) -> None:
+    """A loop whose last vector loads behind its end as all others do, and leaves out what it computes there (`overreads`)."""
+    fn = state.fn
+
+    def emit_from(i: Val) -> None:
+        left = fn.splat(fn.binary("sub", upper, i), loop.lanes)
+        inside = fn.compare("icmp slt", vectors.lane_numbers(loop.lanes), left)
+        emit(ctx.bind_lanes(loop.var, i, loop.lanes).under(Predicate(inside, loop.var)))
+
+    state.invalidate_all()
+    fn.counted_loop(lower, upper, loop.lanes, emit_from)
     state.invalidate_all()
 
 
@@ -181,6 +200,16 @@ def is_repeatable(state: State, loop: Loop) -> bool:
     used = {read.tensor for node in stores for expr in (node.value, *node.subscripts) for read in reads(expr)}
     aliases = {name for buffer in used for name in state.by_name[buffer].may_alias}
     return written.isdisjoint(used | aliases)
+
+
+def loads_apart(state: State, loop: Loop) -> bool:
+    """Whether whole vectors of a loop load lanes one by one that are gathered under a mask, in more time."""
+    found = (r for n in loop.body for e in node_expressions(n) for r in reads(e))
+    return any(
+        are_loaded_places(state, r.subscripts, loop.var)
+        and not vectors.is_gathered(state.target, state.by_name[r.tensor].dtype, None)
+        for r in found
+    )
 
 
 def _only_stores(body: tuple[Node, ...]) -> list[Store] | None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from polyc.code_limits import WORD
 from polyc.codegen.writer.builder import Function, Val, int_val, llvm_type, memory_type, vector_const, zero_val
 from polyc.codegen.writer.masks import constant_lanes, take_lanes, take_values
 from polyc.ir.types import DType
@@ -115,14 +116,18 @@ def load_reversed(fn: Function, dtype: DType, pointer: Val, lanes: int, mask: Va
     return fn.shuffle(load_contiguous(fn, dtype, first, lanes, turned, epoch, through), None, backwards)
 
 
+def is_gathered(target: Machine, dtype: DType, mask: Val | None) -> bool:
+    """Whether lanes anywhere are one instruction: where it is fast for this width.  Lanes under a mask are gathered wherever
+    they can be: apart each of them would take a branch."""
+    return (target.has_gather if mask is not None else target.has_fast_gather) and dtype.itemsize >= WORD
+
+
 def load_lanes(
     fn: Function, target: Machine, dtype: DType, pointers: Val, mask: Val | None, epoch: str, other: Val | None = None
 ) -> Val:
-    """One element per pointer: a gather where the target has it for this width, else one load per lane.
-
-    Lanes under a mask are gathered wherever they can be: apart each of them would take a branch."""
+    """One element per pointer: a gather (`is_gathered`), else one load per lane."""
     lanes, type = pointers.lanes, memory_type(dtype)
-    if (target.has_gather if mask is not None else target.has_fast_gather) and dtype.itemsize >= 4:
+    if is_gathered(target, dtype, mask):
         full = f"<{lanes} x {type}>"
         callee = fn.module.declare(
             f"llvm.masked.gather.v{lanes}{_suffix(type)}.v{lanes}p0", full, [f"<{lanes} x ptr>", "i32", f"<{lanes} x i1>", full]

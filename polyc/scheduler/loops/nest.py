@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from math import prod
 
-from polyc.code_limits import FUNCTION_WORK, MAX_CARRIED, SHORT_SUM, TILE_ROWS
+from polyc.code_limits import CHAINS, FUNCTION_WORK, MAX_CARRIED, SHORT_SUM, TILE_ROWS
 from polyc.ir.expr import Call, Const, Index, Pad, Select, reads, walk
 from polyc.poly.rows import Member
 from polyc.poly.scop import ScopStatement
@@ -252,7 +252,7 @@ class NestPlanner:
         if index not in s.loaded_ranges or index not in s.reduction_indices or not (options.vectorize and options.reassociate):
             return 0
         has_strips = s.loaded_ranges[index].is_partition and self.view.target.copies_gathered
-        return 4 if index_trips(s)[index] >= 4 else int(has_strips)
+        return CHAINS if index_trips(s)[index] >= CHAINS else int(has_strips)
 
     def _held_indices(self, real: list[ScopStatement], names: list[str]) -> set[str | None]:
         """Indices of the register tile of a reduction that stands alone: their points are unrolled."""
