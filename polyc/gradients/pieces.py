@@ -51,7 +51,7 @@ def make_pieces(
     """The statements that compute all elements of a box; `adjoints`: tensors that these may be a recurrence with."""
     whole = Frame(ranges, box).domain
     end = _find_end(terms, box, ranges, adjoints)
-    add = _add_apart if any(r.tensor in adjoints for t in terms for r in reads(t.value)) else _add
+    add = _add_apart if any(r.tensor in adjoints for t in terms for r in reads(t.value)) else add_terms
     left: tuple[Expr, ...] = tuple(map(Index, box))
     if end is None:
         yield Piece(left, box, add(terms, whole, tuple(box), dtype))
@@ -59,7 +59,7 @@ def make_pieces(
     index, place, others = end
     there = Frame(ranges, box)
     there.restrict(eq(Index(index), place))
-    value = substitute(_add(terms, there.domain, tuple(box), dtype), {index: place})
+    value = substitute(add_terms(terms, there.domain, tuple(box), dtype), {index: place})
     yield Piece(tuple(substitute(e, {index: place}) for e in left), {i: b for i, b in box.items() if i != index}, value)
     yield Piece(left, {**box, index: others}, add(terms, subtract_domain(whole, there.domain), tuple(box), dtype))
 
@@ -83,7 +83,7 @@ def _find_end(
 def _add_apart(terms: Sequence[Term], within: Set, names: Sequence[str], dtype: DType) -> Expr:
     """The sum of all terms at the points of a set, written out for those that most terms are added to: loops over these ask one
     condition."""
-    value, inside, n_met = _add(terms, within, names, dtype), within, 0
+    value, inside, n_met = add_terms(terms, within, names, dtype), within, 0
     for term in terms:
         met = inside.intersect(term.domain).coalesce()
         if met.n_basic_set() == 1 and not met.is_empty() and _is_solid(met, within):
@@ -92,7 +92,7 @@ def _add_apart(terms: Sequence[Term], within: Set, names: Sequence[str], dtype: 
     inside = reduce(subtract_domain, (t.domain for t in terms if not inside.is_subset(t.domain)), inside).coalesce()
     if n_met < MIN_TERMS or inside.n_basic_set() != 1 or inside.is_empty():
         return value
-    return Select(condition_inside(inside, within, names), _add(terms, inside, names, dtype), value)
+    return Select(condition_inside(inside, within, names), add_terms(terms, inside, names, dtype), value)
 
 
 def _is_solid(domain: Set, within: Set) -> bool:
@@ -101,7 +101,7 @@ def _is_solid(domain: Set, within: Set) -> bool:
     return sum(c.is_equality() for c in own) == sum(c.is_equality() for c in others)
 
 
-def _add(terms: Sequence[Term], within: Set, names: Sequence[str], dtype: DType) -> Expr:
+def add_terms(terms: Sequence[Term], within: Set, names: Sequence[str], dtype: DType) -> Expr:
     """The sum of all terms at the points of a set."""
     left = [(t.domain.intersect(within), t.value) for t in terms]
     left = [(domain, value) for domain, value in left if not domain.is_empty()]

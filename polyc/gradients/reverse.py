@@ -14,6 +14,7 @@ from functools import partial
 from itertools import count
 
 from polyc.gradients.adjoints import Conditions, Scene, find_stored
+from polyc.gradients.common_factors import add_common_factors
 from polyc.gradients.custom import Spliced, rules_of
 from polyc.gradients.forward import drop_unused
 from polyc.gradients.inputs import Names, check_inputs, check_results, drop_unread, shown_name, take_initial_values
@@ -265,6 +266,7 @@ class _Reverse:
                 else:
                     summed = self._sum_by_phases(phased, target, dtype)
                     terms += [] if summed is None else [Term(frame.domain, summed)]
+        apart = add_common_factors(apart, self.ranges, dtype, partial(self._store_factor, target, dtype))
         begins_at_zero = all(b.lower == int_const(0) for b in box)
         if not terms and len(apart) == 1 and own == dtype and begins_at_zero:
             self._write(replace(target, shape=self._extents(version)), apart[0])
@@ -281,6 +283,13 @@ class _Reverse:
             total = piece.value if own == dtype else Cast(piece.value, own)
             where = tuple(RangeClause(i, b.lower, upper_end(b)) for i, b in piece.box.items())
             self._write(None if n else target, Statement("", name, piece.left, tuple(piece.box), total, None, where, t.span))
+
+    def _store_factor(self, like: Tensor, dtype: DType, s: Statement, box: Sequence[Interval]) -> Read:
+        """The element at the indices of `s` of a temporary that it is the statement of."""
+        extents = tuple(simplify(b.extent) for b in box)
+        name = self.names.add(f"{like.name}.factor")
+        self._write(Tensor(name, dtype, len(extents), extents, "temporary", like.base, like.span), s)
+        return Read(name, s.subscripts)
 
     def _sum_by_phases(self, phased: Phased, like: Tensor, dtype: DType) -> Expr | None:
         """The contributions of a strided window to the element at `phased.element`."""

@@ -36,6 +36,9 @@ class TileCosts:
     """Of a vector that is read in place: arrays of others start anywhere in a cache line."""
     border: float = 0.8
     """Part by which a tile with tests in it takes longer."""
+    cut_row: float = 2.5
+    cut_vector: float = 12.0
+    """Of a vector of a tile in each step of the sum at which the border of a triangle cuts the rows of the tile, or vectors."""
     exposed: float = 0.1
     """Part of the time of streams from beyond the second-level cache that arithmetic does not hide: each row of a tile starts
     anew, and other cores want the same cache."""

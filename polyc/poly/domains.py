@@ -128,6 +128,16 @@ def is_product(domain: islpy.Set, positions: Sequence[int]) -> bool:
     return bool(free.intersect(own).is_subset(domain))
 
 
+def bound_together(domain: islpy.Set, positions: Sequence[int]) -> set[int]:
+    """The other dimensions that stand in a constraint of `domain` together with one of those at `positions`."""
+    found: set[int] = set()
+    for basic in domain.get_basic_sets():
+        for constraint in basic.get_constraints():
+            used = {d for d in range(domain.dim(islpy.dim_type.set)) if constraint.involves_dims(islpy.dim_type.set, d, 1)}
+            found |= set() if used.isdisjoint(positions) else used.difference(positions)
+    return found
+
+
 def reads_within(site: ReadSite, domain: islpy.Set, indices: Sequence[str], written: islpy.Set) -> bool:
     """Whether a read touches only elements of ``{ T[e] }`` at the points of `domain` where it is made."""
     touched, anywhere = touched_elements(site, domain, indices, written.get_space())

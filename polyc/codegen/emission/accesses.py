@@ -302,6 +302,8 @@ def store_element(
     elif split is not None and step is not None and state.target.has_masks and shuffles.is_small_stride(dtype, step):
         pointer = element_pointer(state, ctx, buffer, split[0])
         shuffles.store_strided(fn, dtype, pointer, value, step // dtype.itemsize, mask)
+    elif split is not None and step is not None and mask is None and not vectors.has_scatter(state.target, dtype):
+        vectors.store_steps(fn, dtype, element_pointer(state, ctx, buffer, split[0]), value, step)
     else:
         vectors.store_lanes(fn, state.target, dtype, _lane_pointers(state, ctx, buffer, offset), value, mask)
 

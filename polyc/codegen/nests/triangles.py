@@ -93,8 +93,8 @@ def _expand(loop: Loop) -> Loop:
 
 
 def _take_rows_out(loops: Sequence[Loop], tiles: Sequence[Loop]) -> list[Loop]:
-    """The loops with the rows whose bounds, or whose vectors, differ outside of the sum, one after the other."""
-    rows = [n for n in tiles if n.kind != "vector"]
-    if do_bounds_depend(rows, loops[0].var, *(m.var for m in tiles)):
-        return list(loops)
-    return [*(replace(n, kind="serial", max_trip=None, tile=None) for n in rows), *(n for n in loops if n not in rows)]
+    """The loops with the rows one after the other: outside of the sum, unless its index or a tile says which rows there are."""
+    rows = {n.var for n in tiles if n.kind != "vector"}
+    plain = [replace(n, kind="serial", max_trip=None, tile=None) if n.var in rows else n for n in loops]
+    is_inside = do_bounds_depend([n for n in tiles if n.var in rows], loops[0].var, *(m.var for m in tiles))
+    return plain if is_inside else sorted(plain, key=lambda n: n.var not in rows)

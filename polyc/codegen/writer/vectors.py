@@ -241,11 +241,15 @@ def finish_streams(fn: Function) -> None:
         fn.effect(f"call void {callee}()")
 
 
+def has_scatter(target: Machine, dtype: DType) -> bool:
+    return target.has_masks and target.has_gather and dtype.itemsize >= 4
+
+
 def store_lanes(fn: Function, target: Machine, dtype: DType, pointers: Val, value: Val, mask: Val | None) -> None:
     """One element per pointer, in the order of the lanes."""
     value = to_memory(fn, value)
     lanes = value.lanes
-    if target.has_masks and target.has_gather and dtype.itemsize >= 4:
+    if has_scatter(target, dtype):
         name = f"llvm.masked.scatter.v{lanes}{_suffix(value.type)}.v{lanes}p0"
         callee = fn.module.declare(name, "void", [value.full_type, f"<{lanes} x ptr>", "i32", f"<{lanes} x i1>"])
         active = mask if mask is not None else int_val(1, "i1", lanes)
@@ -254,6 +258,13 @@ def store_lanes(fn: Function, target: Machine, dtype: DType, pointers: Val, valu
     for lane in range(lanes):
         with fn.when(None if mask is None else fn.extract(mask, lane)):
             fn.effect(f"store {fn.extract(value, lane)}, {fn.extract(pointers, lane)}, align {dtype.alignment}")
+
+
+def store_steps(fn: Function, dtype: DType, pointer: Val, value: Val, step: int) -> None:
+    """Elements `step` bytes apart, one store each: addresses are a register and numbers, so that loads behind need not wait for
+    them."""
+    for lane in range(value.lanes):
+        store_scalar(fn, dtype, offset_pointer(fn, pointer, lane * step), fn.extract(value, lane))
 
 
 def lane_numbers(lanes: int, type: str = "i64") -> Val:

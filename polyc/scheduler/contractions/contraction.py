@@ -20,6 +20,7 @@ from polyc.ir.expr import Const, Expr, Read, Select, Size, walk
 from polyc.ir.linear import index_coefficients
 from polyc.ir.program import Program
 from polyc.machine import Machine
+from polyc.poly.domains import bound_together
 from polyc.poly.extraction import extract_scop
 from polyc.poly.ranges import Ranges, estimate_extent
 from polyc.poly.scop import Scop, ScopStatement
@@ -68,6 +69,8 @@ class Contraction:
     separate_left: tuple[str, ...]
     tested: frozenset[str]
     """Indices that a selection of the program itself asks for."""
+    cut: frozenset[str]
+    """Left indices that the sum is longer or shorter with, as in triangles: it ends within their tiles."""
 
     def columns(self, vector_view: View) -> list[str]:
         other = self.views[1 - self.views.index(vector_view)]
@@ -101,7 +104,7 @@ class Contraction:
         known = tuple(self.has_known_trips((i,)) for i in self.s.indices)
         views = tuple((v.operand, tuple(v.strides.items()), v.elements, v.itemsize, v.is_given, v.is_made) for v in self.views)
         lengths = self.s.indices, known, tuple(self.trips.items()), tuple(self.result.items()), self.lanes, self.itemsize
-        return lengths, views, self.left, self.summed, self.separate_left, self.s.separate_left, self.tested
+        return lengths, views, self.left, self.summed, self.separate_left, self.s.separate_left, self.tested, self.cut
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +183,8 @@ def find_contraction(
     lanes = min(64, max(1, target.lanes(max(itemsize, *(v.itemsize for v in views)))))
     tested = frozenset(i for e in walk(s.origin.value) if isinstance(e, Select) for i in _names(e.condition))
     free = tuple(i for i in held_left(s) if i not in sequential)
-    return Contraction(s, trips, (views[0], views[1]), result, lanes, itemsize, left, summed, free, tested)
+    cut = frozenset(s.indices[d] for d in bound_together(s.domain, [s.indices.index(i) for i in summed])).intersection(left)
+    return Contraction(s, trips, (views[0], views[1]), result, lanes, itemsize, left, summed, free, tested, cut)
 
 
 def find_contraction_in(program: Program, ranges: Ranges, name: str, target: Machine) -> Contraction | None:

@@ -65,6 +65,7 @@ def weigh(c: Contraction, at: Measures[A], way: Way, target: Machine, constants:
         arithmetic = arithmetic + n_tiles * _parted_rows(
             c, at, way, part, target.tiles.start + depth * in_part, per_tile, target
         )
+    arithmetic = arithmetic + n_tiles * passes * _cut_cycles(c, way, target)
     stores = n_panels * passes * _store_cycles(c, at, way, target) + _written_cycles(c, at, way, target)
     cycles = {"arithmetic": arithmetic, "stores": stores}
     view, other = way.views(c)
@@ -157,6 +158,13 @@ def _border_slowdown(c: Contraction, at: Measures[A], way: Way, target: Machine)
             if other.moves(i):
                 near = largest(near, 2 / largest(2, ceil_div(at.trips[i], way.rows.get(i, 1))))
     return 1 + target.tiles.border * near
+
+
+def _cut_cycles(c: Contraction, way: Way, target: Machine) -> float:
+    """Steps in which the border of a triangle cuts a tile: row by row, and in order where it cuts the vectors."""
+    costs = target.tiles
+    each = {i: costs.cut_vector if i == way.vector else costs.cut_row for i in way.tile if i in c.cut}
+    return way.n_rows * way.vectors * sum((way.tile[i] - 1) * cycles for i, cycles in each.items())
 
 
 def _loop_starts(c: Contraction, at: Measures[A], way: Way, tiles: A, target: Machine) -> A:
