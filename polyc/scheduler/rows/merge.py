@@ -24,7 +24,7 @@ from polyc.scheduler.rows.coincidence import pivot_columns
 from polyc.scheduler.rows.groups import IN_ORDER, KINDS, Group, NoRow, RowFinder, Used, group_graph, has_detour, sort_groups
 from polyc.scheduler.rows.model import Model
 from polyc.scheduler.rows.objective import TOLERANCE, fusion_gain
-from polyc.scheduler.rows.recurrence import edges_of_pieces, find_sequential_row, find_shifted_row
+from polyc.scheduler.rows.recurrence import align_row, edges_of_pieces, find_sequential_row, find_shifted_row
 from polyc.scheduler.rows.solver import Budget
 from polyc.scheduler.rows.steps import align_steps, find_followers, find_steps, find_stored, is_recurrence
 
@@ -147,9 +147,8 @@ class Merger:
         if not rows.members or rows.is_tiled:
             return None
         moved = {name: [d for d, c in enumerate(row.coefficients) if c] for name, row in rows.members[0].rows.items()}
-        return (
-            None if any(len(dims) > 1 for dims in moved.values()) else {name: d for name, dims in moved.items() for d in dims}
-        )
+        is_one = all(len(dims) <= 1 for dims in moved.values())
+        return {name: d for name, dims in moved.items() for d in dims} if is_one else None
 
     def _share_steps(self, own: Mapping[str, int], used: Used, names: Set[str], moving: Set[str]) -> bool:
         """Whether a recurrence with its `own` steps, and what follows it a few of them later, share a loop over them, which the
@@ -161,13 +160,14 @@ class Merger:
         alone = tuple(sorted(moving, key=self._position))
         if self.finder.find_whole(alone, used, 2) is None and self._find_rows(alone, used).is_tiled:
             return False  # tiles over steps save more traffic than what it would take in its place
-        if len(dims) > self.most_together or any(d not in statements[n].fixed - used[n] for n, d in following.items()):
-            return False
-        if any(self._has_rows_left(name, used) for name in moving - steps.keys()):
+        is_free = all(d in statements[n].fixed - used[n] for n, d in following.items())
+        is_left = any(self._has_rows_left(name, used) for name in moving - steps.keys())
+        if is_left or not is_free or len(dims) > self.most_together:
             return False
         band = self._pieces_of(dims)
         others = {name: [_unit_row(d, n) for d in range(n) if d != steps.get(name)] for name, n in dims.items()}
         rows = find_shifted_row(dims, band, band, others, self.budget)
+        rows = rows if rows is None or is_recurrence([*moving], self.successors) else align_row(rows, band)
         if rows is None or any(c for name, row in rows.items() for d, c in enumerate(row.coefficients) if d != steps.get(name)):
             return False
         # Points that run their steps apart keep values in registers, which those of other steps would not let them.

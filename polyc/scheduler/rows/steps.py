@@ -104,7 +104,8 @@ def find_followers(
 ) -> set[str]:
     """Recurrences that may run in the steps of one without a parallel row so that fewer states are stored; empty if none may.
 
-    They run their steps in order anyway, so that it pays at any size.  What they need of single steps, their start for example,
+    They run their steps in order anyway, so that it pays at any size.  So may what keeps less of many states than they take, as
+    comparisons of them, element by element.  What they need of single steps, their start for example,
     comes with them.  `components` are in topological order; `share_steps` says whether statements have a row of steps in common
     that moves with each of some of them."""
     before = find_stored(model, {*leaders})
@@ -116,7 +117,7 @@ def find_followers(
             if part[0] in together or not sources:
                 continue
             inside = {*part, *sources}
-            if is_recurrence(part, successors):
+            if is_recurrence(part, successors) or _keeps_less(model, part[0], together):
                 read = {a.tensor for name in part for a in model.statements[name].accesses if not a.is_write}
                 is_wanted = read & find_stored(model, together).keys() - kept
                 if is_wanted and sources <= together | single and share_steps(together | inside, {*part}):
@@ -128,9 +129,22 @@ def find_followers(
             later |= {*part}
         after = find_stored(model, together)
         if before.keys() & after.keys() == kept:
-            return together - {*leaders} if sum(after.values()) < sum(before.values()) else set()
+            return together - {*leaders} if _n_bytes(model, after) < _n_bytes(model, before) else set()
         kept |= before.keys() & after.keys()
     return set()
+
+
+def _keeps_less(model: Model, name: str, together: Set[str]) -> bool:
+    """Whether a statement without sums takes less memory than the many states that it alone reads."""
+    s, stored = model.statements[name], find_stored(model, together)
+    readers = {r for t, size in stored.items() for r in model.readers[t] - together if not _is_late(model, r, t, size)}
+    size = s.itemsize * max(a.footprint for a in s.accesses if a.is_write)
+    is_many = max(stored.values(), default=0) >= MANY_STATES
+    return readers == {name} and is_many and len(s.fixed) == s.n_dims and size < _n_bytes(model, stored)
+
+
+def _n_bytes(model: Model, stored: Mapping[str, int]) -> int:
+    return sum(size * max(model.statements[name].itemsize for name in model.writers[t]) for t, size in stored.items())
 
 
 def align_steps(model: Model, names: Set[str], known: Mapping[str, int]) -> dict[str, int]:
