@@ -17,8 +17,24 @@ from polyc.gradients.adjoints import conditions_of
 from polyc.gradients.inputs import Names
 from polyc.gradients.inversion import Frame, kept_to, upper_end
 from polyc.gradients.sums import Part
+from polyc.gradients.time_loops import find_axes
 from polyc.ir.components import order_components
-from polyc.ir.expr import Call, Const, Expr, Index, Pad, Read, Select, any_holds, children, map_children, reads, type_of, walk
+from polyc.ir.expr import (
+    Call,
+    Const,
+    Expr,
+    Index,
+    Pad,
+    Read,
+    Select,
+    any_holds,
+    children,
+    index_names,
+    map_children,
+    reads,
+    type_of,
+    walk,
+)
 from polyc.ir.program import Program, RangeClause, Statement, Tensor
 from polyc.ir.segments import loaded_clauses
 from polyc.ir.types import BOOL, U8
@@ -41,13 +57,17 @@ def store_choices(
 ) -> tuple[Parts, list[Tensor], list[Statement]]:
     """The parts of adjoints, where they compare values of recurrences that are read for nothing else, with what is stored of
     the comparisons.  `others`: versions that others read."""
-    steps = {v: n for n, c in enumerate(order_components(program)) if c.is_recurrence for v in c.versions}
+    recurrences = [c for c in order_components(program) if c.is_recurrence]
+    steps = {v: n for n, c in enumerate(recurrences) for v in c.versions}
+    axes = {v: d for c in recurrences for v, d in (find_axes(program, c.versions) or {}).items()}
     by_statement: dict[str, list[Part]] = {}
     for part in (p for some in parts.values() for p in some):
         by_statement.setdefault(part.statement.name, []).append(part)
     own = {s.name: s for s in program.statements if s.target in steps}
     found = {n: _find_tests(own[n], some, program, ranges, steps) for n, some in by_statement.items() if n in own}
-    read = {r.tensor for n, some in by_statement.items() for p in some for r in _read_otherwise(p, found.get(n, ()))}
+    others_read = [r for n, some in by_statement.items() for p in some for r in _read_otherwise(p, found.get(n, ()))]
+    # Of single steps none but these are kept.
+    read = {r.tensor for r in others_read if r.tensor not in axes or index_names(r.subscripts[axes[r.tensor]])}
     made = {r.tensor for v in read - steps.keys() for s in program.writers().get(v, ()) for r in reads(s.value)}
     kept = read | made | {r.version for r in program.returns} | {*others}
     tensors, statements, stored = list[Tensor](), list[Statement](), dict[str, dict[Expr, Expr]]()

@@ -104,8 +104,8 @@ def find_followers(
 ) -> set[str]:
     """Recurrences that may run in the steps of one without a parallel row so that fewer states are stored; empty if none may.
 
-    They run their steps in order anyway, so that it pays at any size.  So may what keeps less of many states than they take, as
-    comparisons of them, element by element.  What they need of single steps, their start for example,
+    They run their steps in order anyway, so that it pays at any size.  So may what makes narrower
+    elements of many states, as comparisons of them.  What they need of single steps, their start for example,
     comes with them.  `components` are in topological order; `share_steps` says whether statements have a row of steps in common
     that moves with each of some of them."""
     before = find_stored(model, {*leaders})
@@ -117,7 +117,7 @@ def find_followers(
             if part[0] in together or not sources:
                 continue
             inside = {*part, *sources}
-            if is_recurrence(part, successors) or _keeps_less(model, part[0], together):
+            if is_recurrence(part, successors) or _narrows(model, part[0], together):
                 read = {a.tensor for name in part for a in model.statements[name].accesses if not a.is_write}
                 is_wanted = read & find_stored(model, together).keys() - kept
                 if is_wanted and sources <= together | single and share_steps(together | inside, {*part}):
@@ -134,13 +134,13 @@ def find_followers(
     return set()
 
 
-def _keeps_less(model: Model, name: str, together: Set[str]) -> bool:
-    """Whether a statement without sums takes less memory than the many states that it alone reads."""
+def _narrows(model: Model, name: str, together: Set[str]) -> bool:
+    """Whether a statement without sums makes elements of a narrower type of many states that nothing else reads."""
     s, stored = model.statements[name], find_stored(model, together)
     readers = {r for t, size in stored.items() for r in model.readers[t] - together if not _is_late(model, r, t, size)}
-    size = s.itemsize * max(a.footprint for a in s.accesses if a.is_write)
+    narrowest = min((model.statements[w].itemsize for t in stored for w in model.writers[t]), default=0)
     is_many = max(stored.values(), default=0) >= MANY_STATES
-    return readers == {name} and is_many and len(s.fixed) == s.n_dims and size < _n_bytes(model, stored)
+    return readers == {name} and is_many and len(s.fixed) == s.n_dims and s.itemsize < narrowest
 
 
 def _n_bytes(model: Model, stored: Mapping[str, int]) -> int:
