@@ -1,7 +1,7 @@
 """Counts of programs whose derivatives are right, refused by a named error, or wrong.
 
-``python -m tests.gradients.matrix [conformance] [polybench] [example] [random[=500]] [mixed[=500]] [NAME…] [kernels]``; all kinds
-by default.  With ``kernels`` gradients are compiled as well, and compared with the interpreter.
+``python -m tests.gradients.matrix [conformance] [polybench] [example] [random[=500]] [mixed[=500]] [NAME…] [kernels]``;
+all kinds by default.  With ``kernels`` gradients are compiled as well, and compared with the interpreter.
 """
 
 from __future__ import annotations
