@@ -21,7 +21,21 @@ from polyc.gradients.inputs import Names, add_number, check_inputs, check_result
 from polyc.gradients.rules import is_differentiable, plus, refuse, tangent, times
 from polyc.gradients.sharing import share_values
 from polyc.ir.custom_rules import Rule
-from polyc.ir.expr import Call, Const, Expr, Index, Pad, Read, Select, identity_of, index_names, reads, substitute, walk
+from polyc.ir.expr import (
+    Call,
+    Const,
+    Expr,
+    Index,
+    Pad,
+    Read,
+    Select,
+    identity_of,
+    index_names,
+    int_const,
+    reads,
+    substitute,
+    walk,
+)
 from polyc.ir.program import (
     Exists,
     Monoid,
@@ -36,7 +50,9 @@ from polyc.ir.program import (
     statement_expressions,
     tuple_components,
 )
+from polyc.ir.simplify import simplify
 from polyc.ir.storage_types import widen_arithmetic
+from polyc.poly.infer import infer_ranges
 from polyc.records import replace
 
 
@@ -146,8 +162,12 @@ class _Forward:
 
     def _declare(self, version: str, role: Role) -> None:
         t, name = self.program.tensor(version), self.tangents[version]
-        base = name if role == "input" else f"t_{t.base}"
-        self.new[name] = replace(t, name=name, role=role, base=base)
+        base, shape = name if role == "input" else f"t_{t.base}", t.shape
+        if shape is None and any(reads(e) for s in self.writers.get(version, ()) for e in s.subscripts):
+            # What is added to says how large it is, and its tangent may be 0.
+            box = infer_ranges(self.program).tensors[version]
+            shape = tuple(simplify(b.extent) for b in box) if all(b.lower == int_const(0) for b in box) else None
+        self.new[name] = replace(t, name=name, role=role, base=base, shape=shape)
 
     def _return(self, r: Return) -> Return:
         taken = {x.name for x in self.program.returns} | {*self.program.parameters, *(self.tangents[n] for n in self.wrt)}
@@ -197,8 +217,13 @@ class _Forward:
 
     def _add(self, s: Statement, **changes: object) -> None:
         """The statement for the tangent of what `s` writes, at the same points."""
-        told = tuple(Exists(e, s.span) for e in self._components(s) if reads(e))
-        fields = {"target": self.tangents[s.target], "where": (*s.where, *told)} | changes
+        told = [e for e in self._components(s) if reads(e)]
+        reduction = changes.get("reduction", s.reduction)
+        if isinstance(reduction, Reduction) and s.reduction is not None and s.has_plain_left and not reads(reduction.init):
+            start = substitute(s.reduction.init, dict(zip(s.element_names, s.subscripts, strict=True)))
+            told += [start] if reads(start) else []  # it bounds what its tangent, which is 0, does not
+        where = (*s.where, *(Exists(e, s.span) for e in told))
+        fields = {"target": self.tangents[s.target], "where": where} | changes
         self.statements.append(replace(s, name=self.names.add(f"{s.name}_t"), **fields))  # type: ignore[arg-type]
 
     def _init(self, s: Statement, target: str, init: Expr | None) -> Expr:

@@ -14,6 +14,7 @@ from functools import partial
 from itertools import count
 
 from polyc.gradients.adjoints import Conditions, Scene, find_stored
+from polyc.gradients.choices import store_choices
 from polyc.gradients.common_factors import add_common_factors
 from polyc.gradients.custom import Spliced, rules_of
 from polyc.gradients.forward import drop_unused
@@ -28,7 +29,7 @@ from polyc.gradients.stepwise import write_out_steps
 from polyc.gradients.sums import Adjoints, Part, gather, scatter
 from polyc.ir.custom_rules import Rule
 from polyc.ir.expr import Cast, Const, Expr, Index, Read, int_const, reads
-from polyc.ir.program import Program, RangeClause, Return, Statement, Tensor
+from polyc.ir.program import Program, RangeClause, Return, Statement, Tensor, statement_reads
 from polyc.ir.simplify import simplify
 from polyc.ir.storage_types import widen_arithmetic
 from polyc.ir.types import DType
@@ -161,9 +162,13 @@ class _Reverse:
         for rule in self.rules:
             if not self.active.isdisjoint(rule.results):
                 self._apply(rule)
-        for version in (t.name for t in self.program.tensors if t.name in self.read_actively or t.name in self.wrt):
-            self._sum(version)
         program = self.program
+        others = {r.tensor for s in self.statements for r in statement_reads(s)}
+        self.parts, tensors, statements = store_choices(program, self.ranges, self.parts, others, self.names)
+        self.tensors += tensors
+        self.statements += statements
+        for version in (t.name for t in program.tensors if t.name in self.read_actively or t.name in self.wrt):
+            self._sum(version)
         kept = [r for r in program.returns if r.name in self.keep]
         versions = {r.version for r in kept} | {r.initial for r in kept}
         own = (replace(t, role="temporary") if t.role == "output" and t.name not in versions else t for t in program.tensors)

@@ -62,12 +62,14 @@ def write_out_steps(program: Program, wrt: Sequence[str]) -> Program:
             groups.setdefault(key, []).append(s)
     if not groups:
         return program
-    writer, done = _Writer(program, infer_ranges(program)), set[str]()
+    writer = _Writer(program, infer_ranges(program))
+    new = {s.name: [s] for s in program.statements}
     for group in groups.values():
         if writer.write_out(group):
-            done |= {s.name for s in group}
-    kept = (s for s in program.statements if s.name not in done)
-    return replace(program, tensors=(*program.tensors, *writer.tensors), statements=(*kept, *writer.statements))
+            new |= {s.name: [] for s in group} | {group[0].name: writer.statements}
+            writer.statements = []
+    statements = tuple(s for own in new.values() for s in own)  # in place: what reads them is inferred from what stands before
+    return replace(program, tensors=(*program.tensors, *writer.tensors), statements=statements)
 
 
 def _is_ordered(s: Statement, program: Program) -> bool:

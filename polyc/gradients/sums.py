@@ -154,10 +154,10 @@ def scatter(part: Part, box: Sequence[Interval], ranges: Ranges, dtype: DType, a
     for value, conditions in terms:
         affine = [c if holds else Call("not", (c,)) for c, holds in conditions if frame.find(c, holds) is not None]
         others = tuple((c, holds) for c, holds in conditions if frame.find(c, holds) is None)
-        safe = left
+        safe, zero = left, int_const(0)
+        known = [all(map(frame.implies, kept_to(e, Interval(zero, b.extent)))) for e, b in zip(left, box, strict=True)]
         for c, holds in others:
-            zero = int_const(0)
-            safe = [e if isinstance(e, Index) else Select(c, e, zero) if holds else Select(c, zero, e) for e in safe]
+            safe = [e if k else Select(c, e, zero) if holds else Select(c, zero, e) for e, k in zip(safe, known, strict=True)]
         yield make(safe, select(others, value, dtype), [*where, *map(Condition, affine)])
 
 

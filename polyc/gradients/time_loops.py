@@ -80,7 +80,7 @@ def find_time_loop(program: Program, ranges: Ranges, later: Sequence[Read]) -> T
     for component in order_components(program):
         if not component.is_recurrence:
             continue
-        found = _find_axes(program, component.versions)
+        found = find_axes(program, component.versions)
         if found is None:
             if any(r.tensor in component.versions for r in later):
                 s = component.statements[0]
@@ -109,7 +109,7 @@ def _follow(program: Program, axes: Mapping[str, int]) -> dict[str, int]:
     return along
 
 
-def _find_axes(program: Program, versions: Sequence[str]) -> dict[str, int] | None:
+def find_axes(program: Program, versions: Sequence[str]) -> dict[str, int] | None:
     """The dimension of steps of each version of a recurrence."""
     first = versions[0]
     for d in range(program.tensor(first).rank):

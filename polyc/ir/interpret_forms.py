@@ -9,7 +9,7 @@ from math import prod
 import numpy as np
 
 from polyc.diagnostics import Diagnostic, RangeError
-from polyc.ir.expr import Call, Cast, Const, Expr, Index, Read, Size, evaluate, index_names, walk
+from polyc.ir.expr import Call, Cast, Const, Expr, Index, Read, Select, Size, evaluate, index_names, map_children, walk
 
 Interval = tuple[int, int]
 """Half open: ``lower <= x < upper``."""
@@ -56,8 +56,8 @@ def form_of(expr: Expr, sizes: Mapping[str, int]) -> Form:
 
 def _fold(expr: Expr, sizes: Mapping[str, int]) -> Expr:
     """`expr` with operands that hold no index as constants, so that terms can be evaluated without sizes."""
-    if isinstance(expr, Call):
-        return Call(expr.op, tuple(_fold(a, sizes) for a in expr.args))
+    if isinstance(expr, (Call, Select)):
+        return map_children(expr, lambda e: _fold(e, sizes))
     if any(isinstance(node, (Index, Read)) for node in walk(expr)):
         return expr
     return Const(evaluate(expr, sizes))
@@ -99,6 +99,12 @@ def interval_of(form: Form, box: Box) -> Interval:
 def minimum_of(form: Form, box: Box) -> int | None:
     """The least value over the box.  An index with an empty range counts with its bounds as they stand, so that extents
     stay the same formula at every size."""
+    for term, factor in form.items():
+        if isinstance(term, Select) and any(isinstance(n, Cast) and not n.dtype.is_integer for n in walk(term.condition)):
+            # Conditions on real numbers are not evaluated here: either arm may be chosen.
+            rest = {t: c for t, c in form.items() if t is not term}
+            found = [minimum_of(add_forms(rest, form_of(arm, {}), factor), box) for arm in (term.then, term.other)]
+            return None if None in found else min(n for n in found if n is not None)
     total = form.get(1, 0)
     seen: set[str] = set()
     joint: Form = {}

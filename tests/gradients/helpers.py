@@ -6,7 +6,8 @@
 - the tangents J v with central differences (f(x + h v) - f(x - h v)) / 2 h, element by element, where f is smooth within h;
 - ⟨w, J v⟩ with ⟨Jᵀ w, v⟩.
 
-All in float64, whatever the program's own float types are.  `check_exactly` takes whole numbers instead, for which programs of
+All in float64 (complex128), whatever the program's own float types are; inner products of complex numbers are real, and do not
+conjugate: ⟨a, b⟩ = Re Σ a b.  `check_exactly` takes whole numbers instead, for which programs of
 sums and products are exact: the two inner products are then equal bit for bit.
 """
 
@@ -25,6 +26,7 @@ from polyc.api.sources import FixedSource
 from polyc.config import Options
 from polyc.diagnostics import PolycError, UnsupportedError
 from polyc.gradients import jvp, vjp
+from polyc.gradients.rules import is_differentiable
 from polyc.ir.expr import Call, Cast, Const, reads, type_of, walk
 from polyc.ir.interpret import interpret
 from polyc.ir.operators import OPERATORS
@@ -84,11 +86,11 @@ RIGHT = "right"
 
 def float_inputs(program: Program) -> tuple[str, ...]:
     """The parameters that derivatives are taken with respect to by default."""
-    return tuple(p for p in program.parameters if program.tensor(p).dtype.is_float)
+    return tuple(p for p in program.parameters if is_differentiable(program.tensor(p).dtype))
 
 
 def float_results(program: Program) -> tuple[str, ...]:
-    return tuple(r.name for r in program.returns if program.tensor(r.version).dtype.is_float)
+    return tuple(r.name for r in program.returns if is_differentiable(program.tensor(r.version).dtype))
 
 
 def run(case: Runnable, program: Program | None = None, more: Sequence[np.ndarray] = (), out: Arrays | None = None) -> Arrays:
@@ -109,7 +111,9 @@ def split_parameters(case: Runnable, program: Program) -> tuple[Arrays, list[str
 
 
 def widened(array: np.ndarray) -> np.ndarray:
-    """A float array in float64, any other as it is."""
+    """A float array in float64, a complex one in complex128, any other as it is."""
+    if array.dtype.kind == "c":
+        return array.astype(np.complex128)
     return array.astype(np.float64) if array.dtype.kind in "fV" or array.dtype.name == "bfloat16" else array
 
 
@@ -122,13 +126,17 @@ def shifted(case: Runnable, tangents: Arrays, by: float) -> Case:
 def inner(a: Arrays, b: Arrays) -> tuple[float, float]:
     """The sum of the products of all elements, and that of their magnitudes."""
     products = [a[n] * b[n] for n in a]
-    return float(sum(p.sum() for p in products)), float(sum(np.abs(p).sum() for p in products))
+    return float(sum(p.sum().real for p in products)), float(sum(np.abs(p).sum() for p in products))
 
 
-def draw_like(rng: np.random.Generator, arrays: Mapping[str, np.ndarray], names: Iterable[str], whole: bool = False) -> Arrays:
-    """Directions in the shapes of some arrays: normal, or small whole numbers."""
-    shapes = {n: arrays[n].shape for n in names}
-    return {n: (rng.integers(-3, 4, s) if whole else rng.standard_normal(s)).astype(np.float64) for n, s in shapes.items()}
+def draw_like(rng: np.random.Generator, arrays: Mapping[str, np.ndarray], names: Iterable[str], most: int = 0) -> Arrays:
+    """Values in the shapes of some arrays: normal, or whole numbers up to `most`; complex ones for complex arrays."""
+
+    def draw(shape: tuple[int, ...]) -> np.ndarray:
+        return (rng.integers(-most, most + 1, shape) if most else rng.standard_normal(shape)).astype(np.float64)
+
+    given = {n: arrays[n] for n in names}
+    return {n: draw(a.shape) + 1j * draw(a.shape) if a.dtype.kind == "c" else draw(a.shape) for n, a in given.items()}
 
 
 def refusal(make: Callable[[], Program]) -> Program | str:
@@ -174,11 +182,10 @@ def check_exactly(case: Runnable, wrt: tuple[str, ...] | None = None, seed: int 
     program, rng = case.program, np.random.default_rng(seed)
     wrt = float_inputs(program) if wrt is None else wrt
     results = float_results(program)
-    moved = set(wrt) - choosing(program)
-    whole = {n: rng.integers(-2, 3, a.shape).astype(np.float64) if n in moved else a for n, a in case.arrays.items()}
+    whole = case.arrays | draw_like(rng, case.arrays, [n for n in wrt if n not in choosing(program)], 2)
     case = Case(program, case.sizes, whole, {n: np.rint(widened(a)) for n, a in case.out.items()})
     values = run(case)
-    tangents, cotangents = draw_like(rng, whole, wrt, True), draw_like(rng, values, results, True)
+    tangents, cotangents = draw_like(rng, whole, wrt, 3), draw_like(rng, values, results, 3)
     forward, reverse = refusal(lambda: jvp(program, wrt)), refusal(lambda: vjp(program, wrt))
     if isinstance(forward, Program) and isinstance(reverse, Program):
         moved = run_forward(case, forward, tangents, values)
@@ -290,7 +297,7 @@ def perturbed(case: Runnable, seed: int = 0, by: float = 0.01) -> Case:
     rng = np.random.default_rng(seed)
     chooses = choosing(case.program)
     arrays = {
-        n: a + by * rng.standard_normal(a.shape) if a.dtype.kind == "f" and n not in chooses else a
+        n: a + by * rng.standard_normal(a.shape) if a.dtype.kind in "fc" and n not in chooses else a
         for n, a in widen_all(case.arrays).items()
     }
     return Case(case.program, case.sizes, arrays, widen_all(case.out))

@@ -1,7 +1,7 @@
 """Counts of programs whose derivatives are right, refused by a named error, or wrong.
 
-``python -m tests.gradients.matrix [conformance] [polybench] [example] [random[=500]] [NAME…] [kernels]``; all kinds by default.
-With ``kernels`` gradients are compiled as well, and compared with the interpreter.
+``python -m tests.gradients.matrix [conformance] [polybench] [example] [random[=500]] [mixed[=500]] [NAME…] [kernels]``;
+all kinds by default.  With ``kernels`` gradients are compiled as well, and compared with the interpreter.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tests.gradients.helpers import (
     is_polynomial,
     perturbed,
 )
-from tests.gradients.sources import all_cases
+from tests.gradients.sources import all_cases, mixed_case
 from tests.property.strategies import Case as Drawn
 from tests.property.strategies import cases
 
@@ -71,7 +71,8 @@ def draw_cases(count: int) -> list[Drawn]:
 def chosen(words: list[str]) -> Iterator[tuple[str, Callable[[], Case]]]:
     kinds = [w for w in words if w in ("conformance", "polybench", "example")]
     counts = [int(w.partition("=")[2] or RANDOM) for w in words if w.startswith("random")]
-    names = [w for w in words if w not in kinds and not w.startswith("random")]
+    n_mixed = max([0 if words else RANDOM, *(int(w.partition("=")[2] or RANDOM) for w in words if w.startswith("mixed"))])
+    names = [w for w in words if w not in kinds and not w.startswith(("random", "mixed"))]
     if names or kinds or not words:
         for name, make in all_cases():
             if (not kinds and not names) or any(name.startswith(k) for k in kinds) or name.split()[1] in names:
@@ -79,6 +80,8 @@ def chosen(words: list[str]) -> Iterator[tuple[str, Callable[[], Case]]]:
     for count in counts or ([] if words else [RANDOM]):
         for number, case in enumerate(draw_cases(count)):
             yield f"random {number}", partial(lambda c: Case(c.program, c.sizes, c.arrays, c.out), case)
+    for seed in range(n_mixed):
+        yield f"mixed {seed}", partial(mixed_case, seed, is_whole=bool(seed % 2))
 
 
 def main(words: list[str]) -> int:

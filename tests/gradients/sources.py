@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import random
+import re
 import warnings
 from collections.abc import Callable, Iterator
 from functools import cache, partial
@@ -18,6 +20,7 @@ from polyc.ir.interpret import bind_sizes, interpret
 from polyc.ir.program import Program
 from tests.conformance import tc_cases
 from tests.gradients.helpers import Case
+from tests.property import mixed
 from tests.test_examples import CASES
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -102,6 +105,16 @@ def example_case(name: str) -> Case:
 
 def sizes_of(program: Program, arrays: dict[str, np.ndarray]) -> dict[str, int]:
     return bind_sizes(program, arrays, {})
+
+
+def mixed_case(seed: int, *, is_whole: bool = False) -> Case:
+    """A text of `tests.property.mixed` in doubles, at a size from 1 to 5; with whole numbers, of which many are equal."""
+    source = random.Random(seed)
+    program = compile_text(re.sub(r"\bfloat\b", "double", mixed.make_program(source)), "f").program
+    arrays = {n: np.array(a) for n, a in mixed.make_arrays(seed, source.randint(1, 5)).items() if n in program.parameters}
+    if is_whole:
+        arrays = {n: np.rint(2 * a) if a.dtype.kind == "f" else a for n, a in arrays.items()}
+    return Case(program, sizes_of(program, arrays), arrays, {})
 
 
 def example_names() -> list[str]:

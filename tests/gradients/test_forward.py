@@ -133,3 +133,21 @@ def test_second_derivatives_of_products_at_data_given_places_are_refused() -> No
         with pytest.raises(UnsupportedError, match=r"(?s)meet where data says.*help: sort the factors into rows"):
             again(vjp(program, ("x",)), ("x",))
         again(vjp(program, ("x",)), ("d_y",))
+
+
+ADDED = {
+    "a row": ("T(i, j) = A(i, j)  T(i, j) += x(i) * x(i)", lambda x, A: np.stack([2 * x] * A.shape[1], 1)),
+    "the larger": ("T(i, j) = A(i, j)  T(i, j) max= x(i)", lambda x, A: (x[:, None] > A) * 1.0),
+    "a factor": ("T(i, j) = A(i, j)  T(i, j) *= x(i)", lambda x, A: A),
+    "where data says": ("T(i, j) = A(i, j)  T(k(i), k(i)) += x(i)", lambda x, A: np.diag([1.0, 2.0, 0.0])[:, :2]),
+}
+
+
+@pytest.mark.parametrize("name", ADDED)
+def test_a_direction_in_which_what_is_added_to_stands_still(name: str) -> None:
+    """Its tangent is 0 then, which does not say how many elements there are."""
+    text, expected = ADDED[name]
+    operator = polyc.compile(f"def f(double(N) x, double(N, M) A, int32(N) k) -> (T) {{ {text} }}")
+    x, A = np.array([0.5, 2.5, 4.5]), np.arange(6.0).reshape(3, 2)
+    _, t_T = operator.jvp(wrt="x")(x, A, np.array([1, 0, 1], np.int32), np.ones(3))
+    np.testing.assert_allclose(t_T, expected(x, A))

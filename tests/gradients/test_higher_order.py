@@ -16,6 +16,9 @@ PROGRAMS = {
     "functions": "def f(double(N) x) -> (y) { y(n) = exp(sin(x(n))) * tanh(x(n)) / (2.0 + x(n) * x(n)) }",
     "windows": "def f(double(N) x, double(3) w) -> (y) { y(i) +=! pad(x(i + k - 1), 0.0) * w(k) * x(i) where i in 0:N }",
     "chosen": "def f(double(N) x) -> (y) { y(n) = x(n) > 0.0 ? x(n) * x(n) : sin(x(n)) }",
+    "added where data says": "def f(double(E) x, int32(E) k, double(M) c) -> (y) { y(m) = c(m)  y(k(e)) += x(e) * x(e) }",
+    "strides that double": "def f(double(8) x) -> (y) { X(0, i) = x(i)  X(s + 1, i) = i >= pow(2, s) ? "
+    "X(s, i) + X(s, i - pow(2, s)) * X(s, i) : X(s, i) where s in 0:2, i in 0:8  y(i) = X(2, i) }",
     "scattered": "def f(double(E) T, int32(P) k) -> (y) { y +=! T(k(p)) * T(k(p)) * T(k(p)) }",
 }
 EXAMPLES = ("softmax", "gelu_bias", "layernorm", "linear_relu")

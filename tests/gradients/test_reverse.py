@@ -150,6 +150,14 @@ def f(double(M,N) X) -> (Y) { Y(i) logadd=! X(i,j) where i in 0:M, j >= i }
     check(text, {"M": 3, "N": 4}, X=RNG.standard_normal((3, 4)))
 
 
+def test_what_reads_a_monoid_of_the_user_needs_no_range_of_its_own() -> None:
+    """Its range follows from what stands before: the scans stood behind it."""
+    text = (
+        PRODUCT + "def f(double(M,N) X) -> (Z) { (re(i), im(i)) product=! (X(i,j), X(i,0)) where j <= i  Z(i) = re(i) * im(i) }"
+    )
+    check(text, {"M": 3, "N": 4}, X=RNG.standard_normal((3, 4)))
+
+
 def test_what_a_result_holds_before_the_call_is_an_input_where_it_is_needed() -> None:
     program = program_of("def f(double(N) X) -> (Y) { Y(i) += X(i)\n Y(i) = Y(i) * Y(i) }")
     squared = vjp(program, ("X", "Y"))

@@ -215,6 +215,16 @@ def test_a_reduction_fills_the_rest_of_a_declared_shape_with_its_initial_value()
     np.testing.assert_array_equal(run(text, A=np.ones(2, np.float32))["O"], [6, 6, 5, 5])
 
 
+@pytest.mark.parametrize(
+    ("chosen", "expected"),
+    [("i < N - 1", [3, 1, 2, 0]), ("sqrt(f64(i)) > 1.5:f64", [3, 0, 0, 3]), ("f64(i) * 0.5:f64 > 0.75:f64", [1, 0, 2, 3])],
+)
+def test_left_subscripts_that_sizes_or_real_numbers_choose(chosen: str, expected: list[int]) -> None:
+    """The range of what is written does not follow from whole numbers alone."""
+    text = f"program p(A: f64[N]) -> (O) sizes N output O: f64[N] S0(i): O[{chosen} ? i : 0] += A[i] init 0.0 where i in 0:N"
+    np.testing.assert_array_equal(run(text, A=np.arange(4.0))["O"], expected)
+
+
 def test_arguments_are_checked() -> None:
     good = np.zeros((2, 3), np.float32)
     for arrays, kind in (

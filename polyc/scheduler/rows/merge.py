@@ -24,7 +24,13 @@ from polyc.scheduler.rows.coincidence import pivot_columns
 from polyc.scheduler.rows.groups import IN_ORDER, KINDS, Group, NoRow, RowFinder, Used, group_graph, has_detour, sort_groups
 from polyc.scheduler.rows.model import Model
 from polyc.scheduler.rows.objective import TOLERANCE, fusion_gain
-from polyc.scheduler.rows.recurrence import SequentialRows, edges_of_pieces, find_sequential_row, find_shifted_row
+from polyc.scheduler.rows.recurrence import (
+    SequentialRows,
+    align_row,
+    edges_of_pieces,
+    find_sequential_row,
+    find_shifted_row,
+)
 from polyc.scheduler.rows.solver import Budget
 from polyc.scheduler.rows.steps import align_steps, find_borders, find_sharing, find_steps, find_stored, is_recurrence
 
@@ -144,13 +150,14 @@ class Merger:
         alone = tuple(sorted(moving, key=self._position))
         if self.finder.find_whole(alone, used, 2) is None and self._find_rows(alone, used).is_tiled:
             return False  # tiles over steps save more traffic than what it would take in its place
-        if len(dims) > self.most_together or any(d not in statements[n].fixed - used[n] for n, d in following.items()):
-            return False
-        if any(self._has_rows_left(name, used) for name in moving - steps.keys()):
+        is_free = all(d in statements[n].fixed - used[n] for n, d in following.items())
+        is_left = any(self._has_rows_left(name, used) for name in moving - steps.keys())
+        if is_left or not is_free or len(dims) > self.most_together:
             return False
         band = self._pieces_of(dims)
         others = {name: [_unit_row(d, n) for d in range(n) if d != steps.get(name)] for name, n in dims.items()}
         rows = find_shifted_row(dims, band, band, others, self.budget, moving=steps)
+        rows = rows if rows is None or is_recurrence([*moving], self.successors) else align_row(rows, band)
         if rows is None:
             return False
         # Points that run their steps apart keep values in registers, which those of other steps would not let them.

@@ -59,7 +59,7 @@ def find_sequential_row(
     inside (`model`)."""
     row = find_shifted_row(dims, band, remaining, earlier, budget, model)
     is_last = all(n == len(earlier[name]) + 1 for name, n in dims.items())
-    return _align(row, band) if row is not None and (is_last or len(set(dims.values())) == 1) else row
+    return align_row(row, band) if row is not None and (is_last or len(set(dims.values())) == 1) else row
 
 
 def find_shifted_row(
@@ -79,7 +79,7 @@ def find_shifted_row(
     return row or (find(WIDEST, is_signed=False) if cap < WIDEST else None)
 
 
-def _align(row: Rows, band: Sequence[Piece]) -> Rows:
+def align_row(row: Rows, band: Sequence[Piece]) -> Rows:
     """The row without its shifts, where every dependence allows it: the innermost one, and outer ones of statements with as
     many loops each (others may pass on values within a step that no loop inside would keep).
 

@@ -140,8 +140,8 @@ def _find_followers(
 ) -> set[str]:
     """Recurrences that may run in the steps of one, beginning with those that need nothing of the others.
 
-    They run their steps in order anyway, so that it pays at any size.  What they need of single steps, their start for example,
-    comes with them."""
+    They run their steps in order anyway, so that it pays at any size.  So may what makes narrower elements of many states, as
+    comparisons of them.  What they need of single steps, their start for example, comes with them."""
     before = find_stored(model, leaders)
     kept: set[str] = set()
     while before.keys() - kept:
@@ -151,7 +151,7 @@ def _find_followers(
             if part[0] in together or not sources:
                 continue
             inside = {*part, *sources}
-            if is_recurrence(part, successors):
+            if is_recurrence(part, successors) or _narrows(model, part[0], together):
                 read = {a.tensor for name in part for a in model.statements[name].accesses if not a.is_write}
                 is_wanted = read & find_stored(model, together).keys() - kept
                 if is_wanted and sources <= together | single and share_steps(together | inside, {*part}):
@@ -163,9 +163,22 @@ def _find_followers(
             later |= {*part}
         after = find_stored(model, together)
         if before.keys() & after.keys() == kept:
-            return together - leaders if sum(after.values()) < sum(before.values()) else set()
+            return together - leaders if _n_bytes(model, after) < _n_bytes(model, before) else set()
         kept |= before.keys() & after.keys()
     return set()
+
+
+def _narrows(model: Model, name: str, together: Set[str]) -> bool:
+    """Whether a statement without sums makes elements of a narrower type of many states that nothing else reads."""
+    s, stored = model.statements[name], find_stored(model, together)
+    readers = {r for t, size in stored.items() for r in model.readers[t] - together if not _is_late(model, r, t, size)}
+    narrowest = min((model.statements[w].itemsize for t in stored for w in model.writers[t]), default=0)
+    is_many = max(stored.values(), default=0) >= MANY_STATES
+    return readers == {name} and is_many and len(s.fixed) == s.n_dims and s.itemsize < narrowest
+
+
+def _n_bytes(model: Model, stored: Mapping[str, int]) -> int:
+    return sum(size * max(model.statements[name].itemsize for name in model.writers[t]) for t, size in stored.items())
 
 
 def align_steps(model: Model, names: Set[str], known: Mapping[str, int]) -> dict[str, int]:
