@@ -113,13 +113,13 @@ class Parts:
             if own is None or left < size:
                 own, boxes, left = (self.name, len(self.layer)), [], whole // SMALL
                 self.layer[own] = take_parts, key, boxes
-                self.jobs[own] = Job((key,), 0)
+                self.jobs[own] = Job(0)
                 if size <= left:
                     self._small[key] = own, boxes, left
             boxes.append(box)
             if own == self._small.get(key, (None,))[0]:
                 self._small[key] = own, boxes, left - size
-            self.jobs[own] = Job((key,), self.jobs[own].result + size * itemsize)
+            self.jobs[own] = Job(self.jobs[own].result + size * itemsize)
             source = own, len(boxes) - 1, None
         self._known[key, part] = source
         return source

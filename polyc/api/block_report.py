@@ -50,6 +50,7 @@ class BlockReport:
 
     stages: tuple[Stage, ...]
     jobs: Jobs = field(default_factory=dict, repr=False, compare=False)
+    arrays: tuple[Any, ...] = field(default=(), repr=False, compare=False)
 
     @property
     def held(self) -> int:
@@ -58,11 +59,11 @@ class BlockReport:
         return max((s.held for s in self.stages), default=0)
 
     def greatest_memory(self, n_threads: int) -> int:
-        """The most bytes that dask's scheduler of so many threads has at once, where results are stored when they are there:
+        """The most bytes that a process has where dask computes in so many threads, and stores results when they are there:
         what tasks hold, and chunks and partial results that wait for those that need them.
 
-        Chunks of inputs count from when they are read; what their own graphs hold before does not."""
-        return greatest_memory(self.jobs, n_threads)
+        Chunks of inputs count from when they are made; what their own graphs hold before does not."""
+        return greatest_memory(self.arrays, self.jobs, n_threads)
 
     def explain(self) -> str:
         """What is read by the blocks of each class, why dimensions are one chunk, and the greatest memory."""

@@ -71,7 +71,7 @@ def make_blocks(
                     message = f"blocks cannot be planned: {str(problem).splitlines()[0]}"
                     raise UnsupportedError(Diagnostic("unsupported-blocks", message, None, "x.compute() first")) from problem
     if dry_run:
-        return BlockReport(tuple(planner.stages), planner.jobs)
+        return BlockReport(tuple(planner.stages), planner.jobs, tuple(made.values()))
     results = tuple(made[r.version] for r in program.returns)
     return results if len(results) > 1 else results[0]
 
@@ -127,7 +127,7 @@ class _Planner:
             if has_chunks(a):
                 lengths = product(*(c for c in a.chunks))
                 places = np.ndindex(*map(len, a.chunks))
-                self.jobs |= {(a.name, *p): Job((), a.dtype.itemsize * prod(n)) for p, n in zip(places, lengths, strict=True)}
+                self.jobs |= {(a.name, *p): Job(a.dtype.itemsize * prod(n)) for p, n in zip(places, lengths, strict=True)}
         self.kernels: dict[str, Operator] = {}
 
     @property

@@ -102,7 +102,7 @@ class Graphs:
         def combine(key: Any, group: list[Any]) -> None:
             layer[key] = (combine_parts, cut.combined, group)
             size = max(self.jobs[k].result for k in group)
-            self.jobs[key] = Job(tuple(group), size, size)
+            self.jobs[key] = Job(size, size)
 
         for place in places:
             keys: list[Any] = [(tasks.name, *part, *place) for part in parts]
@@ -129,7 +129,7 @@ class Graphs:
                 own = f"{tasks.name}-{program.tensor(version).base}"
                 chosen = {(own, *place): (getitem, (tasks.name, *place), k) for place in places}
                 made[version] = _make_array(_add_layer(tasks, own, chosen), own, chunks, program, version)
-                self.jobs.update({key: Job((made_by,), 0, shares=made_by) for key, (_, made_by, _) in chosen.items()})
+                self.jobs.update({key: Job(0, shares=made_by) for key, (_, made_by, _) in chosen.items()})
         return made
 
     def _tasks(self, plan: BlockPlan, share: float) -> _Tasks:
@@ -158,7 +158,7 @@ class Graphs:
                 task = Task(number, tuple(r for r, _ in regions), own, out)
                 keys = [key for _, chosen in regions for key in chosen]
                 layer[(name, *place)] = (run_block, kernels_key, task, keys)
-                self.jobs[(name, *place)] = Job(tuple(dict.fromkeys(keys)), made, working, is_lent=True)
+                self.jobs[(name, *place)] = Job(made, working, is_lent=True)
         layer |= parts.layer
         dependencies = [a for a in self.inputs.values() if has_chunks(a)]
         return _Tasks(name, HighLevelGraph.from_collections(name, layer, dependencies=dependencies))
