@@ -15,6 +15,8 @@ from polyc.blocks.plan import BlockPlan, Blocks, Chunks
 from polyc.ir.simplify import simplify
 from polyc.ir.text import format_expr
 from polyc.ir.types import DType
+from polyc.poly.block_regions import BlockClass
+from polyc.poly.ranges import Interval
 
 SHOWN = (1, 2, 4, 8, 16)
 """Numbers of threads for which an explanation says the greatest memory."""
@@ -115,17 +117,18 @@ def describe_plan(
         own = count_bytes(blocks, inputs)
         read, written = read + int(np.sum(own.regions)), written + int(np.sum(own.results))
         held = max(held, int(np.max(own.regions + own.working(share) + own.results)))
-        classes.append(_describe_class(blocks))
+        classes += [_describe_class(found, n, list(blocks.regions)) for found, n in blocks.classes]
     return Stage(result, len(plan.places), len(plan.classes), read, written, held, combines, whole, tuple(classes))
 
 
-def _describe_class(blocks: Blocks) -> str:
+def _describe_class(found: BlockClass, n_blocks: int, inputs: Sequence[str]) -> str:
     """How many blocks there are, and what they read."""
-    read = [
-        f"{name}[{', '.join(f'{format_expr(i.lower)} : {format_expr(simplify(i.lower + i.extent))}' for i in box)}]"
-        for name, box in ((n, blocks.found.tensors[n]) for n in blocks.regions)
-    ]
-    return f"{len(blocks.numbers)} read {', '.join(read) or 'nothing'} where {format_expr(blocks.found.condition)}"
+
+    def show(i: Interval) -> str:
+        return f"{format_expr(i.lower)} : {format_expr(simplify(i.lower + i.extent))}"
+
+    read = ", ".join(f"{name}[{', '.join(map(show, found.tensors[name]))}]" for name in inputs)
+    return f"{n_blocks} read {read or 'nothing'} where {format_expr(found.condition)}"
 
 
 def _bytes_of(dtype: DType, n: int, box: Sequence[tuple[np.ndarray, np.ndarray]]) -> np.ndarray:

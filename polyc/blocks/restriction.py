@@ -46,11 +46,13 @@ from polyc.records import replace
 
 @dataclass(frozen=True)
 class BlockProgram:
-    """`program` makes the boxes of its results of its parameters: regions of `inputs`, and the numbers `sizes`."""
+    """`program` makes the boxes of its results of its parameters: regions of `inputs`, and the numbers `sizes`, for which all
+    `checks` have to hold."""
 
     program: Program
     inputs: tuple[str, ...]
     sizes: tuple[str, ...]
+    checks: tuple[Expr, ...]
 
 
 class RangeMismatch(Exception):
@@ -74,7 +76,8 @@ def restrict_program(model: BlockModel, found: BlockClass, n_summed: int = 0) ->
     defined = tuple((name, e) for name, e in whole.defined_sizes if name in used)
     used |= size_names(*(e for _, e in defined))
     blocks = [n for a in model.axes if a is not None for n in (a.first, a.count)]
-    sizes = tuple(n for n in (*whole.sizes, *blocks) if n in used or n in numbers)
+    names = dict.fromkeys((*whole.sizes, *blocks, *model.sizes.parameters))
+    sizes = tuple(n for n in names if n in used or n in numbers)
     given = tuple(n for n in sizes if n not in numbers)
     inputs = tuple(p for p in whole.parameters if p in found.tensors or p in numbers)
     program = Program(
@@ -95,7 +98,7 @@ def restrict_program(model: BlockModel, found: BlockClass, n_summed: int = 0) ->
         dimensions = zip(ranges.tensors[result], *planned, strict=True)
         if not all(_is_planned(model, found, own, whole, box) for own, whole, box in dimensions):
             raise RangeMismatch(result)
-    return BlockProgram(program, inputs, given)
+    return BlockProgram(program, inputs, given, tuple(c.condition for c in ranges.checks))
 
 
 def _declared_shape(program: Program, t: Tensor, found: BlockClass, n_summed: int) -> tuple[Expr, ...] | None:

@@ -313,13 +313,25 @@ def test_what_would_run_is_known_before() -> None:
     operator = polyc.compile(KINDS["stencil-clamp"][0])
     report = operator.blocks(x, dry_run=True)
     (stage,) = report.stages
-    assert (stage.n_tasks, stage.n_kernels) == (4, 3)
+    assert (stage.n_tasks, stage.n_kernels) == (4, 2)
     assert stage.read == 4 * 300 * (101 + 103 + 103 + 102)
     assert stage.written == 4 * 400 * 300
     assert report.held == 4 * 300 * (2 * 103 + 100)
-    assert "y: 4 tasks, 3 kernels, 479KiB read, 468KiB written, at most 358KiB held" in str(report)
+    assert "y: 4 tasks, 2 kernels, 479KiB read, 468KiB written, at most 358KiB held" in str(report)
     parts = polyc.compile(KINDS["softmax"][0]).blocks(x.rechunk((100, 100)), dry_run=True)
     assert [s.combines for s in parts.stages] == ["max", "add", None]
+
+
+def test_all_borders_of_a_picture_have_one_kernel() -> None:
+    x = np.random.default_rng(0).random((22, 19), np.float32)
+    operator = polyc.compile(
+        "def f(float(N, M) x) -> (z) { y(i, j) = pad(x(i - 2, j + 1), clamp) - x(i, j) where i in 0:N, j in 0:M"
+        "  z(i, j) = pad(y(i + 1, j - 1), reflect) + y(i, j) where i in 0:N, j in 0:M }"
+    )
+    chunked = da.from_array(x, chunks=(5, 6))
+    report = operator.blocks(chunked, dry_run=True)
+    assert (report.stages[0].n_tasks, report.stages[0].n_kernels, len(report.stages[0].classes)) == (20, 2, 9)
+    compare(operator(chunked), operator(x))
 
 
 def test_results_are_cut_until_a_task_keeps_to_its_memory() -> None:
