@@ -112,13 +112,14 @@ def describe_plan(
 ) -> Stage:
     """The stage of a plan whose kernels store so great a part of their temporaries."""
     read = written = held = 0
-    classes: list[str] = []
+    classes: list[tuple[int, str]] = []
     for blocks in plan.classes:
         own = count_bytes(blocks, inputs)
         read, written = read + int(np.sum(own.regions)), written + int(np.sum(own.results))
         held = max(held, int(np.max(own.regions + own.working(share) + own.results)))
-        classes += [_describe_class(found, n, list(blocks.regions)) for found, n in blocks.classes]
-    return Stage(result, len(plan.places), len(plan.classes), read, written, held, combines, whole, tuple(classes))
+        classes += [(n, _describe_class(found, n, list(blocks.regions))) for found, n in blocks.classes]
+    lines = tuple(line for _, line in sorted(classes, key=lambda c: -c[0]))
+    return Stage(result, len(plan.places), len(plan.classes), read, written, held, combines, whole, lines)
 
 
 def _describe_class(found: BlockClass, n_blocks: int, inputs: Sequence[str]) -> str:

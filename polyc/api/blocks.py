@@ -165,9 +165,9 @@ class _Planner:
             da = load_dask()
             return {v: da.zeros(shape, dtype=program.tensor(v).dtype.numpy, chunks=shape) for v in group}
         try:
-            proposed = propose_chunks(program, self.ranges, self.values, group, shape, self.chunks)
+            proposed, widened = propose_chunks(program, self.ranges, self.values, group, shape, self.chunks)
         except CompileBudgetError:
-            proposed = tuple((n,) for n in shape)
+            proposed, widened = tuple((n,) for n in shape), ()
         if isinstance(asked, dict):
             asked = tuple(asked.get(d, lengths) for d, lengths in enumerate(proposed))
         chunks = proposed if asked is None else read_chunks(asked, base, shape, dtype)
@@ -176,7 +176,8 @@ class _Planner:
             raise self._refusal(base, refused, reasons)
         if refused and len(group) > 1:  # each as it may be cut
             return {v: a for version in group for v, a in self.make([version], None).items()}
-        whole = tuple(self._explain(base, d, reasons) for d in sorted(refused))
+        alone = {d for w in widened for d in w.axes if len(plan.chunks[d]) == 1 < shape[d]}
+        whole = tuple(self._explain(base, d, [*reasons, *widened]) for d in sorted(refused | alone))
         return self._graphs().results(*self._fit(plan, group, asked is None, whole))
 
     def _fit(self, plan: BlockPlan, group: Sequence[str], may_cut: bool, whole: tuple[str, ...]) -> tuple[BlockPlan, float]:

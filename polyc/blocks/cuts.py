@@ -100,7 +100,7 @@ def _cut_statement(
         return None
     shape = [evaluate(i.extent, sizes) for i in term_ranges.tensors[names[0]]]
     try:
-        chunks = propose_chunks(terms, term_ranges, sizes, names, shape, inputs, len(candidates))
+        chunks, _ = propose_chunks(terms, term_ranges, sizes, names, shape, inputs, len(candidates))
     except PolycError:
         return None
     kept = [i for i, c in zip(candidates, chunks, strict=False) if len(c) > 1]

@@ -322,6 +322,54 @@ def test_what_would_run_is_known_before() -> None:
     assert [s.combines for s in parts.stages] == ["max", "add", None]
 
 
+def test_memory_counts_chunks_that_wait_for_a_second_pass() -> None:
+    x = da.zeros((400, 3000), chunks=(400, 300), dtype=np.float32)
+    total = polyc.compile("def f(float(N, M) x) -> (s) { s(i) +=! x(i, j) }").blocks(x, dry_run=True)
+    softmax = polyc.compile(KINDS["softmax"][0]).blocks(x, dry_run=True)
+    chunk_bytes = 4 * 400 * 300
+    assert chunk_bytes < total.greatest_memory(1) < 1.1 * chunk_bytes
+    assert 2 * chunk_bytes < total.greatest_memory(2) < 2.1 * chunk_bytes
+    assert 10 * chunk_bytes < softmax.greatest_memory(1) < 12.2 * chunk_bytes  # all chunks, a result and a copy of dask's
+
+
+def test_memory_counts_what_a_kernel_stores_of_temporaries() -> None:
+    x = da.zeros((1024, 1024), chunks=(512, 1024), dtype=np.float32)
+    operator = polyc.compile("def f(float(N, M) x) -> (y) { t(i, j) = x(i, j) + x(i + 1, j)  y(i, j) = t(i, j) * t(i, j) }")
+    assert operator.blocks(x, dry_run=True).held < 4 * 1024 * (3 * 513 + 8)  # a region, its copy, a result and no t
+
+
+def test_explanation_says_what_is_read_and_why_an_axis_is_one_chunk() -> None:
+    x = da.zeros((12, 8), chunks=4, dtype=np.float32)
+    text = polyc.compile(KINDS["scan"][0]).blocks(x, dry_run=True).explain()
+    assert "y cannot be cut along dimension 0: each step of a recurrence needs more of the one before" in text
+    assert "2 read x[0 : N, first1 : count1 + first1]" in text
+    assert "greatest memory, by threads: 1 " in text
+
+
+def test_command_line_explains_chunks_without_data(tmp_path: Path) -> None:
+    (tmp_path / "op.tc").write_text(KINDS["stencil-clamp"][0])
+    arguments = ["explain", str(tmp_path / "op.tc"), "--size", "N=20000,M=20000"]
+    done = CliRunner().invoke(main, [*arguments, "--chunk", "x=1000,20000"])
+    assert done.exit_code == 0, done.output
+    assert "y: 20 tasks, 2 kernels" in done.output
+    assert "18 read x[first0 - 2 : count0 + first0 + 1, 0 : M]" in done.output
+    assert CliRunner().invoke(main, [*arguments, "--chunk", "x=1000"]).exit_code == 2
+    assert CliRunner().invoke(main, [*arguments, "--chunk", "w=1000"]).exit_code == 2
+    assert CliRunner().invoke(main, [*arguments[:2], "--chunk", "x=1000,20000"]).exit_code == 2
+
+
+def test_einsum_of_dask_arrays_is_lazy() -> None:
+    a, b = np.random.default_rng(0).random((2, 9, 9), np.float32)
+    x, y = da.from_array(a, chunks=4), da.from_array(b, chunks=5)
+    with interpreted():
+        for result in (polyc.einsum("ij,jk", x, y), polyc.einsum("ij,jk->ik", x, b), polyc.einsum(x, [0, 1], y, [1, 2])):
+            compare(result, a @ b, 1e-6)
+        assert polyc.einsum("ij,jk", x, y, dtype="float64").dtype == np.float64
+        compare(polyc.einsum("ij->", x), np.asarray(a.sum()), 1e-6)
+    with pytest.raises(PolycError, match="out="):
+        polyc.einsum("ij,jk", x, y, out=np.zeros((9, 9), np.float32))
+
+
 def test_all_borders_of_a_picture_have_one_kernel() -> None:
     x = np.random.default_rng(0).random((22, 19), np.float32)
     operator = polyc.compile(
