@@ -28,7 +28,7 @@ OWNERS = {
     "click": ("polyc/cli/",),
     "onnx": ("polyc/frontends/onnx/", "polyc/onnx/"),
     "threadpoolctl": ("polyc/runtime/",),
-    "dask": ("polyc/api/dask_arrays.py",),
+    "dask": ("polyc/api/dask_arrays.py", "polyc/api/block_memory.py"),
 }
 """External packages and the only places that may import them."""
 CODE = re.compile(r"(syntax|semantic|type|range|argument|bounds|unsupported|budget|internal|threads)(-[a-z0-9]+)+")

@@ -33,7 +33,7 @@ from polyc.diagnostics import ArgumentError, ArgumentTypeError, Remark
 from polyc.ir.types import DTYPES, DType, from_numpy
 from polyc.log import logger
 from polyc.runtime.arguments import convert_inputs, find_aliases
-from polyc.runtime.arrays import check_output
+from polyc.runtime.arrays import check_output, has_chunks
 from polyc.runtime.kernel import Kernel
 
 MOST_LOST = 100_000_000
@@ -157,6 +157,8 @@ class EinsumCalls:
             return self.operator(*arrays, out=out)
         inputs = arrays
         if not all(type(a) is np.ndarray for a in arrays):
+            if any(map(has_chunks, arrays)):
+                return self.operator(*arrays, out=out)
             inputs = convert_inputs(self.operator.formals, arrays)
         shape = self._find_shape(inputs)
         if shape is None:

@@ -3,32 +3,50 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import reduce
 from typing import Any
 
 import numpy as np
 
+from polyc.blocks.selections import Combined
 from polyc.records import dataclass
+from polyc.runtime import memory
 from polyc.runtime.arrays import convert_input
 
-Slices = tuple[slice, ...]
+Box = tuple[tuple[int, int], ...]
+"""From where to where along each dimension."""
+
+
+def make_slices(box: Box) -> tuple[slice, ...]:
+    return tuple([slice(*p) for p in box])
 
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """An input's part for one block: its shape, and for each chunk that it meets the place in the region."""
+    """An input's part for one block: its shape, and for each chunk that it meets the place in the region.
+
+    What is given for a chunk has it or a part of it, or is a tuple that has: `taken` says which of the tuple (None: it is none)
+    and what part of that (None: all)."""
 
     shape: tuple[int, ...]
-    places: tuple[Slices, ...]
+    places: tuple[Box, ...]
+    taken: tuple[tuple[int | None, Box | None], ...]
 
-    def gather(self, parts: Sequence[np.ndarray]) -> np.ndarray:
-        """The region of the parts of chunks, contiguous.  Masked arrays are an `ArgumentTypeError`."""
-        parts = [p if type(p) is np.ndarray else convert_input(p, "a chunk", None) for p in parts]
+    def gather(self, given: Sequence[Any]) -> np.ndarray:
+        """The region, contiguous.  Masked arrays are an `ArgumentTypeError`."""
+        parts = [self._take(g, *taken) for g, taken in zip(given, self.taken, strict=True)]
         if len(parts) == 1 and parts[0].shape == self.shape:
             return np.ascontiguousarray(parts[0]).reshape(self.shape)
-        result = np.empty(self.shape, parts[0].dtype)
+        result = memory.allocate_result(self.shape, parts[0].dtype)  # reused: C libraries keep what they are given back
         for place, part in zip(self.places, parts, strict=True):
-            result[place] = part
+            result[make_slices(place)] = part
         return result
+
+    @staticmethod
+    def _take(given: Any, member: int | None, box: Box | None) -> np.ndarray:
+        array = given if member is None else given[member]
+        array = array if type(array) is np.ndarray else convert_input(array, "a chunk", None)
+        return array if box is None else array[make_slices(box)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +56,7 @@ class Task:
     number: int
     regions: tuple[Region, ...]
     sizes: tuple[int, ...]
-    parts: tuple[Slices, ...]
+    parts: tuple[Box, ...]
 
 
 class BlockKernels:
@@ -71,7 +89,7 @@ class BlockKernels:
         arrays = [next(regions) if value is None else value for value in self.inputs[task.number]]
         made = self.operators[task.number](*arrays, *task.sizes)
         results = made if isinstance(made, tuple) else (made,)
-        blocks = tuple(r[part] for r, part in zip(results, task.parts, strict=True))
+        blocks = tuple(r[make_slices(part)] for r, part in zip(results, task.parts, strict=True))
         return blocks if len(blocks) > 1 else blocks[0]
 
 
@@ -80,10 +98,9 @@ def run_block(kernels: BlockKernels, task: Task, parts: Sequence[np.ndarray]) ->
     return kernels.run(task, parts)
 
 
-def take_part(chunk: np.ndarray, part: Slices) -> np.ndarray:
-    """A part of a chunk; a small one is copied, so that it does not keep the chunk in memory."""
-    taken = chunk[part]
-    return taken.copy() if 2 * taken.size <= chunk.size else taken
+def take_parts(chunk: np.ndarray, boxes: Sequence[Box]) -> tuple[np.ndarray, ...]:
+    """Parts of a chunk, copied, so that they do not keep it in memory."""
+    return tuple([chunk[make_slices(box)].copy() for box in boxes])
 
 
 _MONOIDS: dict[str, Any] = {
@@ -96,10 +113,14 @@ _MONOIDS: dict[str, Any] = {
 }
 
 
-def combine_parts(op: str, parts: Sequence[np.ndarray]) -> np.ndarray:
-    """Partial results by one of `ir.expr.MONOIDS`, from left to right."""
-    result = parts[0]
+def combine_parts(combined: Sequence[Combined], parts: Sequence[Any]) -> Any:
+    """Partial results of blocks, of several results tuples, each by its monoid from left to right."""
+    columns = list(zip(*(p if isinstance(p, tuple) else (p,) for p in parts), strict=True))
+    totals: list[np.ndarray] = []
     with np.errstate(all="ignore"):  # as in kernels
-        for part in parts[1:]:
-            result = _MONOIDS[op](result, part)
-    return np.asarray(result)
+        for how, values in zip(combined, columns, strict=True):
+            for n in how.agreeing:
+                agree = [(t == totals[n]) | ((t != t) & (totals[n] != totals[n])) for t in columns[n]]
+                values = tuple(np.where(a, v, v.dtype.type(how.none)) for a, v in zip(agree, values, strict=True))
+            totals.append(np.asarray(reduce(_MONOIDS[how.op], values)))
+    return tuple(totals) if len(totals) > 1 else totals[0]

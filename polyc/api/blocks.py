@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
+from itertools import product
+from math import prod
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from polyc import driver
+from polyc.api.block_memory import Job, Jobs
 from polyc.api.block_report import BlockReport, Stage, describe_plan
 from polyc.api.checkpoints import read_bytes, show_bytes
 from polyc.api.dask_arrays import Graphs, as_chunked, load_dask, read_chunks
@@ -29,6 +34,9 @@ if TYPE_CHECKING:
 
 MOST_BLOCKS = 1 << 16
 """Results are cut into no more than these to keep to a limit of memory: each is a task that dask keeps track of."""
+
+ASKED_FROM = 1 << 20
+"""Bytes of a task's temporaries from which it matters what a kernel stores of them, so that one is compiled to say it."""
 
 
 def make_blocks(
@@ -63,7 +71,7 @@ def make_blocks(
                     message = f"blocks cannot be planned: {str(problem).splitlines()[0]}"
                     raise UnsupportedError(Diagnostic("unsupported-blocks", message, None, "x.compute() first")) from problem
     if dry_run:
-        return BlockReport(tuple(planner.stages))
+        return BlockReport(tuple(planner.stages), planner.jobs, tuple(made.values()))
     results = tuple(made[r.version] for r in program.returns)
     return results if len(results) > 1 else results[0]
 
@@ -114,6 +122,13 @@ class _Planner:
         shapes = concrete_shapes(sized.ranges, values)
         self.shapes = {name: tuple(extent for _, extent in dims) for name, dims in shapes.items()}
         self.stages: list[Stage] = []
+        self.jobs: Jobs = {}
+        for a in self.inputs.values():
+            if has_chunks(a):
+                lengths = product(*(c for c in a.chunks))
+                places = np.ndindex(*map(len, a.chunks))
+                self.jobs |= {(a.name, *p): Job(a.dtype.itemsize * prod(n)) for p, n in zip(places, lengths, strict=True)}
+        self.kernels: dict[str, Operator] = {}
 
     @property
     def chunks(self) -> dict[str, Chunks]:
@@ -136,9 +151,10 @@ class _Planner:
             cut = find_cut(self.program, self.ranges, self.values, self.chunks, self.operator.options.reassociate)
             if cut is None:
                 return
-            stage = self._describe(cut.plan, self.program.tensor(cut.target).base, cut.op)
+            bases = ", ".join(dict.fromkeys(self.program.tensor(t).base for t in cut.targets))
+            stage, share = self._describe(cut.plan, bases, ", ".join(c.op for c in cut.combined))
             self._check_memory(stage)
-            self.inputs[cut.total] = self._graphs().total(cut)
+            self.inputs |= self._graphs().totals(cut, share)
             self.program, self.ranges = cut.rest, cut.rest_ranges
 
     def make(self, group: Sequence[str], asked: Any) -> dict[str, Any]:
@@ -149,9 +165,9 @@ class _Planner:
             da = load_dask()
             return {v: da.zeros(shape, dtype=program.tensor(v).dtype.numpy, chunks=shape) for v in group}
         try:
-            proposed = propose_chunks(program, self.ranges, self.values, group, shape, self.chunks)
+            proposed, widened = propose_chunks(program, self.ranges, self.values, group, shape, self.chunks)
         except CompileBudgetError:
-            proposed = tuple((n,) for n in shape)
+            proposed, widened = tuple((n,) for n in shape), ()
         if isinstance(asked, dict):
             asked = tuple(asked.get(d, lengths) for d, lengths in enumerate(proposed))
         chunks = proposed if asked is None else read_chunks(asked, base, shape, dtype)
@@ -160,16 +176,18 @@ class _Planner:
             raise self._refusal(base, refused, reasons)
         if refused and len(group) > 1:  # each as it may be cut
             return {v: a for version in group for v, a in self.make([version], None).items()}
-        plan = self._fit(plan, group, asked is None)
-        return self._graphs().results(plan)
+        alone = {d for w in widened for d in w.axes if len(plan.chunks[d]) == 1 < shape[d]}
+        whole = tuple(self._explain(base, d, [*reasons, *widened]) for d in sorted(refused | alone))
+        return self._graphs().results(*self._fit(plan, group, asked is None, whole))
 
-    def _fit(self, plan: BlockPlan, group: Sequence[str], may_cut: bool) -> BlockPlan:
-        """The plan, with chunks halved along the longest ones until each task keeps to the limit."""
+    def _fit(self, plan: BlockPlan, group: Sequence[str], may_cut: bool, whole: tuple[str, ...]) -> tuple[BlockPlan, float]:
+        """The plan, with chunks halved along the longest ones until each task keeps to the limit, and what its kernels store of
+        their temporaries."""
         bases = ", ".join(dict.fromkeys(self.program.tensor(v).base for v in group))
         while True:
-            stage = self._describe(plan, bases)
+            stage, share = self._describe(plan, bases, whole=whole)
             if self.limit is None or stage.held <= self.limit:
-                return plan
+                return plan, share
             fixed: set[int] = set()
             finer: BlockPlan | None = None
             while may_cut and finer is None and len(fixed) < len(plan.chunks):
@@ -184,7 +202,7 @@ class _Planner:
             self.stages.pop()
             if finer is None:
                 self._check_memory(stage)
-                return plan
+                return plan, share
             plan = finer
 
     def _check_memory(self, stage: Stage) -> None:
@@ -193,24 +211,54 @@ class _Planner:
             help = f"give memory={show_bytes(stage.held, up=True)!r}, or the inputs smaller chunks"
             raise argument_error("argument-memory", message, None, help)
 
-    def _describe(self, plan: BlockPlan, result: str, op: str | None = None) -> Stage:
-        stage = describe_plan(plan, result, op)
+    def _describe(
+        self, plan: BlockPlan, result: str, op: str | None = None, whole: tuple[str, ...] = ()
+    ) -> tuple[Stage, float]:
+        """The stage of a plan, which is noted, and what its kernels store of their temporaries: all that are small, and that
+        do not matter."""
+        share = 1.0
+        stage = describe_plan(plan, self.chunks, result, op, share, whole)
+        temporaries = max(int(np.max(b.temporary_bytes)) for b in plan.classes)
+        if temporaries >= ASKED_FROM and (self.dry_run or (self.limit is not None and stage.held > self.limit)):
+            share = self._find_share(plan)
+            stage = describe_plan(plan, self.chunks, result, op, share, whole)
         self.stages.append(stage)
-        return stage
+        return stage, share
+
+    def _find_share(self, plan: BlockPlan) -> float:
+        """The part of its temporaries that the kernel of the greatest block stores; it is compiled for that."""
+        blocks = max(plan.classes, key=lambda b: int(np.max(b.temporary_bytes)))
+        n = int(np.argmax(blocks.temporary_bytes))
+        program = blocks.restricted.program
+        kernel = self.kernels.setdefault(str(program), make_operator(self.operator, program))
+        arrays = [
+            np.broadcast_to(np.zeros((), program.types[p].numpy), tuple(int(e[n]) for _, e in blocks.regions[p]))
+            if has_chunks(self.inputs[p])
+            else self.inputs[p]
+            for p in blocks.restricted.inputs
+        ]
+        stored = kernel.temporary_bytes([*arrays, *(int(v[n]) for v in blocks.sizes)], {})
+        return min(1.0, float(stored / blocks.temporary_bytes[n]))
+
+    def _explain(self, result: str, d: int, reasons: Sequence[Widened]) -> str:
+        """Why a dimension of a result is one chunk."""
+        why = next((w for w in reasons if d in w.axes), None)
+        message = f"{result} cannot be cut along dimension {d}"
+        if why is None:
+            return message
+        needed = self.program.tensor(why.tensor).base
+        return f"{message}: {why.reason}, so that a block needs all of dimension {why.dimension} of {needed}"
 
     def _refusal(self, result: str, axes: frozenset[int], reasons: Sequence[Widened]) -> UnsupportedError:
         d = min(axes)
         why = next((w for w in reasons if d in w.axes), None)
-        message = f"{result} cannot be cut along dimension {d}"
         span = next((self.program.tensor(r.version).span for r in self.program.returns if r.name == result), None)
         if why is not None:
-            needed = self.program.tensor(why.tensor).base
-            message += f": {why.reason}, so that a block needs all of dimension {why.dimension} of {needed}"
             span = next((s.span for s in self.program.statements if s.target == why.tensor), span)
         help = f"leave dimension {d} in one chunk: chunks={{{d}: -1}}"
-        return UnsupportedError(Diagnostic("unsupported-block-axis", message, span, help))
+        return UnsupportedError(Diagnostic("unsupported-block-axis", self._explain(result, d, reasons), span, help))
 
     def _graphs(self) -> Graphs:
         identity = (repr(self.operator.options), dict(self.values))
         make = partial(make_operator, self.operator)
-        return Graphs(self.operator.name, identity, self.program, dict(self.inputs), make, self.dry_run)
+        return Graphs(self.operator.name, identity, self.program, dict(self.inputs), make, self.dry_run, self.jobs)

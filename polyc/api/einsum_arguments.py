@@ -14,7 +14,7 @@ from polyc.api.amortise import EinsumCalls
 from polyc.api.numpy_ways import LETTERS, Path
 from polyc.diagnostics import ArgumentTypeError, PolycError
 from polyc.ir.types import DTYPES, DType, from_numpy, promote_all
-from polyc.runtime.arrays import argument_error, check_output, convert_input, in_own_order, overlaps, type_label
+from polyc.runtime.arrays import argument_error, check_output, convert_input, has_chunks, in_own_order, overlaps, type_label
 
 CASTINGS = ("no", "equiv", "safe", "same_kind", "unsafe")
 ORDERS = ("C", "F", "A", "K")
@@ -78,12 +78,15 @@ def run_general(
     order = order.upper() if isinstance(order, str) else order
     _check_word("order", order, ORDERS)
     path = _read_path(optimize)
-    arrays = tuple(convert_input(in_own_order(a), f"operand{n}", None) for n, a in enumerate(arguments))
+    pairs = enumerate(arguments)
+    arrays = tuple(a if has_chunks(a) else convert_input(in_own_order(a), f"operand{n}", None) for n, a in pairs)
     given = None if out is None else _as_array(out)
     computed = _choose_type(arrays, given, dtype)
     _check_casts(arrays, given, computed, casting)
     natural = _promote([a.dtype for a in arrays]) if arrays else None
     calls = find(subscripts, None if computed == natural else computed, path)
+    if any(map(has_chunks, arrays)):
+        return calls(arrays, out)
     is_fortran = order == "F" or (order == "A" and bool(arrays) and all(a.flags.fnc or a.ndim < 2 for a in arrays))
     if given is None and is_fortran:
         shape = calls.result_shape(arrays)

@@ -12,7 +12,7 @@ from polyc.blocks.programs import keep_results
 from polyc.ir.expr import size_names
 from polyc.ir.program import Program
 from polyc.poly.block_model import make_model
-from polyc.poly.block_regions import BlockClass, derive_class
+from polyc.poly.block_regions import BlockClass, Widened, derive_class
 from polyc.poly.ranges import Interval, Ranges
 
 
@@ -24,8 +24,9 @@ def propose_chunks(
     shape: Sequence[int],
     inputs: Mapping[str, Chunks],
     n_alone: int = 0,
-) -> Chunks:
-    """Chunks for `results` of one `shape`, where no extent is 0; `inputs` are the chunks of arrays that have any.
+) -> tuple[Chunks, tuple[Widened, ...]]:
+    """Chunks for `results` of one `shape`, where no extent is 0, and what of tensors each block needs all of; `inputs` are the
+    chunks of arrays that have any.
 
     A dimension is cut as the largest array that moves with it is: where the middle of what an element needs passes from one
     chunk to the next.  One that moves with no chunked dimension stays whole, and so does each of the first `n_alone` where the
@@ -53,7 +54,7 @@ def propose_chunks(
                 chunks.append(lengths)
             else:
                 chunks.append(_cut(extent, [2 * e for e in accumulate(lengths)][:-1], middle))
-    return tuple(chunks)
+    return tuple(chunks), found.widened
 
 
 def _find_chunked(found: BlockClass, first: str, others: Set[str], inputs: Mapping[str, Chunks]) -> tuple[str, int] | None:

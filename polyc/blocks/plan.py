@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
 from typing import Any
 
 import numpy as np
 
+from polyc.blocks.merging import merge_classes, outline
 from polyc.blocks.programs import keep_results
 from polyc.blocks.restriction import BlockProgram, RangeMismatch, restrict_program
 from polyc.diagnostics import PolycError
@@ -21,7 +22,7 @@ from polyc.poly.block_regions import BlockClass, Widened, derive_class
 from polyc.poly.ranges import Interval, Ranges
 
 MAX_CLASSES = 256
-"""Each is a kernel; a stencil of four dimensions with borders has 81."""
+"""That are derived one by one; a stencil of four dimensions with borders has 81."""
 
 Chunks = tuple[tuple[int, ...], ...]
 """Lengths along each dimension."""
@@ -29,9 +30,11 @@ Chunks = tuple[tuple[int, ...], ...]
 
 @dataclass(frozen=True)
 class Blocks:
-    """The blocks of one class: `numbers` says which (in the order of `BlockPlan.places`), all arrays are over these."""
+    """The blocks of one program: `numbers` says which (in the order of `BlockPlan.places`), all arrays are over these.
 
-    found: BlockClass
+    `classes` are those that they are of, each with the number of its blocks."""
+
+    classes: tuple[tuple[BlockClass, int], ...]
     restricted: BlockProgram
     numbers: np.ndarray
     regions: dict[str, list[tuple[np.ndarray, np.ndarray]]]
@@ -83,7 +86,7 @@ def plan_blocks(
     axes = name_axes(program, chunks)
     model = make_model(program, ranges, results, axes)
     columns, n = _columns(model, sizes, chunks)
-    classes: list[Blocks] = []
+    classes: list[tuple[BlockClass, np.ndarray]] = []
     widened: list[Widened] = []
     left = np.ones(n, dtype=bool)
     while left.any():
@@ -97,9 +100,9 @@ def plan_blocks(
         widened += found.widened
         if found.widened:
             raise NotCut(frozenset().union(*(w.axes for w in found.widened)), widened)
-        classes.append(_make_blocks(model, found, np.flatnonzero(inside), columns, n_summed))
+        classes.append((found, np.flatnonzero(inside)))
         left &= ~inside
-    return BlockPlan(tuple(results), chunks, tuple(classes))
+    return BlockPlan(tuple(results), chunks, tuple(_make_all(model, classes, columns, n_summed)))
 
 
 def plan_cuttable(
@@ -140,10 +143,14 @@ def _can_cut(
     return True
 
 
+def _taken_names(program: Program) -> set[str]:
+    taken = {*program.sizes, *(n for n, _ in program.defined_sizes), *(i for s in program.statements for i in s.indices)}
+    return taken | {t.name for t in program.tensors} | {t.base for t in program.tensors}
+
+
 def name_axes(program: Program, chunks: Chunks) -> list[Axis | None]:
     """Names for the sizes of blocks that no other name is."""
-    taken = {*program.sizes, *(n for n, _ in program.defined_sizes), *(i for s in program.statements for i in s.indices)}
-    taken |= {t.name for t in program.tensors} | {t.base for t in program.tensors}
+    taken = _taken_names(program)
 
     def free(wanted: str) -> str:
         while wanted in taken:
@@ -167,11 +174,53 @@ def _columns(model: BlockModel, sizes: Mapping[str, int], chunks: Chunks) -> tup
     return columns, prod(shape)
 
 
+def _make_all(
+    model: BlockModel, classes: Sequence[tuple[BlockClass, np.ndarray]], columns: Mapping[str, Any], n_summed: int
+) -> list[Blocks]:
+    """A program for the class with most blocks, and one for all others that have the same statements, where that can be."""
+    most = max(range(len(classes)), key=lambda k: len(classes[k][1]))
+    groups: dict[Hashable, list[tuple[BlockClass, np.ndarray]]] = {}
+    for k, found in enumerate(classes):
+        groups.setdefault(None if k == most else outline(found[0]), []).append(found)
+    made: list[Blocks] = []
+    for group in groups.values():
+        merged = _merge(model, group, columns, n_summed) if len(group) > 1 else None
+        made += [merged] if merged is not None else [_make_blocks(model, *c, columns, n_summed) for c in group]
+    return made
+
+
+def _merge(
+    model: BlockModel, group: Sequence[tuple[BlockClass, np.ndarray]], columns: Mapping[str, Any], n_summed: int
+) -> Blocks | None:
+    """The blocks of several classes, of one program; None where one cannot be shown to do for all of them."""
+    names = {*columns, *_taken_names(model.program)}
+    merged = merge_classes(model, [found for found, _ in group], names)
+    columns, numbers = dict(columns), np.concatenate([n for _, n in group])
+    for name, said in merged.values.items():
+        column = np.zeros(int(numbers.max()) + 1, dtype=np.int64)
+        for expr, (_, own) in zip(said, group, strict=True):
+            column[own] = evaluate_all(expr, _select(columns, own))
+        columns[name] = column
+    try:
+        blocks = _make_blocks(merged.model, merged.found, numbers, columns, n_summed)
+    except (PolycError, RangeMismatch):
+        return None
+    own_columns = _select(columns, numbers)
+    if not all(np.all(evaluate_all(check, own_columns)) for check in blocks.restricted.checks):
+        return None
+    return replace(blocks, classes=tuple((found, len(n)) for found, n in group))
+
+
+def _select(columns: Mapping[str, Any], numbers: np.ndarray) -> dict[str, Any]:
+    """The values of some blocks."""
+    return {name: c if np.ndim(c) == 0 else c[numbers] for name, c in columns.items()}
+
+
 def _make_blocks(
     model: BlockModel, found: BlockClass, numbers: np.ndarray, columns: Mapping[str, Any], n_summed: int
 ) -> Blocks:
     restricted = restrict_program(model, found, n_summed)
-    own = {name: c if np.ndim(c) == 0 else c[numbers] for name, c in columns.items()}
+    own = _select(columns, numbers)
     n = len(numbers)
 
     def values(expr: Expr) -> np.ndarray:
@@ -192,7 +241,8 @@ def _make_blocks(
     for name, intervals in found.tensors.items():
         if name not in program.parameters and name not in model.results:
             held = held + program.tensor(name).dtype.itemsize * prod((e for _, e in box(intervals)), start=1)
-    return Blocks(found, restricted, numbers, regions, results, [values(Size(s)) for s in restricted.sizes], held)
+    sizes = [values(Size(s)) for s in restricted.sizes]
+    return Blocks(((found, n),), restricted, numbers, regions, results, sizes, held)
 
 
 def evaluate_all(expr: Expr, columns: Mapping[str, Any]) -> Any:

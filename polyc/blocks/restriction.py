@@ -10,7 +10,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from polyc.ir.expr import Const, Expr, Index, Pad, Read, ge, identity_of, index_names, int_const, lt, map_children, size_names
+from polyc.ir.expr import (
+    Const,
+    Expr,
+    Index,
+    Pad,
+    Read,
+    ge,
+    identity_of,
+    index_names,
+    int_const,
+    lt,
+    map_children,
+    rewrite,
+    size_names,
+)
 from polyc.ir.program import (
     Condition,
     Program,
@@ -32,11 +46,13 @@ from polyc.records import replace
 
 @dataclass(frozen=True)
 class BlockProgram:
-    """`program` makes the boxes of its results of its parameters: regions of `inputs`, and the numbers `sizes`."""
+    """`program` makes the boxes of its results of its parameters: regions of `inputs`, and the numbers `sizes`, for which all
+    `checks` have to hold."""
 
     program: Program
     inputs: tuple[str, ...]
     sizes: tuple[str, ...]
+    checks: tuple[Expr, ...]
 
 
 class RangeMismatch(Exception):
@@ -60,7 +76,8 @@ def restrict_program(model: BlockModel, found: BlockClass, n_summed: int = 0) ->
     defined = tuple((name, e) for name, e in whole.defined_sizes if name in used)
     used |= size_names(*(e for _, e in defined))
     blocks = [n for a in model.axes if a is not None for n in (a.first, a.count)]
-    sizes = tuple(n for n in (*whole.sizes, *blocks) if n in used or n in numbers)
+    names = dict.fromkeys((*whole.sizes, *blocks, *model.sizes.parameters))
+    sizes = tuple(n for n in names if n in used or n in numbers)
     given = tuple(n for n in sizes if n not in numbers)
     inputs = tuple(p for p in whole.parameters if p in found.tensors or p in numbers)
     program = Program(
@@ -81,7 +98,7 @@ def restrict_program(model: BlockModel, found: BlockClass, n_summed: int = 0) ->
         dimensions = zip(ranges.tensors[result], *planned, strict=True)
         if not all(_is_planned(model, found, own, whole, box) for own, whole, box in dimensions):
             raise RangeMismatch(result)
-    return BlockProgram(program, inputs, given)
+    return BlockProgram(program, inputs, given, tuple(c.condition for c in ranges.checks))
 
 
 def _declared_shape(program: Program, t: Tensor, found: BlockClass, n_summed: int) -> tuple[Expr, ...] | None:
@@ -147,14 +164,20 @@ def _minus(a: Expr, b: Expr) -> Expr:
 
 
 def sum_out(program: Program, partial: str, n_cut: int) -> Program:
-    """The program of a block with the first dimensions of its result `partial` combined, by the statement's own monoid."""
+    """The program of a block with the first dimensions of its result `partial` combined, by the statement's own monoid.
+
+    Reads of it are of what is combined."""
+
+    def rule(e: Expr) -> Expr | None:
+        return replace(e, subscripts=e.subscripts[n_cut:]) if isinstance(e, Read) and e.tensor == partial else None
+
     tensors = tuple(replace(t, rank=t.rank - n_cut) if t.name == partial else t for t in program.tensors)
     statements = []
     for s in program.statements:
         if s.target == partial:
             order = (*(i for i in s.indices if Index(i) not in s.subscripts[:n_cut]), *_names(s.subscripts[:n_cut]))
             s = replace(s, subscripts=s.subscripts[n_cut:], indices=order)
-        statements.append(s)
+        statements.append(map_statement(s, lambda e: rewrite(e, rule)))
     return replace(program, tensors=tensors, statements=tuple(statements))
 
 

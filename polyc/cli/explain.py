@@ -15,9 +15,11 @@ from polyc.cli.common import (
     load_operator,
     memory_option,
     model_options,
+    parse_shapes,
     set_threads,
     source_options,
 )
+from polyc.cli.explain_blocks import explain_blocks
 from polyc.cli.model import explain_model, is_model, refuse_options
 from polyc.cli.passes import disable_option
 
@@ -27,6 +29,14 @@ from polyc.cli.passes import disable_option
 @gradient_options
 @memory_option(
     "With --vjp or --grad: bytes of temporaries, such as 256MiB; steps of a time loop are computed again to keep to it."
+)
+@click.option(
+    "--chunk",
+    "chunks",
+    multiple=True,
+    metavar="INPUT=N,N,…",
+    callback=parse_shapes,
+    help="Explain the tasks for an input in chunks of these extents (dask arrays); all sizes must be given.",
 )
 @click.option("--measure", "is_measured", is_flag=True, help="Also run it on random inputs; all sizes must be given.")
 @disable_option
@@ -40,6 +50,7 @@ def explain_command(
     vjp: str | None,
     grad: str | None,
     memory: str | None,
+    chunks: Shapes,
     is_measured: bool,
     disable: tuple[str, ...],
     strict: bool,
@@ -59,11 +70,12 @@ def explain_command(
       polyc explain softmax.tc --size N=64,D=1000 --target x86-64-v4
       polyc explain softmax.tc --size N=64,D=1000 --measure
       polyc explain mm.tc --vjp A --size M=64,K=64,N=64
+      polyc explain blur.tc --size N=20000,M=20000 --chunk x=2000,2000
       polyc explain pendula.tc --vjp r --memory 64KiB --size N=100,T=200
       polyc explain model.onnx --size batch=8 --measure
     """
     if is_model(source):
-        refuse_options(entry=entry, vjp=vjp, grad=grad, memory=memory, disable_pass=disable)
+        refuse_options(entry=entry, vjp=vjp, grad=grad, memory=memory, disable_pass=disable, chunk=chunks)
         return explain_model(source, sizes, shapes, is_measured, strict, threads, target)
     refuse_options(strict=strict, shape=shapes)
     set_threads(threads)
@@ -71,6 +83,10 @@ def explain_command(
         load_operator(source, entry, target, sizes, **({"disable": disable} if disable else {})), vjp, grad, memory
     )
     measured, known = None, known_sizes(sizes)
+    if chunks:
+        if is_measured or memory is not None:
+            raise click.UsageError("--chunk explains without running, and goes neither with --measure nor with --memory")
+        return explain_blocks(operator, known, chunks)
     if memory is not None and is_measured:
         raise click.UsageError("--measure counts the cycles of one kernel, and a derivative with --memory is several")
     if memory is not None or is_measured:  # before anything is printed: an error leaves standard output empty
