@@ -12,6 +12,7 @@ from polyc.code_limits import FUNCTION_WORK, MAX_STRIDE, SHORT_SUM, UNKNOWN_EXTE
 from polyc.ir.expr import Call, Const, Expr, Index, Read, Select, Size, children, index_names, reads, walk
 from polyc.ir.linear import index_coefficients, index_steps
 from polyc.ir.loaded_ranges import LoadedRange, expected_trips
+from polyc.ir.program import Statement
 from polyc.poly.footprints import TILE
 from polyc.poly.scop import Scop, ScopStatement
 from polyc.records import dataclass
@@ -170,10 +171,11 @@ def loose_indices(expr: Expr) -> Iterator[str]:
 
 
 def operation_weight(expr: Expr) -> int:
-    """Arithmetic work of one evaluation, a transcendental counting `FUNCTION_WORK`; addresses and borders are beside it."""
+    """Arithmetic work of one evaluation, a transcendental counting `FUNCTION_WORK`; addresses, but for what computes them of
+    data, and borders are beside it."""
     match expr:
-        case Read():
-            return 0
+        case Read(_, subscripts):
+            return sum(operation_weight(e) for e in subscripts if reads(e))
         case Select() if not reads(expr.condition):
             return operation_weight(expr.then) + operation_weight(expr.other)
         case Call():
@@ -181,6 +183,13 @@ def operation_weight(expr: Expr) -> int:
         case _:
             own = 0
     return own + sum(operation_weight(child) for child in children(expr))
+
+
+def count_look_ups(s: Statement) -> int:
+    """Elements that data names for each element of a row, rather than for the row: each is a load of its own."""
+    along = index_names(*s.subscripts[-1:])
+    named = (r for r in set(reads(s.value)) for e in r.subscripts if reads(e) and not along.isdisjoint(index_names(e)))
+    return len(set(named))
 
 
 def call_weight(call: Call) -> int:

@@ -1,8 +1,7 @@
 """Inline injective producers into their readers, at statement level, before anything is scheduled.
 
 Before: ``T[i] = X[i] * 2 ; Y[i] = T[i] + 1``.  After: ``Y[i] = X[i] * 2 + 1``.  A producer is inlined where computing it
-again costs less than storing and loading it: no reduction, no transcendental computed twice, nothing inside a loop that
-would repeat it many times.
+again costs less than storing and loading it: no reduction, no transcendental or look-up twice, nothing that a loop repeats.
 
 What data chooses of a producer is computed where it is read, if less is loaded for it than would be stored:
 
@@ -19,6 +18,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import cached_property
 from math import prod
 
+from polyc.code_limits import FUNCTION_WORK
 from polyc.diagnostics import Remark
 from polyc.ir.expr import Cast, Expr, Index, Pad, Read, Select, mentions, reads, rewrite, substitute, walk
 from polyc.ir.linear import index_coefficients
@@ -29,7 +29,7 @@ from polyc.poly.extraction import write_out_pad
 from polyc.poly.points import points_of
 from polyc.poly.ranges import GuardedSubscript, Ranges, StatementRanges
 from polyc.records import dataclass, replace
-from polyc.scheduler.accesses import operation_weight, trip_count
+from polyc.scheduler.accesses import count_look_ups, operation_weight, trip_count
 from polyc.scheduler.rewriting.builder import ProgramBuilder, find_recurrences
 from polyc.scheduler.rewriting.reindexing import map_reads
 
@@ -106,7 +106,7 @@ class _Producer:
     def __init__(self, s: Statement, own: StatementRanges, base: str, ranges: Ranges) -> None:
         self.s, self.own, self.base, self.ranges = s, own, base, ranges
         self.indices = [e.name for e in s.subscripts if isinstance(e, Index)]
-        self.weight = operation_weight(s.value)
+        self.weight = operation_weight(s.value) + FUNCTION_WORK * count_look_ups(s)
         self.reason: str | None = None
         """Why no consumer computes it."""
         if own.guards:
