@@ -171,11 +171,10 @@ def loose_indices(expr: Expr) -> Iterator[str]:
 
 
 def operation_weight(expr: Expr) -> int:
-    """Arithmetic work of one evaluation, a transcendental counting `FUNCTION_WORK`; addresses, but for what computes them of
-    data, and borders are beside it."""
+    """Arithmetic work of one evaluation, a transcendental counting `FUNCTION_WORK`; addresses and borders are beside it."""
     match expr:
-        case Read(_, subscripts):
-            return sum(operation_weight(e) for e in subscripts if reads(e))
+        case Read():
+            return 0
         case Select() if not reads(expr.condition):
             return operation_weight(expr.then) + operation_weight(expr.other)
         case Call():
@@ -185,11 +184,11 @@ def operation_weight(expr: Expr) -> int:
     return own + sum(operation_weight(child) for child in children(expr))
 
 
-def count_look_ups(s: Statement) -> int:
-    """Elements that data names for each element of a row, rather than for the row: each is a load of its own."""
+def look_up_weight(s: Statement) -> int:
+    """Work of loading elements that data names for each element of a row, rather than for the row: as that of functions."""
     along = index_names(*s.subscripts[-1:])
     named = (r for r in set(reads(s.value)) for e in r.subscripts if reads(e) and not along.isdisjoint(index_names(e)))
-    return len(set(named))
+    return FUNCTION_WORK * len(set(named))
 
 
 def call_weight(call: Call) -> int:
@@ -213,8 +212,9 @@ def vector_itemsize(scop: Scop, statements: list[ScopStatement]) -> int:
     sizes = (
         scop.tensors[m.tensor].dtype.itemsize
         for s in statements
+        for apart in (_offset_tensors(s) | _tensors_of_ends(s),)
         for m in access_motions(s)
-        if m.tensor in scop.tensors and (m.is_write or m.tensor not in _offset_tensors(s) | _tensors_of_ends(s))
+        if m.tensor in scop.tensors and (m.is_write or m.tensor not in apart)
     )
     return max(sizes, default=4)
 
