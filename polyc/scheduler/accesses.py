@@ -12,6 +12,7 @@ from polyc.code_limits import FUNCTION_WORK, MAX_STRIDE, SHORT_SUM, UNKNOWN_EXTE
 from polyc.ir.expr import Call, Const, Expr, Index, Read, Select, Size, children, index_names, reads, walk
 from polyc.ir.linear import index_coefficients, index_steps
 from polyc.ir.loaded_ranges import LoadedRange, expected_trips
+from polyc.ir.program import Statement
 from polyc.poly.footprints import TILE
 from polyc.poly.scop import Scop, ScopStatement
 from polyc.records import dataclass
@@ -183,6 +184,13 @@ def operation_weight(expr: Expr) -> int:
     return own + sum(operation_weight(child) for child in children(expr))
 
 
+def look_up_weight(s: Statement) -> int:
+    """Work of loading elements that data names for each element of a row, rather than for the row: as that of functions."""
+    along = index_names(*s.subscripts[-1:])
+    named = (r for r in set(reads(s.value)) for e in r.subscripts if reads(e) and not along.isdisjoint(index_names(e)))
+    return FUNCTION_WORK * len(set(named))
+
+
 def call_weight(call: Call) -> int:
     """Work of a call without that of its operands."""
     return 1 if call.op in _CHEAP_CALLS else (4 if call.op in ("truediv", "sqrt", "rsqrt", "fma") else FUNCTION_WORK)
@@ -204,8 +212,9 @@ def vector_itemsize(scop: Scop, statements: list[ScopStatement]) -> int:
     sizes = (
         scop.tensors[m.tensor].dtype.itemsize
         for s in statements
+        for apart in (_offset_tensors(s) | _tensors_of_ends(s),)
         for m in access_motions(s)
-        if m.tensor in scop.tensors and (m.is_write or m.tensor not in _offset_tensors(s) | _tensors_of_ends(s))
+        if m.tensor in scop.tensors and (m.is_write or m.tensor not in apart)
     )
     return max(sizes, default=4)
 

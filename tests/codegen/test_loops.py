@@ -133,6 +133,14 @@ def test_short_vector_loops_are_expanded_and_long_ones_interleaved():
         check(mixed, {"M": n, "N": n})
 
 
+@pytest.mark.parametrize(("n_reads", "most"), [(16, 50), (17, None)])
+def test_short_rows_of_values_of_many_reads_are_loops(n_reads, most):
+    """All vectors of a chain of stencils were written out, of 25 reads each: LLVM took most of the compile time."""
+    text = f"def f(float(N) X) -> (O) {{ O(i) = {' + '.join(f'X(i+{k})' for k in range(n_reads))} where i in 0:50 }}"
+    lowered = check(text, {"N": 70}, target=X86_64_V3)
+    assert [v.max_trip for v in loops_of(lowered.nest.body) if v.kind == "vector"] == [most]
+
+
 @pytest.mark.parametrize(("target", "lanes"), [(X86_64_V2, 4), (X86_64_V3, 8), (X86_64_V4, 16)])
 def test_lanes_follow_the_machine(target, lanes):
     text = "def f(float(M,N) X) -> (O) { O(i) +=! sqrt(X(i,j)) }"

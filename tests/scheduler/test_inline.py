@@ -82,6 +82,23 @@ def test_expensive_values_are_stored_when_they_are_read_twice():
     assert len(new.statements) == 2 and messages == ["T is stored: 12 operations would be computed 2 times"]
 
 
+@pytest.mark.parametrize(
+    ("value", "is_stored"),
+    [
+        ("T(min(max(X(i), 0), 255), 0)", True),  # subscripts were beside the arithmetic, and a look-up was a copy
+        ("T(int32(B(i)), 0)", True),
+        ("T(int32(B(0)), i)", False),  # a row that data names is read as any other
+    ],
+)
+def test_look_ups_of_a_window_are_not_made_for_each_of_its_readers(value, is_stored):
+    text = f"""def f(int32(N) X, uint8(N) B, float(256,N) T) -> (Y) {{
+      V(i) = {value} where i in 0:N
+      Y(i) = V(i) - V(i+1) * V(i+2) }}"""
+    new, _, _ = inline(text, N=9)
+    assert [s.name for s in new.statements] == (["S0", "S1"] if is_stored else ["S1"])
+    check(text, {"N": 9})
+
+
 def test_a_value_that_a_loop_would_repeat_is_stored_but_a_copy_never():
     text = "def f(float(N) X, float(M,N) Y) -> (Z) {{ T(i) = {}  Z(j,i) = T(i) * Y(j,i) }}"
     assert len(inline(text.format("X(i) * 2.0 + 1.0"), M=1000, N=8)[0].statements) == 2

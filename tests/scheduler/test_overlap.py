@@ -58,6 +58,22 @@ def test_what_fits_a_cache_is_stored_whole() -> None:
     assert remark.kind == "passed" and remark.message.startswith("R in tiles of y ")
 
 
+@pytest.mark.parametrize(
+    ("value", "apart", "is_tiled"),
+    [
+        ("X(y,x)", 16, True),  # half of it again
+        ("exp(sin(exp(sin(cos(X(y,x))))))", 4, True),
+        ("exp(sin(exp(sin(cos(X(y,x))))))", 16, False),  # too dear to compute half of it again
+        ("X(y,x)", 64, False),  # rows as far apart as tiles are high
+    ],
+)
+def test_what_is_too_dear_to_compute_again_is_stored_whole(value: str, apart: int, is_tiled: bool) -> None:
+    text = f"def f(float(H,W) X) -> (O) {{ R(y,x) = {value} + X(y,x+1)  O(y,x) = R(y,x) + R(y+{apart},x) }}"
+    lines, remarks = overlap(text, H=3000, W=3000)
+    assert [r.kind for r in remarks] == ["passed"] * is_tiled
+    assert ("R.tile" in " ".join(lines)) is is_tiled
+
+
 def test_products_are_not_computed_again_for_tiles_of_their_results_by_heads() -> None:
     text = """def f(float(S,K) X, float(K,J) W, float(J) b) -> (O) {
       P(s,j) +=! X(s,k) * W(k,j)

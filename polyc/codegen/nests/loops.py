@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from itertools import takewhile
 from math import gcd
 
+from polyc.code_limits import MAX_READS
 from polyc.codegen.nests.buffers import make_buffers
 from polyc.codegen.nests.collapse import collapse_parallel
 from polyc.codegen.nests.preconditions import translate_checks
@@ -22,6 +23,7 @@ from polyc.ir.expr import (
     lt,
     mentions,
     operands_of,
+    reads,
     rewrite,
     substitute,
     walk,
@@ -160,8 +162,9 @@ class _Translator:
                     return loop
                 short = trip is not None and trip <= MAX_EXPANSION * mark.lanes
                 if trip is not None and short and trip > mark.lanes:  # accumulators of updates want their loops expanded
-                    n_stores = sum(isinstance(node, Store) for node in walk_nodes(loop.body))
-                    short = -(-trip // mark.lanes) * n_stores <= MAX_EXPANDED_STORES
+                    stores = [node for node in walk_nodes(loop.body) if isinstance(node, Store)]
+                    short = -(-trip // mark.lanes) * len(stores) <= MAX_EXPANDED_STORES
+                    short &= all(len(set(reads(s.value))) <= MAX_READS for s in stores)
                 return replace(
                     loop,
                     kind="vector",

@@ -20,7 +20,7 @@ from polyc.code_limits import MAX_READS
 from polyc.codegen.functions.polynomials import INLINE
 from polyc.ir.access import accesses_in, with_values
 from polyc.ir.dependence import carries_dependence
-from polyc.ir.expr import Call, Expr, Index, Read, any_holds, ge, maximum, mentions, minimum, reads, substitute, walk
+from polyc.ir.expr import Call, Expr, Index, Read, Select, any_holds, ge, maximum, mentions, minimum, reads, substitute, walk
 from polyc.ir.loops import Buffer, Guard, If, Loop, LoopNest, Node, Prefetch, Store, Update
 from polyc.ir.simplify import simplify
 from polyc.ir.walk import Body, Scope, node_expressions, rewrite_nest, substitute_nodes, walk_nodes
@@ -48,7 +48,7 @@ def _pair_loop(loop: Loop, buffers: Mapping[str, Buffer]) -> Body | None:
     """The loop over pairs of rows, and what is left; None where that gains nothing, or where rows may need each other."""
     border, inside = None, loop.body
     match loop.body:
-        case (If(condition=condition, orelse=orelse),) if orelse:
+        case (If(condition=condition, orelse=orelse),) if orelse and not _tests_row(orelse, loop.var):
             border, inside = condition, orelse
     row = _find_row(inside, loop.var, buffers)
     if row is None or not _is_independent(loop, buffers):
@@ -66,6 +66,12 @@ def _pair_loop(loop: Loop, buffers: Mapping[str, Buffer]) -> Body | None:
     single = Loop(one, Index(loop.var), end, 1, "serial", substitute_nodes(loop.body, {loop.var: Index(one)}))
     alone = any_holds((ge(behind[loop.var], loop.upper), border, substitute(border, behind)))
     return (replace(loop, step=2, body=(If(alone, (single,), pair),)),)
+
+
+def _tests_row(body: Body, var: str) -> bool:
+    """Whether values depend on where the row is: `body` is for borders then, two of which are seldom side by side."""
+    values = (e for n in walk_nodes(body) for root in node_expressions(n) for e in walk(root))
+    return any(isinstance(e, Select) and mentions(e.condition, var) for e in values)
 
 
 def _find_row(body: Body, var: str, buffers: Mapping[str, Buffer]) -> Loop | None:

@@ -1,8 +1,7 @@
 """Inline injective producers into their readers, at statement level, before anything is scheduled.
 
 Before: ``T[i] = X[i] * 2 ; Y[i] = T[i] + 1``.  After: ``Y[i] = X[i] * 2 + 1``.  A producer is inlined where computing it
-again costs less than storing and loading it: no reduction, no transcendental computed twice, nothing inside a loop that
-would repeat it many times.
+again costs less than storing and loading it: no reduction, no transcendental or look-up twice, nothing that a loop repeats.
 
 What data chooses of a producer is computed where it is read, if less is loaded for it than would be stored:
 
@@ -20,7 +19,7 @@ from functools import cached_property
 from math import prod
 
 from polyc.diagnostics import Remark
-from polyc.ir.expr import Cast, Expr, Index, Pad, Read, Select, mentions, reads, rewrite, substitute, walk
+from polyc.ir.expr import Expr, Index, Pad, Read, Select, mentions, reads, rewrite, substitute, walk
 from polyc.ir.linear import index_coefficients
 from polyc.ir.program import Program, Statement, all_reads, map_statement
 from polyc.ir.read_sites import find_sites, is_data_dependent
@@ -29,7 +28,7 @@ from polyc.poly.extraction import write_out_pad
 from polyc.poly.points import points_of
 from polyc.poly.ranges import GuardedSubscript, Ranges, StatementRanges
 from polyc.records import dataclass, replace
-from polyc.scheduler.accesses import operation_weight, trip_count
+from polyc.scheduler.accesses import look_up_weight, operation_weight, trip_count
 from polyc.scheduler.rewriting.builder import ProgramBuilder, find_recurrences
 from polyc.scheduler.rewriting.reindexing import map_reads
 
@@ -106,7 +105,7 @@ class _Producer:
     def __init__(self, s: Statement, own: StatementRanges, base: str, ranges: Ranges) -> None:
         self.s, self.own, self.base, self.ranges = s, own, base, ranges
         self.indices = [e.name for e in s.subscripts if isinstance(e, Index)]
-        self.weight = operation_weight(s.value)
+        self.weight, self.look_ups = operation_weight(s.value), look_up_weight(s)
         self.reason: str | None = None
         """Why no consumer computes it."""
         if own.guards:
@@ -119,11 +118,11 @@ class _Producer:
     def choose(self, uses: Mapping[str, _Use]) -> tuple[str | None, list[str]]:
         """Why it is stored, if it is, and the consumers that compute what they read of it."""
         reason = self.reason or next((use.reason for use in uses.values() if use.reason is not None), None)
-        times = sum(use.times for use in uses.values())
-        is_copy = self.weight == 0 and not any(isinstance(n, Cast) for n in walk(self.s.value))
-        is_cheap = is_copy or (times <= 1 and self.weight > 0) or times == 1
-        if reason is None and not is_cheap and self.weight * (times - 1) > MAX_REPEATED_WEIGHT:
-            reason = f"{self.weight} operations would be computed {times:.0f} times"
+        times, most = (of([0.0, *(use.times for use in uses.values())]) for of in (sum, max))
+        # Consumers of the same elements share a pass, in which each is looked up once.
+        again = self.weight * (times - 1) + self.look_ups * max(0.0, most - 1)
+        if reason is None and again > MAX_REPEATED_WEIGHT:
+            reason = f"{self.weight + self.look_ups} operations would be computed {times:.0f} times"
         if reason is None:
             return None, list(uses)
         # Beside what is stored for others: few elements, and no more loads than of these.
