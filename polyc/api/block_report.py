@@ -25,10 +25,13 @@ class Stage:
     written: int
     held: int
     combines: str | None = None
+    repeats: int = 1
+    """How many stages of a time loop are alike; the other numbers are those of one."""
 
     def __str__(self) -> str:
         what = f"parts of {self.result}, combined by {self.combines}" if self.combines else self.result
         moved = f"{show_bytes(self.read)} read, {show_bytes(self.written)} written"
+        what += f", {self.repeats} times" if self.repeats > 1 else ""
         return (
             f"{what}: {self.n_tasks} tasks, {self.n_kernels} kernels, {moved}, at most {show_bytes(self.held)} held by a task"
         )

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from polyc import driver
 from polyc.api.block_report import BlockReport, Stage, describe_plan
+from polyc.api.block_steps import run_time_loops
 from polyc.api.checkpoints import read_bytes, show_bytes
 from polyc.api.dask_arrays import Graphs, as_chunked, load_dask, read_chunks
 from polyc.api.sources import FixedSource
@@ -15,12 +15,15 @@ from polyc.blocks.chunks import propose_chunks
 from polyc.blocks.cuts import find_cut
 from polyc.blocks.plan import BlockPlan, Chunks, NotPlanned, plan_cuttable, size_values
 from polyc.blocks.programs import check_program
+from polyc.blocks.steps import Part
 from polyc.diagnostics import CompileBudgetError, Diagnostic, PolycError, UnsupportedError
 from polyc.driver.sized import Sized, size_program
-from polyc.ir.expr import evaluate
-from polyc.ir.program import Program, integer_parameters
+from polyc.ir.expr import Read, evaluate, index_names
+from polyc.ir.program import Program, RangeClause, integer_parameters
+from polyc.ir.simplify import simplify
 from polyc.poly.block_regions import Widened
 from polyc.poly.infer import concrete_shapes
+from polyc.poly.ranges import Ranges
 from polyc.runtime.arrays import argument_error, has_chunks
 from polyc.runtime.kernel import host_check_error
 
@@ -55,7 +58,7 @@ def make_blocks(
         for is_symbolic in (True, False):  # sizes, unless only numbers say what a block needs
             try:
                 sized, values = _size(program, sizes, is_symbolic)
-                planner = _Planner(operator, sized, values, arrays, limit, dry_run)
+                planner = Planner(operator, sized.program, sized.ranges, values, arrays, limit, dry_run)
                 made = planner.make_all(chunks)
                 break
             except NotPlanned as problem:
@@ -97,23 +100,44 @@ def _size(program: Program, sizes: Mapping[str, int], is_symbolic: bool) -> tupl
     return sized, values
 
 
-class _Planner:
+class Planner:
     """Plans of the versions of one program, and the arrays that are made by them."""
 
     def __init__(
         self,
         operator: Operator,
-        sized: Sized,
+        program: Program,
+        ranges: Ranges,
         values: Mapping[str, int],
         inputs: Mapping[str, Any],
         limit: int | None,
         dry_run: bool,
     ) -> None:
-        self.operator, self.values, self.inputs, self.limit, self.dry_run = operator, values, dict(inputs), limit, dry_run
-        self.program, self.ranges = sized.program, sized.ranges
-        shapes = concrete_shapes(sized.ranges, values)
-        self.shapes = {name: tuple(extent for _, extent in dims) for name, dims in shapes.items()}
+        self.operator, self.values, self.inputs, self.limit, self.dry_run = operator, dict(values), dict(inputs), limit, dry_run
+        self.program, self.ranges = program, ranges
+        self.shapes = self.shapes_of(ranges, values)
         self.stages: list[Stage] = []
+        self.remembered: dict[Any, Any] = {}
+
+    @staticmethod
+    def shapes_of(ranges: Ranges, values: Mapping[str, int]) -> dict[str, tuple[int, ...]]:
+        """Of all tensors."""
+        shapes = concrete_shapes(ranges, values)
+        return {name: tuple(extent for _, extent in dims) for name, dims in shapes.items()}
+
+    def part(self, part: Part, inputs: Mapping[str, Any], values: Mapping[str, int]) -> Planner:
+        """One for a program that makes something of `inputs`, with additional `values` of sizes."""
+        own = {name: inputs[name] for name in part.program.parameters if name in inputs}
+        made = Planner(self.operator, part.program, part.ranges, {**self.values, **values}, own, self.limit, self.dry_run)
+        made.remembered = self.remembered
+        return made
+
+    def _remember(self, key: tuple[Any, ...], make: Callable[[], Any]) -> Any:
+        """What was made for the same program, sizes and chunks before: the stages of a time loop are alike."""
+        whole = (id(self.program), *key, tuple(self.values.items()), tuple(self.chunks.items()))
+        if whole not in self.remembered:
+            self.remembered[whole] = self.program, make()  # the program lives as long as its number counts
+        return self.remembered[whole][1]
 
     @property
     def chunks(self) -> dict[str, Chunks]:
@@ -121,6 +145,7 @@ class _Planner:
 
     def make_all(self, chunks: Any) -> dict[str, Any]:
         """Arrays for all results, by version; those of one shape have blocks in common."""
+        run_time_loops(self)
         self.cut_reductions()
         made: dict[str, Any] = {}
         for r in self.program.returns:
@@ -132,8 +157,9 @@ class _Planner:
 
     def cut_reductions(self) -> None:
         """Put totals of partial results in the place of reductions over chunked axes."""
+        reassociate = self.operator.options.reassociate
         while True:
-            cut = find_cut(self.program, self.ranges, self.values, self.chunks, self.operator.options.reassociate)
+            cut = self._remember(("cut",), lambda: find_cut(self.program, self.ranges, self.values, self.chunks, reassociate))
             if cut is None:
                 return
             stage = self._describe(cut.plan, self.program.tensor(cut.target).base, cut.op)
@@ -148,20 +174,41 @@ class _Planner:
         if 0 in shape:
             da = load_dask()
             return {v: da.zeros(shape, dtype=program.tensor(v).dtype.numpy, chunks=shape) for v in group}
-        try:
-            proposed = propose_chunks(program, self.ranges, self.values, group, shape, self.chunks)
-        except CompileBudgetError:
-            proposed = tuple((n,) for n in shape)
+        copied = [self._copied(v) for v in group]
+        if asked is None and all(a is not None for a in copied):
+            return {v: a.copy() for v, a in zip(group, copied, strict=True)}
+        proposed = self._remember(("chunks", *group), lambda: self._propose(group))
         if isinstance(asked, dict):
             asked = tuple(asked.get(d, lengths) for d, lengths in enumerate(proposed))
         chunks = proposed if asked is None else read_chunks(asked, base, shape, dtype)
-        plan, refused, reasons = plan_cuttable(program, self.ranges, self.values, group, chunks)
+        plan, refused, reasons = self._remember(
+            ("plan", *group, chunks), lambda: plan_cuttable(program, self.ranges, self.values, group, chunks)
+        )
         if refused and asked is not None:
             raise self._refusal(base, refused, reasons)
         if refused and len(group) > 1:  # each as it may be cut
             return {v: a for version in group for v, a in self.make([version], None).items()}
         plan = self._fit(plan, group, asked is None)
         return self._graphs().results(plan)
+
+    def _propose(self, group: Sequence[str]) -> Chunks:
+        shape = self.shapes[group[0]]
+        try:
+            return propose_chunks(self.program, self.ranges, self.values, group, shape, self.chunks)
+        except CompileBudgetError:
+            return tuple((n,) for n in shape)
+
+    def _copied(self, version: str) -> Any:
+        """The array in chunks that a result is, element by element; None where it is none."""
+        writers = [s for s in self.program.statements if s.target == version]
+        if len(writers) != 1 or not isinstance(read := writers[0].value, Read):
+            return None
+        (s,), array = writers, self.inputs.get(read.tensor)
+        places = [simplify(e - i.lower) for e, i in zip(s.subscripts, self.ranges.tensors[version], strict=True)]
+        is_copy = s.reduction is None and s.has_plain_left and list(read.subscripts) == places and has_chunks(array)
+        is_whole = all(isinstance(w, RangeClause) and not index_names(*w.expressions) for w in s.where)
+        is_same = self.program.types[version] == self.program.types[read.tensor]
+        return array if array is not None and is_copy and is_whole and is_same and array.shape == self.shapes[version] else None
 
     def _fit(self, plan: BlockPlan, group: Sequence[str], may_cut: bool) -> BlockPlan:
         """The plan, with chunks halved along the longest ones until each task keeps to the limit."""
@@ -212,5 +259,11 @@ class _Planner:
 
     def _graphs(self) -> Graphs:
         identity = (repr(self.operator.options), dict(self.values))
-        make = partial(make_operator, self.operator)
+        operators: dict[int, Any] = self.remembered.setdefault("operators", {})
+
+        def make(program: Program) -> Any:
+            if id(program) not in operators:
+                operators[id(program)] = program, make_operator(self.operator, program)
+            return operators[id(program)][1]
+
         return Graphs(self.operator.name, identity, self.program, dict(self.inputs), make, self.dry_run)
