@@ -50,14 +50,14 @@ def _choose_count(planner: Planner, loop: TimeLoop) -> int:
     }
     names = loop.begin().results
     states = [proposed[name] for name in names.values()]
-    if not any(d < len(chunks) and len(chunks[d]) > 1 for chunks in states for d in loop.crossing):
-        return 0
     one = loop.advance(1, [(v, 0) for v in loop.depths])
     values = planner.values | ({one.start: loop.steps.start} if one.start else {})
     own = {name: proposed[names[v, loop.steps.start + time]] for (v, time), name in one.inputs.items()}
     inputs = planner.chunks | own | {name: proposed[name] for name in loop.given}
     if find_cut(one.program, one.ranges, values, inputs, planner.operator.options.reassociate) is not None:
         return 1
+    if not any(d < len(chunks) and len(chunks[d]) > 1 for chunks in states for d in loop.crossing):
+        return 0
     shapes = planner.shapes_of(one.ranges, values)
     (first, *_) = one.results.values()
     group = [name for name in one.results.values() if shapes[name] == shapes[first]]

@@ -87,7 +87,7 @@ class Graphs:
             return {versions[0]: _make_array(tasks.graph, tasks.name, plan.chunks, self.program, versions[0])}
         made: dict[str, Any] = {}
         for k, version in enumerate(versions):
-            own = f"{tasks.name}-{self.program.tensor(version).base}"
+            own = f"{tasks.name}-{version}"
             chosen = {(own, *place): (getitem, (tasks.name, *place), k) for place in plan.places}
             made[version] = _make_array(_add_layer(tasks, own, chosen), own, plan.chunks, self.program, version)
         return made

@@ -93,13 +93,13 @@ class TimeLoop:
     def given(self) -> list[str]:
         """Tensors that steps read and that are computed before."""
         computed = {s.target for s in self.program.statements} - set(self.component.versions)
-        found = (r.tensor for s in self._moving() for r in statement_reads(s) if r.tensor in computed)
+        found = (r.tensor for s in self.moving for r in statement_reads(s) if r.tensor in computed)
         return list(dict.fromkeys(found))
 
     @property
     def operations(self) -> int:
         """Of one step, about, for each point."""
-        return sum(count_operations(s.value) + len(reads(s.value)) for s in self._moving())
+        return sum(count_operations(s.value) + len(reads(s.value)) for s in self.moving)
 
     def carried(self, now: int) -> list[State]:
         """What a step at time `now` may read of those before."""
@@ -115,7 +115,7 @@ class TimeLoop:
         """`count` steps, with results `wanted`; times are counted from the first of them."""
         wanted = tuple(sorted(set(wanted)))
         start = _free("step", self._names())
-        moments = [(s, t, simplify(Size(start) + t)) for t in range(count) for s in self._moving()]
+        moments = [(s, t, simplify(Size(start) + t)) for t in range(count) for s in self.moving]
         return self._remember((count, wanted), lambda: self._make(moments, wanted, start))
 
     def rest(self) -> Part:
@@ -141,7 +141,9 @@ class TimeLoop:
             self._parts[key] = make()
         return self._parts[key]
 
-    def _moving(self) -> list[Statement]:
+    @property
+    def moving(self) -> list[Statement]:
+        """The statements of a step."""
         return [s for s in self.component.statements if isinstance(s.subscripts[self.axis], Index)]
 
     def _fixed_time(self, at: Expr) -> int | None:
@@ -162,7 +164,9 @@ class TimeLoop:
 
     def _input(self, tensor: str, name: str) -> Tensor:
         box = self._box(tensor)
-        return replace(self.program.tensor(tensor), name=name, rank=len(box), shape=tuple(i.extent for i in box), role="input")
+        return replace(
+            self.program.tensor(tensor), name=name, base=name, rank=len(box), shape=tuple(i.extent for i in box), role="input"
+        )
 
     def _read_input(self, tensor: str, name: str, subscripts: Iterable[Expr]) -> Read:
         """A read of what was computed before, which is counted from 0."""
@@ -378,7 +382,7 @@ def _free(wanted: str, taken: set[str]) -> str:
 def choose_count(loop: TimeLoop, plan: BlockPlan, machine: Machine) -> int:
     """How many steps there should be for each exchange, by the plan of one: a step more computes again what the halos of the
     others need, and is compiled for each class of blocks; fewer read and write all states more often."""
-    costs, types, program = machine.blocks, loop.program.types, plan.classes[0].restricted.program
+    costs, types = machine.blocks, loop.program.types
     n_blocks, n_steps = len(plan.places), len(loop.steps)
     middle = max(plan.classes, key=lambda blocks: len(blocks.numbers))
     (result, *_) = middle.results.values()
@@ -395,7 +399,7 @@ def choose_count(loop: TimeLoop, plan: BlockPlan, machine: Machine) -> int:
     def cost(count: int) -> float:
         computed = operations * sum(points(k) for k in range(count))
         exchanged = moved * (len(regions) * points(count) + len(middle.results) * points(0)) / 2 + costs.task
-        compiled = costs.statement * len(program.statements) * count * len(plan.classes) * (1 + bool(n_steps % count))
+        compiled = costs.statement * len(loop.moving) * count * len(plan.classes) * (1 + bool(n_steps % count))
         return n_blocks * (computed + exchanged) / count + compiled / n_steps
 
     deepest = min((b // h for b, h in zip(block, halo, strict=True) if h), default=1)
