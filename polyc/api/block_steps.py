@@ -1,62 +1,92 @@
-"""Time loops on arrays in chunks, a stage for each few steps (`polyc.blocks.steps`)."""
+"""Recurrences on arrays in chunks, in stages that go on where the one before ended (`polyc.blocks.steps`, `rolled`)."""
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from polyc import driver
+from polyc.api.dask_arrays import load_dask
 from polyc.blocks.chunks import propose_chunks
 from polyc.blocks.cuts import find_cut
 from polyc.blocks.plan import NotPlanned, plan_cuttable
-from polyc.blocks.steps import Part, State, TimeLoop, choose_count, find_time_loop, split_steps
+from polyc.blocks.rolled import roll_steps, step_terms
+from polyc.blocks.stages import choose_count, split_steps
+from polyc.blocks.steps import WHOLE, Part, State, TimeLoop, find_time_loops
 from polyc.diagnostics import PolycError
 from polyc.records import replace
 
 if TYPE_CHECKING:
     from polyc.api.blocks import Planner
 
+States = dict[State, Any]
 
-def run_time_loops(planner: Planner) -> None:
-    """Put states of time loops whose steps read neighbours in other chunks in the place of the recurrences."""
-    refused = set[str]()
-    while planner.chunks and (loop := find_time_loop(planner.program, planner.ranges, planner.values, refused)) is not None:
-        try:
-            begin, rest, most = loop.begin(), loop.rest(), _choose_count(planner, loop)
-        except (PolycError, NotPlanned):
-            most = 0
-        if not most:
-            refused.update(loop.component.versions)
-            continue
-        made = _make(planner, begin, {}, {})
+
+def run_recurrences(planner: Planner) -> None:
+    """Put what stages make in the places of recurrences that read neighbours in other chunks, or go along chunks."""
+    refused = set[tuple[str, ...]]()
+    while planner.chunks and (found := _find_stages(planner, refused)) is not None:
+        loop, run = found
+        made = _make(planner, loop.begin(), {}, {})
         given = {name: made[name] for name in loop.given}
-        states = _run(planner, loop, most, {state: made[name] for state, name in begin.results.items()}, given)
+        n_before = len(planner.stages)
+        states = run({state: made[name] for state, name in loop.begin().results.items()}, given)
+        several = Counter(planner.stages[n_before:])
+        planner.stages[n_before:] = [replace(stage, repeats=n) for stage, n in several.items()]
+        rest = loop.rest()
+        states |= {(name, WHOLE): array for name, array in given.items()}
         planner.inputs |= given | {name: states[state] for state, name in rest.inputs.items()}
         planner.program, planner.ranges = rest.program, rest.ranges
+        planner.shapes = planner.shapes_of(rest.ranges, planner.values)
 
 
-def _choose_count(planner: Planner, loop: TimeLoop) -> int:
-    """How many steps a stage has; 0 where no block would read neighbours in other chunks."""
+def _find_stages(
+    planner: Planner, refused: set[tuple[str, ...]]
+) -> tuple[TimeLoop, Callable[[States, dict[str, Any]], States]] | None:
+    """The next recurrence that goes by stages, and what runs them; `refused` are those of which none does."""
+    for loop in find_time_loops(planner.program, planner.ranges, planner.values):
+        key = (*loop.component.versions, str(loop.axis))
+        if key in refused:
+            continue
+        refused.add(key)
+        try:
+            proposed = _propose(planner, loop)
+            loop.rest()
+            if proposed is None:
+                continue
+            if not loop.kept and (most := _choose_count(planner, loop, proposed)):
+                return loop, lambda states, given, loop=loop, most=most: _run_unrolled(planner, loop, most, states, given)
+            if stages := _cut_steps(planner, loop, proposed):
+                return loop, lambda states, given, loop=loop, stages=stages: _run_rolled(planner, loop, stages, states, given)
+        except (PolycError, NotPlanned):
+            continue
+    return None
+
+
+def _propose(planner: Planner, loop: TimeLoop) -> dict[str, Any] | None:
+    """Chunks of what there is before the first step, by version; None where some of it is empty."""
     begin = planner.part(loop.begin(), planner.inputs, {})
-    if any(0 in begin.shapes[r.version] for r in begin.program.returns):
-        return 0
-    proposed = {
-        r.version: propose_chunks(
-            begin.program, begin.ranges, begin.values, [r.version], begin.shapes[r.version], planner.chunks
-        )
-        for r in begin.program.returns
+    versions = [r.version for r in begin.program.returns]
+    if any(0 in begin.shapes[v] for v in versions):
+        return None
+    return {
+        v: propose_chunks(begin.program, begin.ranges, begin.values, [v], begin.shapes[v], planner.chunks) for v in versions
     }
+
+
+def _choose_count(planner: Planner, loop: TimeLoop, proposed: dict[str, Any]) -> int:
+    """How many steps a stage has that reads neighbours; 0 where none of them is in another chunk."""
     names = loop.begin().results
-    states = [proposed[name] for name in names.values()]
     one = loop.advance(1, [(v, 0) for v in loop.depths])
     values = planner.values | ({one.start: loop.steps.start} if one.start else {})
     own = {name: proposed[names[v, loop.steps.start + time]] for (v, time), name in one.inputs.items()}
     inputs = planner.chunks | own | {name: proposed[name] for name in loop.given}
     if find_cut(one.program, one.ranges, values, inputs, planner.operator.options.reassociate) is not None:
         return 1
-    if not any(d < len(chunks) and len(chunks[d]) > 1 for chunks in states for d in loop.crossing):
+    if not any(d < len(chunks) and len(chunks[d]) > 1 for chunks in own.values() for d in loop.crossing):
         return 0
     shapes = planner.shapes_of(one.ranges, values)
     (first, *_) = one.results.values()
@@ -68,26 +98,55 @@ def _choose_count(planner: Planner, loop: TimeLoop) -> int:
     return choose_count(loop, plan, driver.select_target(planner.operator.options))
 
 
-def _run(planner: Planner, loop: TimeLoop, most: int, states: dict[State, Any], given: dict[str, Any]) -> dict[State, Any]:
+def _cut_steps(planner: Planner, loop: TimeLoop, proposed: dict[str, Any]) -> list[int]:
+    """Lengths of stages that end where chunks of what the steps read end; none where it is in one chunk."""
+    program, ranges, result = step_terms(loop)
+    shape = planner.shapes_of(ranges, planner.values)[result]
+    if 0 in shape:
+        return []
+    inputs = planner.chunks | {name: proposed[name] for name in loop.given}
+    lengths = propose_chunks(program, ranges, planner.values, [result], shape, inputs)[loop.axis]
+    return list(lengths) if len(lengths) > 1 else []
+
+
+def _run_unrolled(planner: Planner, loop: TimeLoop, most: int, states: States, given: dict[str, Any]) -> States:
     """The states after all steps, with those before."""
-    now, n_before = loop.steps.start, len(planner.stages)
+    now = loop.steps.start
     for count in split_steps(len(loop.steps), most):
         times = range(now, now + count)
         wanted = [(v, time - now) for v, time in {*loop.carried(now + count), *loop.needed} if time in times]
         part = loop.advance(count, wanted)
         own = given | {name: states[v, now + time] for (v, time), name in part.inputs.items()}
-        own |= {part.start: np.array(now)} if part.start else {}
         made = _make(planner, part, own, {part.start: now} if part.start else {})
         states |= {(v, now + time): made[name] for (v, time), name in part.results.items()}
         now += count
-    several = Counter(planner.stages[n_before:])
-    planner.stages[n_before:] = [replace(stage, repeats=n) for stage, n in several.items()]
     return states
 
 
-def _make(planner: Planner, part: Part, inputs: dict[str, Any], values: dict[str, int]) -> dict[str, Any]:
+def _run_rolled(planner: Planner, loop: TimeLoop, lengths: Sequence[int], states: States, given: dict[str, Any]) -> States:
+    """The states that are needed, and all states of the tensors that are kept."""
+    da, now, axis, part = load_dask(), loop.steps.start, loop.axis, roll_steps(loop)
+    parts: dict[str, list[Any]] = {v: [] for v, _ in part.results}
+    for n in lengths:
+        own = given | {name: states[v, now + time] for (v, time), name in part.inputs.items()}
+        made = _make(planner, part, own, {part.start: now, part.count: n})
+        for (v, _), name in part.results.items():
+            parts[v].append(made[name])
+            for time in {t for u, t in (*loop.carried(now + n), *loop.needed) if u == v and now <= t < now + n}:
+                states[v, time] = da.take(made[name], time - now, axis)
+        now += n
+    for v in loop.kept:
+        times = sorted({time for u, time in loop.before_first() if u == v})
+        first = [da.stack([states[v, time] for time in times], axis)] if times else []
+        ends = (len(times) + lengths[0], *lengths[1:])
+        states[v, WHOLE] = da.concatenate([*first, *parts[v]], axis).rechunk({axis: ends})
+    return states
+
+
+def _make(planner: Planner, part: Part, inputs: dict[str, Any], values: dict[str | None, int]) -> dict[str, Any]:
     """Arrays for the results of a part, by version; its stages are the planner's."""
-    own = planner.part(part, planner.inputs | inputs, values)
+    known = {name: value for name, value in values.items() if name is not None}
+    own = planner.part(part, planner.inputs | inputs | {name: np.array(value) for name, value in known.items()}, known)
     made = own.make_all(None)
     planner.stages += own.stages
     return made

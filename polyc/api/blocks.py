@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 from polyc import driver
 from polyc.api.block_report import BlockReport, Stage, describe_plan
-from polyc.api.block_steps import run_time_loops
+from polyc.api.block_steps import run_recurrences
 from polyc.api.checkpoints import read_bytes, show_bytes
 from polyc.api.dask_arrays import Graphs, as_chunked, load_dask, read_chunks
 from polyc.api.sources import FixedSource
 from polyc.blocks.chunks import propose_chunks
 from polyc.blocks.cuts import find_cut
-from polyc.blocks.plan import BlockPlan, Chunks, NotPlanned, plan_cuttable, size_values
+from polyc.blocks.plan import BlockPlan, Chunks, NotPlanned, plan_cuttable, refit_plan, size_values
 from polyc.blocks.programs import check_program
 from polyc.blocks.steps import Part
 from polyc.diagnostics import CompileBudgetError, Diagnostic, PolycError, UnsupportedError
@@ -145,7 +145,7 @@ class Planner:
 
     def make_all(self, chunks: Any) -> dict[str, Any]:
         """Arrays for all results, by version; those of one shape have blocks in common."""
-        run_time_loops(self)
+        run_recurrences(self)
         self.cut_reductions()
         made: dict[str, Any] = {}
         for r in self.program.returns:
@@ -181,15 +181,25 @@ class Planner:
         if isinstance(asked, dict):
             asked = tuple(asked.get(d, lengths) for d, lengths in enumerate(proposed))
         chunks = proposed if asked is None else read_chunks(asked, base, shape, dtype)
-        plan, refused, reasons = self._remember(
-            ("plan", *group, chunks), lambda: plan_cuttable(program, self.ranges, self.values, group, chunks)
-        )
+        plan, refused, reasons = self._remember(("plan", *group, chunks), lambda: self._plan(group, chunks))
         if refused and asked is not None:
             raise self._refusal(base, refused, reasons)
         if refused and len(group) > 1:  # each as it may be cut
             return {v: a for version in group for v, a in self.make([version], None).items()}
         plan = self._fit(plan, group, asked is None)
         return self._graphs().results(plan)
+
+    def _plan(self, group: Sequence[str], chunks: Chunks) -> tuple[BlockPlan, frozenset[int], tuple[Widened, ...]]:
+        """The plan, by the classes of one that was made for other values of sizes where these are all that there are."""
+        key = (id(self.program), "classes", *group, chunks)
+        if key in self.remembered:
+            plan, refused, reasons = self.remembered[key]
+            again = refit_plan(plan, self.values)
+            if again is not None:
+                return again, refused, reasons
+        found = plan_cuttable(self.program, self.ranges, self.values, group, chunks)
+        self.remembered.setdefault(key, found)
+        return found
 
     def _propose(self, group: Sequence[str]) -> Chunks:
         shape = self.shapes[group[0]]

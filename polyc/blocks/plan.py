@@ -51,7 +51,8 @@ class BlockPlan:
     results: tuple[str, ...]
     chunks: Chunks
     classes: tuple[Blocks, ...]
-    widened: tuple[Widened, ...] = ()
+    model: BlockModel
+    n_summed: int = 0
 
     @cached_property
     def places(self) -> list[tuple[int, ...]]:
@@ -97,9 +98,25 @@ def plan_blocks(
         widened += found.widened
         if found.widened:
             raise NotCut(frozenset().union(*(w.axes for w in found.widened)), widened)
-        classes.append(_make_blocks(model, found, np.flatnonzero(inside), columns, n_summed))
+        restricted = restrict_program(model, found, n_summed)
+        classes.append(_make_blocks(model, found, restricted, np.flatnonzero(inside), columns, n_summed))
         left &= ~inside
-    return BlockPlan(tuple(results), chunks, tuple(classes))
+    return BlockPlan(tuple(results), chunks, tuple(classes), model, n_summed)
+
+
+def refit_plan(plan: BlockPlan, sizes: Mapping[str, int]) -> BlockPlan | None:
+    """The plan with other values of sizes, where each of its blocks is in one of its classes then."""
+    model = plan.model
+    columns, n = _columns(model, sizes, plan.chunks)
+    classes: list[Blocks] = []
+    left = np.ones(n, dtype=bool)
+    for b in plan.classes:
+        inside = np.broadcast_to(evaluate_all(b.found.condition, columns), (n,)).astype(bool) & left
+        if inside.any():
+            numbers = np.flatnonzero(inside)
+            classes.append(_make_blocks(model, b.found, b.restricted, numbers, columns, plan.n_summed))
+        left &= ~inside
+    return None if left.any() else BlockPlan(plan.results, plan.chunks, tuple(classes), model, plan.n_summed)
 
 
 def plan_cuttable(
@@ -168,9 +185,13 @@ def _columns(model: BlockModel, sizes: Mapping[str, int], chunks: Chunks) -> tup
 
 
 def _make_blocks(
-    model: BlockModel, found: BlockClass, numbers: np.ndarray, columns: Mapping[str, Any], n_summed: int
+    model: BlockModel,
+    found: BlockClass,
+    restricted: BlockProgram,
+    numbers: np.ndarray,
+    columns: Mapping[str, Any],
+    n_summed: int,
 ) -> Blocks:
-    restricted = restrict_program(model, found, n_summed)
     own = {name: c if np.ndim(c) == 0 else c[numbers] for name, c in columns.items()}
     n = len(numbers)
 

@@ -9,14 +9,12 @@ tiling; Krishnamoorthy et al., "Effective automatic parallelization of stencil c
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import zip_longest
-from math import ceil, prod
 
-from polyc.blocks.plan import BlockPlan
 from polyc.blocks.programs import keep_results
-from polyc.code_limits import MAX_EXPANDED
 from polyc.ir.components import Component, order_components
 from polyc.ir.expr import (
     Const,
@@ -24,7 +22,6 @@ from polyc.ir.expr import (
     Index,
     Read,
     Size,
-    count_operations,
     evaluate,
     ge,
     index_names,
@@ -49,13 +46,15 @@ from polyc.ir.program import (
 )
 from polyc.ir.simplify import simplify
 from polyc.ir.types import I64
-from polyc.machine import Machine
 from polyc.poly.infer import infer_ranges
 from polyc.poly.ranges import Interval, Ranges
 from polyc.records import replace
 
 State = tuple[str, int]
 """A tensor of a time loop, at one time."""
+
+WHOLE = -1 << 62
+"""The time of all states of a tensor together, as one array."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,14 +67,17 @@ class Part:
     inputs: Mapping[State, str]
     """The states it is given, counted from its first step."""
     start: str | None = None
-    """The number that its first step is, where values speak of it."""
+    """The number that its first step is, where it speaks of it."""
+    count: str | None = None
+    """The number of its steps, where that is any."""
 
 
 @dataclass(frozen=True, eq=False)
 class TimeLoop:
     """A recurrence over `steps` along dimension `axis` of its tensors.
 
-    `depths`: for each tensor how many steps back it is read.  `needed`: states that the rest of the program reads.
+    `depths`: for each tensor how many steps back it is read.  `needed`: states that the rest of the program reads; `kept`:
+    tensors of which it reads all, or that are results.
     `crossing`: dimensions of states along which a step reads neighbours."""
 
     program: Program
@@ -86,6 +88,7 @@ class TimeLoop:
     steps: range
     depths: Mapping[str, int]
     needed: frozenset[State]
+    kept: frozenset[str]
     crossing: frozenset[int]
     _parts: dict[object, Part] = field(default_factory=dict)
 
@@ -96,47 +99,57 @@ class TimeLoop:
         found = (r.tensor for s in self.moving for r in statement_reads(s) if r.tensor in computed)
         return list(dict.fromkeys(found))
 
-    @property
-    def operations(self) -> int:
-        """Of one step, about, for each point."""
-        return sum(count_operations(s.value) + len(reads(s.value)) for s in self.moving)
-
     def carried(self, now: int) -> list[State]:
         """What a step at time `now` may read of those before."""
         return [(v, now - back) for v, depth in self.depths.items() for back in range(1, depth + 1)]
 
     def begin(self) -> Part:
         """What there is before the first step: states, by absolute times, and the tensors `given` under their own names."""
-        wanted = [*self.carried(self.steps.start), *(s for s in self.needed if s[1] < self.steps.start)]
-        fixed = [(s, self._fixed_time(s.subscripts[self.axis])) for s in self.component.statements]
-        return self._remember("begin", lambda: self._make([(s, t, int_const(t)) for s, t in fixed if t is not None], wanted))
+        wanted = self.before_first()
+        fixed = [(s, self.fixed_time(s.subscripts[self.axis])) for s in self.component.statements]
+        return self.remember("begin", lambda: self._make([(s, t, int_const(t)) for s, t in fixed if t is not None], wanted))
+
+    def before_first(self) -> list[State]:
+        """The states before the first step that something reads."""
+        first = {v: evaluate(self.ranges.tensors[v][self.axis].lower, self.sizes) for v in sorted(self.kept)}
+        before = [(v, time) for v, low in first.items() for time in range(low, self.steps.start)]
+        return [*self.carried(self.steps.start), *(s for s in self.needed if s[1] < self.steps.start), *before]
 
     def advance(self, count: int, wanted: Iterable[State]) -> Part:
         """`count` steps, with results `wanted`; times are counted from the first of them."""
         wanted = tuple(sorted(set(wanted)))
-        start = _free("step", self._names())
+        start = free("step", self.names())
         moments = [(s, t, simplify(Size(start) + t)) for t in range(count) for s in self.moving]
-        return self._remember((count, wanted), lambda: self._make(moments, wanted, start))
+        return self.remember((count, wanted), lambda: self._make(moments, wanted, start))
 
     def rest(self) -> Part:
-        """What is left of the program, with the states `needed` and the tensors `given` as inputs."""
-        program = self.program
-        names = {state: _free(f"{program.tensor(state[0]).base}_at{state[1]}", self._names()) for state in sorted(self.needed)}
+        """What is left of the program, with the states `needed` and the tensors `given` as inputs, and at the time `WHOLE` the
+        tensors `kept` and those among `given` that are results."""
+        program, taken = self.program, self.names()
+        names = {state: free(f"{program.tensor(state[0]).base}_at{state[1]}", taken) for state in sorted(self.needed)}
+        returned = {r.version for r in program.returns}.intersection(self.given)
+        whole = {v: free(f"{program.tensor(v).base}_all", taken) for v in sorted({*self.kept, *returned})}
 
         def change(node: Expr) -> Expr:
-            if isinstance(node, Read) and node.tensor in self.component.versions:
-                time = self._fixed_time(node.subscripts[self.axis])
+            if isinstance(node, Read) and node.tensor in self.component.versions and node.tensor not in self.kept:
+                time = self.fixed_time(node.subscripts[self.axis])
                 assert time is not None
-                return self._read_input(node.tensor, names[node.tensor, time], map(change, self._others(node.subscripts)))
+                return self.read_input(node.tensor, names[node.tensor, time], map(change, self.others(node.subscripts)))
             return map_children(node, change)
 
         outside = [s for s in program.statements if s.target not in self.component.versions]
         statements = [map_statement(s, change) for s in outside if s.target not in self.given]
-        tensors = [self._input(v, name) for (v, _), name in names.items()]
-        made = self._finish(statements, tensors, list(names.values()), program.returns)
-        return Part(*made, {}, names)
+        tensors = [self.input(v, name) for (v, _), name in names.items()]
+        for v, name in whole.items():
+            box = self.ranges.tensors[v]
+            own = replace(program.tensor(v), name=name, base=name, shape=tuple(i.extent for i in box), role="input")
+            tensors += [own, program.tensor(v)] if v in self.kept else [own]
+            statements.append(copy_tensor(v, box, partial(read_shifted, name, box=box)))
+        given = [name for name in self.given if name not in returned]
+        made = self.finish(statements, tensors, [*names.values(), *whole.values()], program.returns, given)
+        return Part(*made, {}, names | {(v, WHOLE): name for v, name in whole.items()})
 
-    def _remember(self, key: object, make: Callable[[], Part]) -> Part:
+    def remember(self, key: object, make: Callable[[], Part]) -> Part:
         if key not in self._parts:
             self._parts[key] = make()
         return self._parts[key]
@@ -146,54 +159,53 @@ class TimeLoop:
         """The statements of a step."""
         return [s for s in self.component.statements if isinstance(s.subscripts[self.axis], Index)]
 
-    def _fixed_time(self, at: Expr) -> int | None:
+    def fixed_time(self, at: Expr) -> int | None:
         return None if index_names(at) else evaluate(at, self.sizes)
 
-    def _others(self, subscripts: Sequence[Expr]) -> list[Expr]:
+    def others(self, subscripts: Sequence[Expr]) -> list[Expr]:
         return [e for d, e in enumerate(subscripts) if d != self.axis]
 
-    def _names(self) -> set[str]:
+    def names(self) -> set[str]:
         p = self.program
         names = {*p.sizes, *(n for n, _ in p.defined_sizes), *(t.name for t in p.tensors), *(t.base for t in p.tensors)}
         return names | {i for s in p.statements for i in s.indices} | {s.name for s in p.statements}
 
-    def _box(self, tensor: str) -> list[Interval]:
+    def box(self, tensor: str) -> list[Interval]:
         """Of a state; of another tensor its own."""
         box = self.ranges.tensors[tensor]
         return [i for d, i in enumerate(box) if d != self.axis or tensor not in self.component.versions]
 
-    def _input(self, tensor: str, name: str) -> Tensor:
-        box = self._box(tensor)
+    def input(self, tensor: str, name: str) -> Tensor:
+        box = self.box(tensor)
         return replace(
             self.program.tensor(tensor), name=name, base=name, rank=len(box), shape=tuple(i.extent for i in box), role="input"
         )
 
-    def _read_input(self, tensor: str, name: str, subscripts: Iterable[Expr]) -> Read:
+    def read_input(self, tensor: str, name: str, subscripts: Iterable[Expr]) -> Read:
         """A read of what was computed before, which is counted from 0."""
-        places = zip(subscripts, self._box(tensor), strict=True)
-        return Read(name, tuple(e if i.lower == int_const(0) else simplify(e - i.lower) for e, i in places))
+        return read_shifted(name, subscripts, self.box(tensor))
 
     def _make(self, moments: Sequence[tuple[Statement, int, Expr]], wanted: Iterable[State], start: str | None = None) -> Part:
         """The program of statements at times, each with the value of its time."""
-        program, taken = self.program, self._names() | {start or ""}
+        program, taken = self.program, self.names() | {start or ""}
         names: dict[State, str] = {}
         inputs: dict[State, str] = {}
         for s, time, _ in moments:
             if (s.target, time) not in names:
-                names[s.target, time] = _free(f"{program.tensor(s.target).base}_step{time}", taken)
+                names[s.target, time] = free(f"{program.tensor(s.target).base}_step{time}", taken)
 
-        def read(tensor: str, time: int, subscripts: Iterable[Expr]) -> Expr:
+        def read(tensor: str, time: int, subscripts: Sequence[Expr], _: Expr) -> Expr:
             if (tensor, time) in names:
                 return Read(names[tensor, time], tuple(subscripts))
             if (tensor, time) not in inputs:
-                inputs[tensor, time] = _free(f"{program.tensor(tensor).base}_before{-time}", taken)
-            return self._read_input(tensor, inputs[tensor, time], subscripts)
+                inputs[tensor, time] = free(f"{program.tensor(tensor).base}_before{-time}", taken)
+            return self.read_input(tensor, inputs[tensor, time], subscripts)
 
-        statements = [self._place(s, time, value, names[s.target, time], read, taken) for s, time, value in moments]
-        tensors = [self._input(v, name) for (v, _), name in inputs.items()]
+        statements = [self.place(s, time, value, names[s.target, time], read, taken) for s, time, value in moments]
+        tensors = [self.input(v, name) for (v, _), name in inputs.items()]
         for (v, _), name in names.items():
             own = program.tensor(v)
-            shape = None if own.shape is None else tuple(self._others(own.shape))
+            shape = None if own.shape is None else tuple(self.others(own.shape))
             tensors.append(replace(own, name=name, rank=own.rank - 1, shape=shape, role="output"))
         results = {state: names[state] for state in wanted if state in names}
         if start is None:  # before the first step
@@ -202,32 +214,38 @@ class TimeLoop:
             whole = self._whole(statements, tensors, list(inputs.values()), [Return(n, n) for n in returned])
             kept = keep_results(whole, returned)
             return Part(kept, infer_ranges(kept), results, inputs)
-        made = self._finish(statements, tensors, list(inputs.values()), [Return(n, n) for n in results.values()], start)
+        made = self.finish(
+            statements, tensors, list(inputs.values()), [Return(n, n) for n in results.values()], self.given, [start]
+        )
         return Part(*made, results, inputs, start if start in made[0].parameters else None)
 
-    def _finish(
+    def finish(
         self,
         statements: Sequence[Statement],
         tensors: Sequence[Tensor],
         inputs: Sequence[str],
         returns: Sequence[Return],
-        start: str = "",
+        taken: Sequence[str],
+        numbers: Sequence[str] = (),
     ) -> tuple[Program, Ranges]:
-        """The program of `statements` with the tensors `given` as inputs, too."""
-        given = {name: self._input(name, name) for name in self.given}
+        """The program of `statements`, with the tensors `taken` as inputs, too, and those of `numbers` that it speaks of."""
+        given = {name: self.input(name, name) for name in taken}
 
         def change(node: Expr) -> Expr:
             if isinstance(node, Read) and node.tensor in given:
-                return self._read_input(node.tensor, node.tensor, map(change, node.subscripts))
+                return self.read_input(node.tensor, node.tensor, map(change, node.subscripts))
             return map_children(node, change)
 
         whole = self._whole([map_statement(s, change) for s in statements], tensors, [*inputs, *given], returns)
         whole = replace(whole, tensors=tuple(given.get(t.name, t) for t in whole.tensors))
-        if any(start == n for s in whole.statements for e in statement_expressions(s) for n in size_names(e)):
-            number = Tensor(start, I64, 0, (), "input", start)
-            whole = replace(
-                whole, sizes=(*whole.sizes, start), parameters=(*whole.parameters, start), tensors=(*whole.tensors, number)
-            )
+        used = {n for s in whole.statements for e in statement_expressions(s) for n in size_names(e)}
+        numbers = [n for n in numbers if n in used]
+        whole = replace(
+            whole,
+            sizes=(*whole.sizes, *numbers),
+            parameters=(*whole.parameters, *numbers),
+            tensors=(*whole.tensors, *(Tensor(n, I64, 0, (), "input", n) for n in numbers)),
+        )
         kept = keep_results(whole, list(dict.fromkeys(r.version for r in returns)))
         return kept, infer_ranges(kept)
 
@@ -235,7 +253,7 @@ class TimeLoop:
         self, statements: Sequence[Statement], tensors: Sequence[Tensor], inputs: Sequence[str], returns: Sequence[Return]
     ) -> Program:
         versions, names = {r.version for r in returns}, {t.name for t in tensors}
-        known = [t for t in (*self.program.tensors, *tensors) if t.name not in self.component.versions]
+        known = [*(t for t in self.program.tensors if t.name not in self.component.versions), *tensors]
         known = [replace(t, role="output") if t.name in versions and t.role != "input" else t for t in known]
         assert len(names) == len(tensors)
         return replace(
@@ -247,13 +265,13 @@ class TimeLoop:
             rules=(),
         )
 
-    def _place(
+    def place(
         self,
         s: Statement,
         time: int,
         value: Expr,
         target: str,
-        read: Callable[[str, int, Iterable[Expr]], Expr],
+        read: Callable[[str, int, Sequence[Expr], Expr], Expr],
         taken: set[str],
     ) -> Statement:
         """A statement at one time, whose value is given: it writes `target`."""
@@ -264,9 +282,9 @@ class TimeLoop:
             if isinstance(node, Read) and node.tensor in self.component.versions:
                 when = node.subscripts[self.axis]
                 back = _distance(when, t)
-                moment = self._fixed_time(when) if back is None else time - back
+                moment = self.fixed_time(when) if back is None else time - back
                 assert moment is not None
-                return read(node.tensor, moment, tuple(map(change, self._others(node.subscripts))))
+                return read(node.tensor, moment, tuple(map(change, self.others(node.subscripts))), when)
             return value if isinstance(node, Index) and node.name == t else map_children(node, change)
 
         own = self.ranges.statements[s.name].indices
@@ -282,9 +300,9 @@ class TimeLoop:
                 where.append(Condition(lt(Index(w.index), change(w.upper)), w.span))
         placed = replace(
             s,
-            name=_free(s.name, taken),
+            name=free(s.name, taken),
             target=target,
-            subscripts=tuple(map(change, self._others(s.subscripts))),
+            subscripts=tuple(map(change, self.others(s.subscripts))),
             indices=tuple(i for i in s.indices if i != t),
             value=change(s.value),
             where=tuple(where),
@@ -299,17 +317,14 @@ class TimeLoop:
         return [n for d, n in enumerate(names) if d != self.axis]
 
 
-def find_time_loop(program: Program, ranges: Ranges, sizes: Mapping[str, int], refused: Iterable[str] = ()) -> TimeLoop | None:
-    """The first recurrence over steps that reads neighbours, and of which the rest of the program reads single states; none of
-    the tensors `refused`."""
-    hidden = {*refused, *(r.version for r in program.returns)}
+def find_time_loops(program: Program, ranges: Ranges, sizes: Mapping[str, int]) -> Iterator[TimeLoop]:
+    """The recurrences over steps, in order, and along each dimension that may be that of steps."""
     for component in order_components(program):
-        if component.is_recurrence and hidden.isdisjoint(component.versions):
+        if component.is_recurrence:
             for axis in range(min(program.tensor(v).rank for v in component.versions)):
                 found = _read_time_loop(program, ranges, sizes, component, axis)
-                if found is not None and found.crossing:
-                    return found
-    return None
+                if found is not None:
+                    yield found
 
 
 def _read_time_loop(
@@ -337,6 +352,8 @@ def _read_time_loop(
                 return None
             if any(index_names(*w.expressions) for w in s.where if isinstance(w, RangeClause) and w.index == t):
                 return None
+        if s.reduction is not None and any(r.tensor in component.versions for r in reads(s.reduction.init)):
+            return None
         for r in statement_reads(s):
             if r.tensor not in component.versions:
                 continue
@@ -349,17 +366,20 @@ def _read_time_loop(
             if t is not None:
                 pairs = [p for d, p in enumerate(zip_longest(r.subscripts, s.subscripts)) if d != axis]
                 crossing |= {d for d, (a, b) in enumerate(pairs) if a is not None and a != b}
-    if not spans or any(span != spans[0] for span in spans) or not spans[0]:
+    if not depths or not spans or any(span != spans[0] for span in spans) or not spans[0]:
         return None
-    needed = set[State]()
+    kept = {r.version for r in program.returns} & set(component.versions)
+    single = set[State]()
     for s in program.statements:
         for r in statement_reads(s) if s.target not in component.versions else ():
             if r.tensor in component.versions:
                 if index_names(r.subscripts[axis]) or reads(r.subscripts[axis]):
-                    return None
-                needed.add((r.tensor, evaluate(r.subscripts[axis], sizes)))
-    found = TimeLoop(program, ranges, sizes, component, axis, spans[0], depths, frozenset(needed), frozenset(crossing))
-    before = {s for s in (*found.carried(spans[0].start), *needed) if s[1] < spans[0].start}
+                    kept.add(r.tensor)
+                else:
+                    single.add((r.tensor, evaluate(r.subscripts[axis], sizes)))
+    needed = frozenset(state for state in single if state[0] not in kept)
+    found = TimeLoop(program, ranges, sizes, component, axis, spans[0], depths, needed, frozenset(kept), frozenset(crossing))
+    before = {s for s in found.before_first() if s[1] < spans[0].start}
     return found if before <= fixed and all(time < spans[0].start for _, time in fixed) else None
 
 
@@ -371,42 +391,23 @@ def _distance(when: Expr, t: str | None) -> int | None:
     return int(back.value) if isinstance(back, Const) else None
 
 
-def _free(wanted: str, taken: set[str]) -> str:
+def read_shifted(name: str, subscripts: Iterable[Expr], box: Sequence[Interval]) -> Read:
+    """A read of a tensor that is counted from 0, at subscripts in `box`."""
+    places = zip(subscripts, box, strict=True)
+    return Read(name, tuple(e if i.lower == int_const(0) else simplify(e - i.lower) for e, i in places))
+
+
+def copy_tensor(target: str, box: Sequence[Interval], read: Callable[[Sequence[Expr]], Expr]) -> Statement:
+    """The statement that fills a box of a tensor with what `read` makes of the subscripts."""
+    names = [f"e{d}" for d in range(len(box))]
+    places: list[Expr] = [Index(n) for n in names]
+    where = tuple(RangeClause(n, i.lower, simplify(i.lower + i.extent)) for n, i in zip(names, box, strict=True))
+    return Statement(f"{target}_copy", target, tuple(places), tuple(names), read(places), None, where)
+
+
+def free(wanted: str, taken: set[str]) -> str:
     name, k = wanted, 2
     while name in taken:
         name, k = f"{wanted}_{k}", k + 1
     taken.add(name)
     return name
-
-
-def choose_count(loop: TimeLoop, plan: BlockPlan, machine: Machine) -> int:
-    """How many steps there should be for each exchange, by the plan of one: a step more computes again what the halos of the
-    others need, and is compiled for each class of blocks; fewer read and write all states more often."""
-    costs, types = machine.blocks, loop.program.types
-    n_blocks, n_steps = len(plan.places), len(loop.steps)
-    middle = max(plan.classes, key=lambda blocks: len(blocks.numbers))
-    (result, *_) = middle.results.values()
-    block = [int(extent.max()) for _, extent in result]
-    regions = {n: [int(e.max()) for _, e in box] for n, box in middle.regions.items() if len(box) == len(block)}
-    halo = [max((r[d] for r in regions.values()), default=b) - b for d, b in enumerate(block)]
-    itemsize = max(types[v].itemsize for v in loop.component.versions)
-    operations = loop.operations * costs.operation / machine.lanes(itemsize)
-    moved = itemsize * (2 / machine.memory.read.memory + 2 / machine.memory.written.memory)
-
-    def points(steps: int) -> int:
-        return prod(b + steps * h for b, h in zip(block, halo, strict=True))
-
-    def cost(count: int) -> float:
-        computed = operations * sum(points(k) for k in range(count))
-        exchanged = moved * (len(regions) * points(count) + len(middle.results) * points(0)) / 2 + costs.task
-        compiled = costs.statement * len(loop.moving) * count * len(plan.classes) * (1 + bool(n_steps % count))
-        return n_blocks * (computed + exchanged) / count + compiled / n_steps
-
-    deepest = min((b // h for b, h in zip(block, halo, strict=True) if h), default=1)
-    return min(range(1, max(1, min(deepest, n_steps, MAX_EXPANDED)) + 1), key=cost)
-
-
-def split_steps(n: int, most: int) -> list[int]:
-    """`n` steps in as few stages as have no more than `most`, of at most two lengths."""
-    n_stages = ceil(n / most)
-    return [n // n_stages + (k < n % n_stages) for k in range(n_stages)]
