@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -25,42 +27,50 @@ if TYPE_CHECKING:
 States = dict[State, Any]
 
 
+@dataclass(frozen=True)
+class _Stages:
+    """A recurrence that goes by stages: of `most` steps each that read neighbours, or of `lengths` along chunks."""
+
+    loop: TimeLoop
+    most: int
+    lengths: tuple[int, ...]
+
+
 def run_recurrences(planner: Planner) -> None:
     """Put what stages make in the places of recurrences that read neighbours in other chunks, or go along chunks."""
-    refused = set[tuple[str, ...]]()
-    while planner.chunks and (found := _find_stages(planner, refused)) is not None:
-        loop, run = found
-        made = _make(planner, loop.begin(), {}, {})
+    while planner.chunks:
+        found = planner.remember(("stages",), partial(_find_stages, planner), any_start=True)
+        if found is None:
+            return
+        loop, begin, rest = found.loop, found.loop.begin(), found.loop.rest()
+        made = _make(planner, begin, {}, {})
         given = {name: made[name] for name in loop.given}
         n_before = len(planner.stages)
-        states = run({state: made[name] for state, name in loop.begin().results.items()}, given)
+        states: States = {state: made[name] for state, name in begin.results.items()}
+        if found.most:
+            _run_unrolled(planner, loop, found.most, states, given)
+        else:
+            _run_rolled(planner, loop, found.lengths, states, given)
         several = Counter(planner.stages[n_before:])
         planner.stages[n_before:] = [replace(stage, repeats=n) for stage, n in several.items()]
-        rest = loop.rest()
         states |= {(name, WHOLE): array for name, array in given.items()}
         planner.inputs |= given | {name: states[state] for state, name in rest.inputs.items()}
         planner.program, planner.ranges = rest.program, rest.ranges
         planner.shapes = planner.shapes_of(rest.ranges, planner.values)
 
 
-def _find_stages(
-    planner: Planner, refused: set[tuple[str, ...]]
-) -> tuple[TimeLoop, Callable[[States, dict[str, Any]], States]] | None:
-    """The next recurrence that goes by stages, and what runs them; `refused` are those of which none does."""
+def _find_stages(planner: Planner) -> _Stages | None:
+    """The first recurrence that goes by stages."""
     for loop in find_time_loops(planner.program, planner.ranges, planner.values):
-        key = (*loop.component.versions, str(loop.axis))
-        if key in refused:
-            continue
-        refused.add(key)
         try:
             proposed = _propose(planner, loop)
             loop.rest()
             if proposed is None:
                 continue
             if not loop.kept and (most := _choose_count(planner, loop, proposed)):
-                return loop, lambda states, given, loop=loop, most=most: _run_unrolled(planner, loop, most, states, given)
-            if stages := _cut_steps(planner, loop, proposed):
-                return loop, lambda states, given, loop=loop, stages=stages: _run_rolled(planner, loop, stages, states, given)
+                return _Stages(loop, most, ())
+            if lengths := _cut_steps(planner, loop, proposed):
+                return _Stages(loop, 0, lengths)
         except (PolycError, NotPlanned):
             continue
     return None
@@ -98,19 +108,19 @@ def _choose_count(planner: Planner, loop: TimeLoop, proposed: dict[str, Any]) ->
     return choose_count(loop, plan, driver.select_target(planner.operator.options))
 
 
-def _cut_steps(planner: Planner, loop: TimeLoop, proposed: dict[str, Any]) -> list[int]:
+def _cut_steps(planner: Planner, loop: TimeLoop, proposed: dict[str, Any]) -> tuple[int, ...]:
     """Lengths of stages that end where chunks of what the steps read end; none where it is in one chunk."""
     program, ranges, result = step_terms(loop)
     shape = planner.shapes_of(ranges, planner.values)[result]
     if 0 in shape:
-        return []
+        return ()
     inputs = planner.chunks | {name: proposed[name] for name in loop.given}
     lengths = propose_chunks(program, ranges, planner.values, [result], shape, inputs)[loop.axis]
-    return list(lengths) if len(lengths) > 1 else []
+    return lengths if len(lengths) > 1 else ()
 
 
-def _run_unrolled(planner: Planner, loop: TimeLoop, most: int, states: States, given: dict[str, Any]) -> States:
-    """The states after all steps, with those before."""
+def _run_unrolled(planner: Planner, loop: TimeLoop, most: int, states: States, given: dict[str, Any]) -> None:
+    """Add the states after all steps to those before."""
     now = loop.steps.start
     for count in split_steps(len(loop.steps), most):
         times = range(now, now + count)
@@ -120,11 +130,10 @@ def _run_unrolled(planner: Planner, loop: TimeLoop, most: int, states: States, g
         made = _make(planner, part, own, {part.start: now} if part.start else {})
         states |= {(v, now + time): made[name] for (v, time), name in part.results.items()}
         now += count
-    return states
 
 
-def _run_rolled(planner: Planner, loop: TimeLoop, lengths: Sequence[int], states: States, given: dict[str, Any]) -> States:
-    """The states that are needed, and all states of the tensors that are kept."""
+def _run_rolled(planner: Planner, loop: TimeLoop, lengths: Sequence[int], states: States, given: dict[str, Any]) -> None:
+    """Add the states that are needed, and all states of the tensors that are kept."""
     da, now, axis, part = load_dask(), loop.steps.start, loop.axis, roll_steps(loop)
     parts: dict[str, list[Any]] = {v: [] for v, _ in part.results}
     for n in lengths:
@@ -140,7 +149,6 @@ def _run_rolled(planner: Planner, loop: TimeLoop, lengths: Sequence[int], states
         first = [da.stack([states[v, time] for time in times], axis)] if times else []
         ends = (len(times) + lengths[0], *lengths[1:])
         states[v, WHOLE] = da.concatenate([*first, *parts[v]], axis).rechunk({axis: ends})
-    return states
 
 
 def _make(planner: Planner, part: Part, inputs: dict[str, Any], values: dict[str | None, int]) -> dict[str, Any]:

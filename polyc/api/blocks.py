@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from polyc import driver
@@ -118,6 +119,7 @@ class Planner:
         self.shapes = self.shapes_of(ranges, values)
         self.stages: list[Stage] = []
         self.remembered: dict[Any, Any] = {}
+        self.start: str | None = None
 
     @staticmethod
     def shapes_of(ranges: Ranges, values: Mapping[str, int]) -> dict[str, tuple[int, ...]]:
@@ -129,12 +131,15 @@ class Planner:
         """One for a program that makes something of `inputs`, with additional `values` of sizes."""
         own = {name: inputs[name] for name in part.program.parameters if name in inputs}
         made = Planner(self.operator, part.program, part.ranges, {**self.values, **values}, own, self.limit, self.dry_run)
-        made.remembered = self.remembered
+        made.remembered, made.start = self.remembered, part.start
         return made
 
-    def _remember(self, key: tuple[Any, ...], make: Callable[[], Any]) -> Any:
-        """What was made for the same program, sizes and chunks before: the stages of a time loop are alike."""
-        whole = (id(self.program), *key, tuple(self.values.items()), tuple(self.chunks.items()))
+    def remember(self, key: tuple[Any, ...], make: Callable[[], Any], any_start: bool = False) -> Any:
+        """What was made for the same program, sizes and chunks before: the stages of a recurrence are alike.
+
+        With `any_start` the first step of a stage does not count."""
+        values = [item for item in self.values.items() if not any_start or item[0] != self.start]
+        whole = (id(self.program), *key, *values, *self.chunks.items())
         if whole not in self.remembered:
             self.remembered[whole] = self.program, make()  # the program lives as long as its number counts
         return self.remembered[whole][1]
@@ -159,7 +164,10 @@ class Planner:
         """Put totals of partial results in the place of reductions over chunked axes."""
         reassociate = self.operator.options.reassociate
         while True:
-            cut = self._remember(("cut",), lambda: find_cut(self.program, self.ranges, self.values, self.chunks, reassociate))
+            find = partial(find_cut, self.program, self.ranges, self.values, self.chunks, reassociate)
+            if self.remember(("cuts",), find, any_start=True) is None:
+                return
+            cut = self.remember(("cut",), find)
             if cut is None:
                 return
             stage = self._describe(cut.plan, self.program.tensor(cut.target).base, cut.op)
@@ -177,11 +185,11 @@ class Planner:
         copied = [self._copied(v) for v in group]
         if asked is None and all(a is not None for a in copied):
             return {v: a.copy() for v, a in zip(group, copied, strict=True)}
-        proposed = self._remember(("chunks", *group), lambda: self._propose(group))
+        proposed = self.remember(("chunks", *group), partial(self._propose, group), any_start=True)
         if isinstance(asked, dict):
             asked = tuple(asked.get(d, lengths) for d, lengths in enumerate(proposed))
         chunks = proposed if asked is None else read_chunks(asked, base, shape, dtype)
-        plan, refused, reasons = self._remember(("plan", *group, chunks), lambda: self._plan(group, chunks))
+        plan, refused, reasons = self.remember(("plan", *group, chunks), partial(self._plan, group, chunks))
         if refused and asked is not None:
             raise self._refusal(base, refused, reasons)
         if refused and len(group) > 1:  # each as it may be cut
