@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import reduce
 from typing import Any
 
 import numpy as np
 
+from polyc.blocks.selections import Combined
 from polyc.records import dataclass
 from polyc.runtime.arrays import convert_input
 
@@ -96,10 +98,14 @@ _MONOIDS: dict[str, Any] = {
 }
 
 
-def combine_parts(op: str, parts: Sequence[np.ndarray]) -> np.ndarray:
-    """Partial results by one of `ir.expr.MONOIDS`, from left to right."""
-    result = parts[0]
+def combine_parts(combined: Sequence[Combined], parts: Sequence[Any]) -> Any:
+    """Partial results of blocks, of several results tuples, each by its monoid from left to right."""
+    columns = list(zip(*(p if isinstance(p, tuple) else (p,) for p in parts), strict=True))
+    totals: list[np.ndarray] = []
     with np.errstate(all="ignore"):  # as in kernels
-        for part in parts[1:]:
-            result = _MONOIDS[op](result, part)
-    return np.asarray(result)
+        for how, values in zip(combined, columns, strict=True):
+            for n in how.agreeing:
+                agree = [(t == totals[n]) | ((t != t) & (totals[n] != totals[n])) for t in columns[n]]
+                values = tuple(np.where(a, v, v.dtype.type(how.none)) for a, v in zip(agree, values, strict=True))
+            totals.append(np.asarray(reduce(_MONOIDS[how.op], values)))
+    return tuple(totals) if len(totals) > 1 else totals[0]

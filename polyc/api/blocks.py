@@ -170,9 +170,10 @@ class Planner:
             cut = self.remember(("cut",), find)
             if cut is None:
                 return
-            stage = self._describe(cut.plan, self.program.tensor(cut.target).base, cut.op)
+            bases = ", ".join(dict.fromkeys(self.program.tensor(t).base for t in cut.targets))
+            stage = self._describe(cut.plan, bases, ", ".join(c.op for c in cut.combined))
             self._check_memory(stage)
-            self.inputs[cut.total] = self._graphs().total(cut)
+            self.inputs |= self._graphs().totals(cut)
             self.program, self.ranges = cut.rest, cut.rest_ranges
 
     def make(self, group: Sequence[str], asked: Any) -> dict[str, Any]:

@@ -83,32 +83,42 @@ class Graphs:
         """The arrays of a plan's results, by version."""
         tasks = self._tasks(plan)
         versions = [r.version for r in self.program.returns if r.version in plan.results]
-        if len(versions) == 1:
-            return {versions[0]: _make_array(tasks.graph, tasks.name, plan.chunks, self.program, versions[0])}
-        made: dict[str, Any] = {}
-        for k, version in enumerate(versions):
-            own = f"{tasks.name}-{version}"
-            chosen = {(own, *place): (getitem, (tasks.name, *place), k) for place in plan.places}
-            made[version] = _make_array(_add_layer(tasks, own, chosen), own, plan.chunks, self.program, version)
-        return made
+        return self._take(tasks, versions, self.program, plan.chunks, plan.places)
 
-    def total(self, cut: Cut) -> Any:
-        """Partial results combined in a tree, neighbours first: which are combined depends on the chunks alone."""
+    def totals(self, cut: Cut) -> dict[str, Any]:
+        """Partial results combined in a tree, neighbours first: which are combined depends on the chunks alone.  By name, those
+        that are needed."""
         tasks = self._tasks(cut.plan)
         chunks = cut.plan.chunks[cut.n_cut :]
-        name = f"{tasks.name}-{cut.op}"
+        name = f"{tasks.name}-{'-'.join(c.op for c in cut.combined)}"
         layer: dict[Any, Any] = {}
         parts = list(np.ndindex(*(len(c) for c in cut.plan.chunks[: cut.n_cut])))
-        for place in np.ndindex(*(len(c) for c in chunks)):
+        places = list(np.ndindex(*(len(c) for c in chunks)))
+        for place in places:
             keys: list[Any] = [(tasks.name, *part, *place) for part in parts]
             level = 0
             while len(keys) > FAN_IN:
                 groups = [keys[n : n + FAN_IN] for n in range(0, len(keys), FAN_IN)]
                 keys = [(f"{name}-{level}", n, *place) for n in range(len(groups))]
-                layer |= {key: (combine_parts, cut.op, group) for key, group in zip(keys, groups, strict=True)}
+                layer |= {key: (combine_parts, cut.combined, group) for key, group in zip(keys, groups, strict=True)}
                 level += 1
-            layer[(name, *place)] = (combine_parts, cut.op, keys)
-        return _make_array(_add_layer(tasks, name, layer), name, chunks, cut.rest, cut.total)
+            layer[(name, *place)] = (combine_parts, cut.combined, keys)
+        made = _Tasks(name, _add_layer(tasks, name, layer))
+        return self._take(made, cut.totals, cut.rest, chunks, places)
+
+    def _take(
+        self, tasks: _Tasks, versions: Sequence[str | None], program: Program, chunks: Chunks, places: Sequence[tuple[int, ...]]
+    ) -> dict[str, Any]:
+        """The arrays of what tasks give, of several results tuples; None is not wanted."""
+        if len(versions) == 1 and versions[0] is not None:
+            return {versions[0]: _make_array(tasks.graph, tasks.name, chunks, program, versions[0])}
+        made: dict[str, Any] = {}
+        for k, version in enumerate(versions):
+            if version is not None:
+                own = f"{tasks.name}-{version}"
+                chosen = {(own, *place): (getitem, (tasks.name, *place), k) for place in places}
+                made[version] = _make_array(_add_layer(tasks, own, chosen), own, chunks, program, version)
+        return made
 
     def _tasks(self, plan: BlockPlan) -> _Tasks:
         """A task for each block."""

@@ -3,20 +3,37 @@
 A reduction ``T[i] op= f(i, r)`` whose index r moves along the chunks of an input is planned as ``Q[r, i] = f(i, r)``, a result
 like any other, so that regions, borders and what cannot be cut are known (`plan`).  In the program of a block Q is then summed
 up along r again (`restriction.sum_out`); what remains to be done with the partial results is the monoid's own operator.
+
+What an extremum selects (`selections`) is reduced in the same pass, by the extremum of the block alone.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import count
 
 from polyc.blocks.chunks import propose_chunks
 from polyc.blocks.plan import BlockPlan, Chunks, NotPlanned, plan_cuttable
-from polyc.blocks.programs import keep_results
+from polyc.blocks.programs import keep_results, needed_tensors
+from polyc.blocks.selections import Combined, find_selections
 from polyc.diagnostics import PolycError
 from polyc.ir.components import order_components
-from polyc.ir.expr import MONOIDS, Call, Cast, Expr, Index, Read, evaluate, identity_of, index_names, int_const, substitute
+from polyc.ir.expr import (
+    MONOIDS,
+    Call,
+    Cast,
+    Expr,
+    Index,
+    Read,
+    evaluate,
+    identity_of,
+    index_names,
+    int_const,
+    rewrite,
+    substitute,
+)
 from polyc.ir.program import Program, RangeClause, Reduction, Return, Statement, Tensor
 from polyc.ir.read_sites import is_data_dependent
 from polyc.ir.simplify import simplify
@@ -27,19 +44,20 @@ from polyc.records import replace
 
 @dataclass(frozen=True)
 class Cut:
-    """One reduction that is computed in parts.
+    """One reduction that is computed in parts, and what it selects.
 
-    `plan` is of partial results by `op`, with `n_cut` dimensions more in its chunks and places than in its blocks: the first
-    ones, along which the blocks are combined.  `rest` is the program with the total as its input `total`.
+    `plan` is of partial results, which are `combined` each by its own operator, with `n_cut` dimensions more in its chunks and
+    places than in its blocks: the first ones, along which the blocks are combined.  `rest` is the program with the totals as
+    its inputs `totals`: one for each of the `combined`, None where it is not needed any more.
     """
 
-    target: str
+    targets: tuple[str, ...]
     plan: BlockPlan
     n_cut: int
-    op: str
+    combined: tuple[Combined, ...]
     rest: Program
     rest_ranges: Ranges
-    total: str
+    totals: tuple[str | None, ...]
 
 
 def find_cut(
@@ -77,38 +95,62 @@ def _cut_statement(
         return None  # declared shapes begin at 0 (`_terms`)
     if not candidates or any(evaluate(i.extent, sizes) == 0 for i in ranges.tensors[s.target]):
         return None
-    terms, term_ranges, name = _terms(program, ranges, s, candidates)
+    terms, term_ranges, names = _all_terms(program, ranges, [s], candidates)
     if term_ranges is None:
         return None
-    shape = [evaluate(i.extent, sizes) for i in term_ranges.tensors[name]]
+    shape = [evaluate(i.extent, sizes) for i in term_ranges.tensors[names[0]]]
     try:
-        chunks = propose_chunks(terms, term_ranges, sizes, [name], shape, inputs, len(candidates))
+        chunks = propose_chunks(terms, term_ranges, sizes, names, shape, inputs, len(candidates))
     except PolycError:
         return None
     kept = [i for i, c in zip(candidates, chunks, strict=False) if len(c) > 1]
     if not kept:
         return None
-    if kept != candidates:
-        terms, term_ranges, name = _terms(program, ranges, s, kept)
-        assert term_ranges is not None
-        chunks = tuple(c for n, c in enumerate(chunks) if n >= len(candidates) or len(c) > 1)
+    chunks = tuple(c for n, c in enumerate(chunks) if n >= len(candidates) or len(c) > 1)
+    selected = find_selections(program, ranges, s)
+    for statements in ([s, *(x for x, _ in selected)], [s]) if selected else ([s],):
+        terms, term_ranges, names = _all_terms(program, ranges, statements, kept)
+        if term_ranges is None:
+            continue
+        try:
+            plan, refused, _ = plan_cuttable(terms, term_ranges, sizes, names, chunks, len(kept))
+            rest, totals = _rest(program, ranges, statements)
+            rest_ranges = infer_ranges(rest)
+        except (NotPlanned, PolycError):
+            continue
+        if all(axis >= len(kept) for axis in refused):
+            assert s.reduction is not None
+            combined = (Combined(s.reduction.op), *(c for _, c in selected))[: len(statements)]
+            return Cut(tuple(x.target for x in statements), plan, len(kept), combined, rest, rest_ranges, totals)
+    return None
+
+
+def _all_terms(
+    program: Program, ranges: Ranges, reductions: Sequence[Statement], cut: Sequence[str]
+) -> tuple[Program, Ranges | None, list[str]]:
+    """The program whose results are the terms of some reductions over the same points, later ones of earlier ones; their
+    names."""
+    results: list[str] = []
+    terms: dict[str, Expr] = {}  # that stand for an element of a target
+    for s in reductions:
+        program, name = _add_terms(program, ranges, replace(s, value=rewrite(s.value, partial(_read_terms, terms))), cut)
+        element: Expr = Read(name, (*(Index(i) for i in cut), *s.subscripts))
+        dtype = program.types[s.target]
+        terms[s.target] = element if dtype == dtype.computed else Cast(element, dtype)
+        results.append(name)
+    found = keep_results(program, results)
     try:
-        plan, refused, _ = plan_cuttable(terms, term_ranges, sizes, [name], chunks, len(kept))
-    except NotPlanned:
-        return None
-    if any(axis < len(kept) for axis in refused):
-        return None
-    rest, total = _rest(program, ranges, s)
-    try:
-        rest_ranges = infer_ranges(rest)
+        return found, infer_ranges(found), results
     except PolycError:
-        return None
-    assert s.reduction is not None
-    return Cut(s.target, plan, len(kept), s.reduction.op, rest, rest_ranges, total)
+        return found, None, results
 
 
-def _terms(program: Program, ranges: Ranges, s: Statement, cut: Sequence[str]) -> tuple[Program, Ranges | None, str]:
-    """The program whose only result has the indices in `cut` as dimensions of their own, before those of the target."""
+def _read_terms(terms: Mapping[str, Expr], e: Expr) -> Expr | None:
+    return terms.get(e.tensor) if isinstance(e, Read) else None
+
+
+def _add_terms(program: Program, ranges: Ranges, s: Statement, cut: Sequence[str]) -> tuple[Program, str]:
+    """The program with one more result: the target with the indices in `cut` as dimensions before its own ones."""
     assert s.reduction is not None
     target = program.tensor(s.target)
     name = program.free_name(f"{target.base}_terms")
@@ -137,18 +179,27 @@ def _terms(program: Program, ranges: Ranges, s: Statement, cut: Sequence[str]) -
     whole = replace(
         program,
         tensors=(*program.tensors, tensor),
-        returns=(Return(name, name),),
+        returns=(*program.returns, Return(name, name)),
         statements=(*program.statements, terms),
         rules=(),
     )
-    found = keep_results(whole, [name])
-    try:
-        return found, infer_ranges(found), name
-    except PolycError:
-        return found, None, name
+    return whole, name
 
 
-def _rest(program: Program, ranges: Ranges, s: Statement) -> tuple[Program, str]:
+def _rest(program: Program, ranges: Ranges, reductions: Sequence[Statement]) -> tuple[Program, tuple[str | None, ...]]:
+    """The program in which the totals of some reductions are inputs, where it still needs them; their names."""
+    totals: list[str] = []
+    for s in reductions:
+        program, total = _put_total(program, ranges, s)
+        totals.append(total)
+    results = list(dict.fromkeys(r.version for r in program.returns))
+    needed = needed_tensors(program, results)
+    left = tuple(p for p in program.parameters if p not in totals or p in needed)
+    program = keep_results(replace(program, parameters=left), results)
+    return program, tuple(t if t in needed else None for t in totals)
+
+
+def _put_total(program: Program, ranges: Ranges, s: Statement) -> tuple[Program, str]:
     """The program in which the total of a reduction is an input: its target, once the initial value is in it."""
     assert s.reduction is not None
     target, box = program.tensor(s.target), ranges.tensors[s.target]
@@ -175,4 +226,4 @@ def _rest(program: Program, ranges: Ranges, s: Statement) -> tuple[Program, str]
         statements=tuple(finished if x is s else x for x in program.statements),
         rules=(),
     )
-    return keep_results(whole, list(dict.fromkeys(r.version for r in program.returns))), total
+    return whole, total

@@ -10,7 +10,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from polyc.ir.expr import Const, Expr, Index, Pad, Read, ge, identity_of, index_names, int_const, lt, map_children, size_names
+from polyc.ir.expr import (
+    Const,
+    Expr,
+    Index,
+    Pad,
+    Read,
+    ge,
+    identity_of,
+    index_names,
+    int_const,
+    lt,
+    map_children,
+    rewrite,
+    size_names,
+)
 from polyc.ir.program import (
     Condition,
     Program,
@@ -147,14 +161,20 @@ def _minus(a: Expr, b: Expr) -> Expr:
 
 
 def sum_out(program: Program, partial: str, n_cut: int) -> Program:
-    """The program of a block with the first dimensions of its result `partial` combined, by the statement's own monoid."""
+    """The program of a block with the first dimensions of its result `partial` combined, by the statement's own monoid.
+
+    Reads of it are of what is combined."""
+
+    def rule(e: Expr) -> Expr | None:
+        return replace(e, subscripts=e.subscripts[n_cut:]) if isinstance(e, Read) and e.tensor == partial else None
+
     tensors = tuple(replace(t, rank=t.rank - n_cut) if t.name == partial else t for t in program.tensors)
     statements = []
     for s in program.statements:
         if s.target == partial:
             order = (*(i for i in s.indices if Index(i) not in s.subscripts[:n_cut]), *_names(s.subscripts[:n_cut]))
             s = replace(s, subscripts=s.subscripts[n_cut:], indices=order)
-        statements.append(s)
+        statements.append(map_statement(s, lambda e: rewrite(e, rule)))
     return replace(program, tensors=tensors, statements=tuple(statements))
 
 

@@ -200,12 +200,47 @@ def test_partial_results_do_not_depend_on_the_number_of_workers() -> None:
 
 @pytest.mark.parametrize(
     ("kind", "combined"),
-    [("histogram", ["add", None]), ("argmax", ["max", "min", None]), ("product", ["add", None]), ("valid-window", [None])],
+    [("histogram", ["add", None]), ("argmax", ["max, min", None]), ("product", ["add", None]), ("valid-window", [None])],
 )
 def test_reductions_over_chunks_are_cut_and_windows_are_not(kind: str, combined: list[str | None]) -> None:
     operator = polyc.compile(KINDS[kind][0])
     arrays = {n: da.from_array(a, chunks=3) for n, a in make_inputs(operator, KINDS[kind][1]).items()}
     assert [stage.combines for stage in operator.blocks(**arrays, dry_run=True).stages] == combined
+
+
+@pytest.mark.parametrize("source", ["(v(), p(), q()) argmax=! x(i, j)", "(v(j), p(j)) argmin=! x(i, j)"])
+def test_what_an_extremum_selects_is_found_in_its_pass(source: str) -> None:
+    names = ", ".join(n for n in "vpq" if f"{n}(" in source)
+    operator = polyc.compile(f"def f(float(N, M) x) -> ({names}) {{ {source} }}")
+    for seed in range(6):  # few values, so that the best one stands in several blocks
+        x = np.random.default_rng(seed).integers(0, 5, (7, 13)).astype(np.float32)
+        if seed > 3:
+            x[[2, 6], [11, 3]] = np.nan
+        made = interpret(operator.program, {"x": x})
+        with interpreted():
+            compare(operator(da.from_array(x, chunks=(3, 4))), tuple(made[n] for n in names.split(", ")))
+    (parts, _) = operator.blocks(da.from_array(x, chunks=(3, 4)), dry_run=True).stages
+    assert len(parts.combines.split(", ")) == len(names.split(", "))
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "m() max=! x(i)  s() +=! x(i) == m() ? w(i) : 0.0",
+        "m() max=! x(i)  s() min=! x(i) == m() ? w(i) : 7.0",  # 7 is no identity
+        "m() max=! x(i)  s() max=! w(i) == m() ? x(i) : 0.0 - 1.0 / 0.0",
+        "m() max=! x(i)  s() min=! x(i) == m() ? w(i) + m() : 1.0 / 0.0",
+        "m() max=! x(i)  s() min=! x(i) == m() ? w(i) : 1.0 / 0.0 where i in 0:N - 3",
+        "m() max=! x(i)  n() max=! x(i) == m() ? w(i) : 0.0 - 1.0 / 0.0  s() +=! w(i) == n() ? x(i) : 0.0",
+    ],
+)
+def test_what_only_looks_like_a_selection_is_right(source: str) -> None:
+    operator = polyc.compile(f"def f(float(N) x, float(N) w) -> (s) {{ {source} }}")
+    for seed in range(4):
+        x, w = np.random.default_rng(seed).integers(0, 4, (2, 17)).astype(np.float32)
+        made = interpret(operator.program, {"x": x, "w": w})
+        with interpreted():
+            compare(operator(da.from_array(x, chunks=5), da.from_array(w, chunks=5)), made["s"], 1e-6)
 
 
 def test_sums_in_the_order_of_the_source_are_not_cut() -> None:
