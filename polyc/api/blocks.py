@@ -13,7 +13,7 @@ from polyc.api.checkpoints import read_bytes, show_bytes
 from polyc.api.dask_arrays import Graphs, as_chunked, load_dask, read_chunks
 from polyc.api.sources import FixedSource
 from polyc.blocks.chunks import propose_chunks
-from polyc.blocks.cuts import find_cut
+from polyc.blocks.cuts import Cut, find_cut
 from polyc.blocks.plan import BlockPlan, Chunks, NotPlanned, plan_cuttable, refit_plan, size_values
 from polyc.blocks.programs import check_program
 from polyc.blocks.steps import Part
@@ -77,6 +77,12 @@ def make_operator(operator: Operator, program: Program) -> Operator:
     from polyc.api.operator import Operator
 
     return Operator(FixedSource(program), operator.name, operator.options.replace(parallel=False), dynamic=True)
+
+
+def _name_operators(cut: Cut) -> str:
+    """By what partial results are combined, a user's monoid once."""
+    monoid = cut.combined[0].monoid
+    return ", ".join(c.op for c in cut.combined) if monoid is None else monoid.name
 
 
 def _asked_for(chunks: Any, result: str) -> Any:
@@ -171,7 +177,7 @@ class Planner:
             if cut is None:
                 return
             bases = ", ".join(dict.fromkeys(self.program.tensor(t).base for t in cut.targets))
-            stage = self._describe(cut.plan, bases, ", ".join(c.op for c in cut.combined))
+            stage = self._describe(cut.plan, bases, _name_operators(cut))
             self._check_memory(stage)
             self.inputs |= self._graphs().totals(cut)
             self.program, self.ranges = cut.rest, cut.rest_ranges

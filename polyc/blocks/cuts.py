@@ -9,7 +9,7 @@ What an extremum selects (`selections`) is reduced in the same pass, by the extr
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import count
@@ -34,12 +34,16 @@ from polyc.ir.expr import (
     rewrite,
     substitute,
 )
-from polyc.ir.program import Program, RangeClause, Reduction, Return, Statement, Tensor
+from polyc.ir.program import Program, RangeClause, Reduction, Return, Statement, Tensor, tuple_components
+from polyc.ir.program import order_components as order_values
 from polyc.ir.read_sites import is_data_dependent
 from polyc.ir.simplify import simplify
 from polyc.poly.infer import infer_ranges
 from polyc.poly.ranges import Ranges
 from polyc.records import replace
+
+Follow = Callable[[Program, Ranges, Statement], Sequence[tuple[Statement, Combined]]]
+"""Sums of exponentials under the maximum that a statement is, with all that is computed of the maximum in their values."""
 
 
 @dataclass(frozen=True)
@@ -61,30 +65,41 @@ class Cut:
 
 
 def find_cut(
-    program: Program, ranges: Ranges, sizes: Mapping[str, int], inputs: Mapping[str, Chunks], reassociate: bool = True
+    program: Program,
+    ranges: Ranges,
+    sizes: Mapping[str, int],
+    inputs: Mapping[str, Chunks],
+    reassociate: bool = True,
+    follow: Follow | None = None,
 ) -> Cut | None:
     """The first reduction with an index that moves, alone, along a dimension of an input that is in several chunks; without
-    `reassociate` none whose rounding depends on the order."""
+    `reassociate` none whose rounding depends on the order.  `follow` finds sums that go in the pass of a maximum."""
     if not any(len(c) > 1 for chunks in inputs.values() for c in chunks):
         return None
     for component in order_components(program):
         if component.is_recurrence or len(component.statements) != 1:
             continue
         (s,) = component.statements
-        if s.reduction is None or s.reduction.op not in MONOIDS:
+        if s.reduction is None or s.reduction.op not in (*MONOIDS, "combine"):
             continue
         dtype = program.tensor(s.target).dtype
-        if not reassociate and s.reduction.op in ("add", "mul") and (dtype.is_float or dtype.is_complex):
+        if not reassociate and s.reduction.op in ("add", "mul", "combine") and (dtype.is_float or dtype.is_complex):
             continue
-        found = _cut_statement(program, ranges, s, sizes, inputs)
+        found = _cut_statement(program, ranges, s, sizes, inputs, follow)
         if found is not None:
             return found
     return None
 
 
 def _cut_statement(
-    program: Program, ranges: Ranges, s: Statement, sizes: Mapping[str, int], inputs: Mapping[str, Chunks]
+    program: Program,
+    ranges: Ranges,
+    s: Statement,
+    sizes: Mapping[str, int],
+    inputs: Mapping[str, Chunks],
+    follow: Follow | None,
 ) -> Cut | None:
+    assert s.reduction is not None
     plain = [e.name for e in s.subscripts if isinstance(e, Index)]
     if len(set(plain)) < len(plain) or not all(isinstance(e, Index) or is_data_dependent(e) for e in s.subscripts):
         return None
@@ -107,8 +122,18 @@ def _cut_statement(
     if not kept:
         return None
     chunks = tuple(c for n, c in enumerate(chunks) if n >= len(candidates) or len(c) > 1)
-    selected = find_selections(program, ranges, s)
-    for statements in ([s, *(x for x, _ in selected)], [s]) if selected else ([s],):
+    groups: list[tuple[list[Statement], tuple[Combined, ...]]] = []
+    if s.reduction.monoid is not None:
+        program, ranges, members = _add_components(program, ranges, s)
+        groups.append((members, (Combined(s.reduction.monoid.name, monoid=s.reduction.monoid),) * len(members)))
+    else:
+        own_way = Combined(s.reduction.op)
+        sums = [] if follow is None else follow(program, ranges, s)
+        for found in (sums, find_selections(program, ranges, s)):
+            if found:
+                groups.append(([s, *(x for x, _ in found)], (own_way, *(c for _, c in found))))
+        groups.append(([s], (own_way,)))
+    for statements, combined in groups:
         terms, term_ranges, names = _all_terms(program, ranges, statements, kept)
         if term_ranges is None:
             continue
@@ -119,10 +144,37 @@ def _cut_statement(
         except (NotPlanned, PolycError):
             continue
         if all(axis >= len(kept) for axis in refused):
-            assert s.reduction is not None
-            combined = (Combined(s.reduction.op), *(c for _, c in selected))[: len(statements)]
             return Cut(tuple(x.target for x in statements), plan, len(kept), combined, rest, rest_ranges, totals)
     return None
+
+
+def _add_components(program: Program, ranges: Ranges, s: Statement) -> tuple[Program, Ranges, list[Statement]]:
+    """The statements that make all components of a user's monoid, those that the program lacks added to it."""
+    assert s.reduction is not None
+    assert s.reduction.monoid is not None
+    values, members = tuple_components(s), list[Statement]()
+    for k, identity in enumerate(s.reduction.monoid.identity):
+        alike = replace(
+            s,
+            target="",
+            name="",
+            value=Call("tuple", order_values(values, k)),
+            reduction=replace(s.reduction, component=k, init=identity),
+        )
+        known = next((x for x in program.statements if replace(x, target="", name="") == alike), None)
+        if known is None:
+            target = program.tensor(s.target)
+            name = program.free_name(f"{target.base}_{k}")
+            known = replace(alike, target=name, name=name)
+            tensor = replace(target, name=name, base=name, dtype=identity.dtype, role="temporary")
+            program = replace(program, tensors=(*program.tensors, tensor), statements=(*program.statements, known))
+            ranges = replace(
+                ranges,
+                tensors={**ranges.tensors, name: ranges.tensors[s.target]},
+                statements={**ranges.statements, name: ranges.statements[s.name]},
+            )
+        members.append(known)
+    return program, ranges, members
 
 
 def _all_terms(
@@ -154,8 +206,11 @@ def _add_terms(program: Program, ranges: Ranges, s: Statement, cut: Sequence[str
     assert s.reduction is not None
     target = program.tensor(s.target)
     name = program.free_name(f"{target.base}_terms")
-    dtype = target.dtype.computed
+    dtype = target.dtype if s.reduction.monoid is not None else target.dtype.computed
     value = s.value if dtype == target.dtype else Cast(s.value, dtype)
+    reduction = s.reduction
+    if reduction.monoid is None:
+        reduction = Reduction(reduction.op, identity_of(reduction.op, dtype))
     own = ranges.statements[s.name].indices
     # Ranges as they were found, as reads alone may say something else where others have bounded an index.
     clauses = [RangeClause(i, own[i].lower, simplify(own[i].lower + own[i].extent), s.span) for i in s.indices]
@@ -168,7 +223,7 @@ def _add_terms(program: Program, ranges: Ranges, s: Statement, cut: Sequence[str
         subscripts,
         order,
         value,
-        Reduction(s.reduction.op, identity_of(s.reduction.op, dtype)),
+        reduction,
         (*clauses, *kept),
         s.span,
     )
@@ -209,10 +264,10 @@ def _put_total(program: Program, ranges: Ranges, s: Statement) -> tuple[Program,
     for d in range(target.rank):
         names.append(next(n for k in count() if (n := f"e{d}{'_' * k}") not in taken))
     places: list[Expr] = [Index(n) for n in names]
-    dtype = target.dtype.computed
+    dtype = target.dtype if s.reduction.monoid is not None else target.dtype.computed
     read: Expr = Read(total, tuple(simplify(p - i.lower) for p, i in zip(places, box, strict=True)))
     init = substitute(s.reduction.init, dict(zip(s.element_names, places, strict=True)))
-    if init != identity_of(s.reduction.op, target.dtype):
+    if s.reduction.monoid is None and init != identity_of(s.reduction.op, target.dtype):
         started = init if dtype == target.dtype else Cast(init, dtype)
         read = Call(s.reduction.op, (started, read))
     value = read if dtype == target.dtype else Cast(read, target.dtype)
