@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from polyc import driver
 from polyc.api.block_report import BlockReport, Stage, describe_plan
 from polyc.api.block_steps import run_recurrences
+from polyc.api.block_sums import find_sums
 from polyc.api.checkpoints import read_bytes, show_bytes
 from polyc.api.dask_arrays import Graphs, as_chunked, load_dask, read_chunks
 from polyc.api.sources import FixedSource
@@ -170,7 +171,7 @@ class Planner:
         """Put totals of partial results in the place of reductions over chunked axes."""
         reassociate = self.operator.options.reassociate
         while True:
-            find = partial(find_cut, self.program, self.ranges, self.values, self.chunks, reassociate)
+            find = partial(find_cut, self.program, self.ranges, self.values, self.chunks, reassociate, find_sums)
             if self.remember(("cuts",), find, any_start=True) is None:
                 return
             cut = self.remember(("cut",), find)

@@ -4,7 +4,8 @@ A reduction ``T[i] op= f(i, r)`` whose index r moves along the chunks of an inpu
 like any other, so that regions, borders and what cannot be cut are known (`plan`).  In the program of a block Q is then summed
 up along r again (`restriction.sum_out`); what remains to be done with the partial results is the monoid's own operator.
 
-What an extremum selects (`selections`) is reduced in the same pass, by the extremum of the block alone.
+What an extremum selects (`selections`) is reduced in the same pass, by the extremum of the block alone, and so are sums of
+exponentials under a maximum.  A user's monoid has a result for each of its components.
 """
 
 from __future__ import annotations
@@ -24,9 +25,12 @@ from polyc.ir.expr import (
     MONOIDS,
     Call,
     Cast,
+    Const,
     Expr,
     Index,
     Read,
+    Select,
+    eq,
     evaluate,
     identity_of,
     index_names,
@@ -139,7 +143,7 @@ def _cut_statement(
             continue
         try:
             plan, refused, _ = plan_cuttable(terms, term_ranges, sizes, names, chunks, len(kept))
-            rest, totals = _rest(program, ranges, statements)
+            rest, totals = _rest(program, ranges, statements, combined)
             rest_ranges = infer_ranges(rest)
         except (NotPlanned, PolycError):
             continue
@@ -241,11 +245,13 @@ def _add_terms(program: Program, ranges: Ranges, s: Statement, cut: Sequence[str
     return whole, name
 
 
-def _rest(program: Program, ranges: Ranges, reductions: Sequence[Statement]) -> tuple[Program, tuple[str | None, ...]]:
+def _rest(
+    program: Program, ranges: Ranges, reductions: Sequence[Statement], combined: Sequence[Combined]
+) -> tuple[Program, tuple[str | None, ...]]:
     """The program in which the totals of some reductions are inputs, where it still needs them; their names."""
     totals: list[str] = []
-    for s in reductions:
-        program, total = _put_total(program, ranges, s)
+    for s, how in zip(reductions, combined, strict=True):
+        program, total = _put_total(program, ranges, s, None if how.scale is None else reductions[0].target)
         totals.append(total)
     results = list(dict.fromkeys(r.version for r in program.returns))
     needed = needed_tensors(program, results)
@@ -254,8 +260,10 @@ def _rest(program: Program, ranges: Ranges, reductions: Sequence[Statement]) -> 
     return program, tuple(t if t in needed else None for t in totals)
 
 
-def _put_total(program: Program, ranges: Ranges, s: Statement) -> tuple[Program, str]:
-    """The program in which the total of a reduction is an input: its target, once the initial value is in it."""
+def _put_total(program: Program, ranges: Ranges, s: Statement, maximum: str | None) -> tuple[Program, str]:
+    """The program in which the total of a reduction is an input: its target, once the initial value is in it.
+
+    Sums of exponentials under a `maximum` of -inf are NaN, as they would be if they were computed by it."""
     assert s.reduction is not None
     target, box = program.tensor(s.target), ranges.tensors[s.target]
     total = program.free_name(f"{target.base}_total")
@@ -271,6 +279,10 @@ def _put_total(program: Program, ranges: Ranges, s: Statement) -> tuple[Program,
         started = init if dtype == target.dtype else Cast(init, dtype)
         read = Call(s.reduction.op, (started, read))
     value = read if dtype == target.dtype else Cast(read, target.dtype)
+    if maximum is not None:
+        m = Read(maximum, tuple(places[: program.tensor(maximum).rank]))
+        never = eq(m, Const(float("-inf"), program.types[maximum]))
+        value = Select(never, Const(float("nan"), target.dtype), value)
     clauses = [RangeClause(n, i.lower, simplify(i.lower + i.extent), s.span) for n, i in zip(names, box, strict=True)]
     finished = replace(s, subscripts=tuple(places), indices=tuple(names), value=value, reduction=None, where=tuple(clauses))
     tensor = Tensor(total, dtype, target.rank, tuple(i.extent for i in box), "input", total, target.span)
@@ -278,7 +290,7 @@ def _put_total(program: Program, ranges: Ranges, s: Statement) -> tuple[Program,
         program,
         tensors=(*program.tensors, tensor),
         parameters=(*program.parameters, total),
-        statements=tuple(finished if x is s else x for x in program.statements),
+        statements=tuple(finished if x.name == s.name else x for x in program.statements),
         rules=(),
     )
     return whole, total

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import zip_longest
 from math import prod
 from typing import Any
 
@@ -75,7 +76,8 @@ class NotPlanned(Exception):
 def plan_blocks(
     program: Program, ranges: Ranges, sizes: Mapping[str, int], results: Sequence[str], chunks: Chunks, n_summed: int = 0
 ) -> BlockPlan:
-    """The blocks of `results` (versions of one shape); `sizes` has a value for every size, defined ones included.
+    """The blocks of `results`, versions of one shape (others than the first may have more dimensions at the end, which are not
+    cut); `sizes` has a value for every size, defined ones included.
 
     With `n_summed` blocks have their first dimensions combined, and only the others.
 
@@ -207,7 +209,7 @@ def _make_blocks(
     for r in model.results:
         results[r] = [
             (low - (values(Size(a.first)) if a is not None else 0), extent)
-            for (low, extent), a in zip(box(found.tensors[r][n_summed:]), model.axes[n_summed:], strict=True)
+            for (low, extent), a in zip_longest(box(found.tensors[r][n_summed:]), model.axes[n_summed:])
         ]
     held = np.zeros(n, dtype=np.int64)
     for name, intervals in found.tensors.items():
