@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from functools import partial
 
+from polyc.blocks.programs import needed_tensors
 from polyc.blocks.selections import Combined
-from polyc.ir.expr import Const, Expr, Read, Select, eq, rewrite
+from polyc.ir.expr import Const, Expr, Read, Select, eq, reads, rewrite
 from polyc.ir.program import Program, Statement
 from polyc.ir.types import DType
 from polyc.poly.ranges import Ranges
@@ -32,6 +33,9 @@ def find_sums(program: Program, ranges: Ranges, leader: Statement) -> list[tuple
             continue
         if any(own[s.name].indices[i] != own[leader.name].indices[i] for i in leader.indices):
             continue
+        others = {r.tensor for r in reads(d.value)} - {leader.target}
+        if leader.target in needed_tensors(program, sorted(others)):
+            continue  # it is of a whole sum that there is after this pass alone
         rule = partial(_refer, d.use, program.types[leader.target])
         found.append((replace(s, value=rewrite(d.value, rule)), Combined("add", scale=e.scale)))
     return found

@@ -31,6 +31,12 @@ KINDS: dict[str, tuple[str, dict[str, tuple[int, ...]]]] = {
 }""",
         {"q": (5, 3), "k": (11, 3), "v": (11, 4)},
     ),
+    "weights-of-a-whole-sum": (
+        """def f(float(N, M) x, float(M, E) v) -> (o) {
+  m(i) max=! x(i, j)  s(i) +=! exp(x(i, j) - m(i))  p(i, j) = exp(x(i, j) - m(i)) / s(i)  o(i, e) +=! p(i, j) * v(j, e)
+}""",
+        {"x": (7, 11), "v": (11, 2)},
+    ),
     "causal-attention": (
         """def f(float(N, D) q, float(N, D) k, float(N, E) v) -> (y) {
   t(i, j) +=! q(i, d) * k(j, d)  m(i) max=! t(i, j) where j <= i  s(i) +=! exp(t(i, j) - m(i)) where j <= i
