@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import product
 from math import prod
@@ -13,19 +13,24 @@ import numpy as np
 from polyc import driver
 from polyc.api.block_memory import Job, Jobs
 from polyc.api.block_report import BlockReport, Stage, describe_plan
+from polyc.api.block_steps import run_recurrences
+from polyc.api.block_sums import find_sums
 from polyc.api.checkpoints import read_bytes, show_bytes
 from polyc.api.dask_arrays import Graphs, as_chunked, load_dask, read_chunks
 from polyc.api.sources import FixedSource
 from polyc.blocks.chunks import propose_chunks
-from polyc.blocks.cuts import find_cut
-from polyc.blocks.plan import BlockPlan, Chunks, NotPlanned, plan_cuttable, size_values
+from polyc.blocks.cuts import Cut, find_cut
+from polyc.blocks.plan import BlockPlan, Chunks, NotPlanned, plan_cuttable, refit_plan, size_values
 from polyc.blocks.programs import check_program
+from polyc.blocks.steps import Part
 from polyc.diagnostics import CompileBudgetError, Diagnostic, PolycError, UnsupportedError
 from polyc.driver.sized import Sized, size_program
-from polyc.ir.expr import evaluate
-from polyc.ir.program import Program, integer_parameters
+from polyc.ir.expr import Read, evaluate, index_names
+from polyc.ir.program import Program, RangeClause, integer_parameters
+from polyc.ir.simplify import simplify
 from polyc.poly.block_regions import Widened
 from polyc.poly.infer import concrete_shapes
+from polyc.poly.ranges import Ranges
 from polyc.runtime.arrays import argument_error, has_chunks
 from polyc.runtime.kernel import host_check_error
 
@@ -63,7 +68,7 @@ def make_blocks(
         for is_symbolic in (True, False):  # sizes, unless only numbers say what a block needs
             try:
                 sized, values = _size(program, sizes, is_symbolic)
-                planner = _Planner(operator, sized, values, arrays, limit, dry_run)
+                planner = Planner(operator, sized.program, sized.ranges, values, arrays, limit, dry_run)
                 made = planner.make_all(chunks)
                 break
             except NotPlanned as problem:
@@ -81,6 +86,12 @@ def make_operator(operator: Operator, program: Program) -> Operator:
     from polyc.api.operator import Operator
 
     return Operator(FixedSource(program), operator.name, operator.options.replace(parallel=False), dynamic=True)
+
+
+def _name_operators(cut: Cut) -> str:
+    """By what partial results are combined, a user's monoid once."""
+    monoid = cut.combined[0].monoid
+    return ", ".join(c.op for c in cut.combined) if monoid is None else monoid.name
 
 
 def _asked_for(chunks: Any, result: str) -> Any:
@@ -105,30 +116,56 @@ def _size(program: Program, sizes: Mapping[str, int], is_symbolic: bool) -> tupl
     return sized, values
 
 
-class _Planner:
+class Planner:
     """Plans of the versions of one program, and the arrays that are made by them."""
 
     def __init__(
         self,
         operator: Operator,
-        sized: Sized,
+        program: Program,
+        ranges: Ranges,
         values: Mapping[str, int],
         inputs: Mapping[str, Any],
         limit: int | None,
         dry_run: bool,
+        jobs: Jobs | None = None,
     ) -> None:
-        self.operator, self.values, self.inputs, self.limit, self.dry_run = operator, values, dict(inputs), limit, dry_run
-        self.program, self.ranges = sized.program, sized.ranges
-        shapes = concrete_shapes(sized.ranges, values)
-        self.shapes = {name: tuple(extent for _, extent in dims) for name, dims in shapes.items()}
+        self.operator, self.values, self.inputs, self.limit, self.dry_run = operator, dict(values), dict(inputs), limit, dry_run
+        self.program, self.ranges = program, ranges
+        self.shapes = self.shapes_of(ranges, values)
         self.stages: list[Stage] = []
-        self.jobs: Jobs = {}
+        self.jobs: Jobs = {} if jobs is None else jobs
         for a in self.inputs.values():
             if has_chunks(a):
                 lengths = product(*(c for c in a.chunks))
-                places = np.ndindex(*map(len, a.chunks))
-                self.jobs |= {(a.name, *p): Job(a.dtype.itemsize * prod(n)) for p, n in zip(places, lengths, strict=True)}
-        self.kernels: dict[str, Operator] = {}
+                for place, n in zip(np.ndindex(*map(len, a.chunks)), lengths, strict=True):
+                    self.jobs.setdefault((a.name, *place), Job(a.dtype.itemsize * prod(n)))
+        self.remembered: dict[Any, Any] = {}
+        self.start: str | None = None
+
+    @staticmethod
+    def shapes_of(ranges: Ranges, values: Mapping[str, int]) -> dict[str, tuple[int, ...]]:
+        """Of all tensors."""
+        shapes = concrete_shapes(ranges, values)
+        return {name: tuple(extent for _, extent in dims) for name, dims in shapes.items()}
+
+    def part(self, part: Part, inputs: Mapping[str, Any], values: Mapping[str, int]) -> Planner:
+        """One for a program that makes something of `inputs`, with additional `values` of sizes."""
+        own = {name: inputs[name] for name in part.program.parameters if name in inputs}
+        known = {**self.values, **values}
+        made = Planner(self.operator, part.program, part.ranges, known, own, self.limit, self.dry_run, self.jobs)
+        made.remembered, made.start = self.remembered, part.start
+        return made
+
+    def remember(self, key: tuple[Any, ...], make: Callable[[], Any], any_start: bool = False) -> Any:
+        """What was made for the same program, sizes and chunks before: the stages of a recurrence are alike.
+
+        With `any_start` the first step of a stage does not count."""
+        values = [item for item in self.values.items() if not any_start or item[0] != self.start]
+        whole = (id(self.program), *key, *values, *self.chunks.items())
+        if whole not in self.remembered:
+            self.remembered[whole] = self.program, make()  # the program lives as long as its number counts
+        return self.remembered[whole][1]
 
     @property
     def chunks(self) -> dict[str, Chunks]:
@@ -136,6 +173,7 @@ class _Planner:
 
     def make_all(self, chunks: Any) -> dict[str, Any]:
         """Arrays for all results, by version; those of one shape have blocks in common."""
+        run_recurrences(self)
         self.cut_reductions()
         made: dict[str, Any] = {}
         for r in self.program.returns:
@@ -147,12 +185,16 @@ class _Planner:
 
     def cut_reductions(self) -> None:
         """Put totals of partial results in the place of reductions over chunked axes."""
+        reassociate = self.operator.options.reassociate
         while True:
-            cut = find_cut(self.program, self.ranges, self.values, self.chunks, self.operator.options.reassociate)
+            find = partial(find_cut, self.program, self.ranges, self.values, self.chunks, reassociate, find_sums)
+            if self.remember(("cuts",), find, any_start=True) is None:
+                return
+            cut = self.remember(("cut",), find)
             if cut is None:
                 return
             bases = ", ".join(dict.fromkeys(self.program.tensor(t).base for t in cut.targets))
-            stage, share = self._describe(cut.plan, bases, ", ".join(c.op for c in cut.combined))
+            stage, share = self._describe(cut.plan, bases, _name_operators(cut))
             self._check_memory(stage)
             self.inputs |= self._graphs().totals(cut, share)
             self.program, self.ranges = cut.rest, cut.rest_ranges
@@ -164,14 +206,14 @@ class _Planner:
         if 0 in shape:
             da = load_dask()
             return {v: da.zeros(shape, dtype=program.tensor(v).dtype.numpy, chunks=shape) for v in group}
-        try:
-            proposed, widened = propose_chunks(program, self.ranges, self.values, group, shape, self.chunks)
-        except CompileBudgetError:
-            proposed, widened = tuple((n,) for n in shape), ()
+        copied = [self._copied(v) for v in group]
+        if asked is None and all(a is not None for a in copied):
+            return {v: a.copy() for v, a in zip(group, copied, strict=True)}
+        proposed, widened = self.remember(("chunks", *group), partial(self._propose, group), any_start=True)
         if isinstance(asked, dict):
             asked = tuple(asked.get(d, lengths) for d, lengths in enumerate(proposed))
         chunks = proposed if asked is None else read_chunks(asked, base, shape, dtype)
-        plan, refused, reasons = plan_cuttable(program, self.ranges, self.values, group, chunks)
+        plan, refused, reasons = self.remember(("plan", *group, chunks), partial(self._plan, group, chunks))
         if refused and asked is not None:
             raise self._refusal(base, refused, reasons)
         if refused and len(group) > 1:  # each as it may be cut
@@ -179,6 +221,37 @@ class _Planner:
         alone = {d for w in widened for d in w.axes if len(plan.chunks[d]) == 1 < shape[d]}
         whole = tuple(self._explain(base, d, [*reasons, *widened]) for d in sorted(refused | alone))
         return self._graphs().results(*self._fit(plan, group, asked is None, whole))
+
+    def _plan(self, group: Sequence[str], chunks: Chunks) -> tuple[BlockPlan, frozenset[int], tuple[Widened, ...]]:
+        """The plan, by the classes of one that was made for other values of sizes where these are all that there are."""
+        key = (id(self.program), "classes", *group, chunks)
+        if key in self.remembered:
+            plan, refused, reasons = self.remembered[key]
+            again = refit_plan(plan, self.values)
+            if again is not None:
+                return again, refused, reasons
+        found = plan_cuttable(self.program, self.ranges, self.values, group, chunks)
+        self.remembered.setdefault(key, found)
+        return found
+
+    def _propose(self, group: Sequence[str]) -> tuple[Chunks, tuple[Widened, ...]]:
+        shape = self.shapes[group[0]]
+        try:
+            return propose_chunks(self.program, self.ranges, self.values, group, shape, self.chunks)
+        except CompileBudgetError:
+            return tuple((n,) for n in shape), ()
+
+    def _copied(self, version: str) -> Any:
+        """The array in chunks that a result is, element by element; None where it is none."""
+        writers = [s for s in self.program.statements if s.target == version]
+        if len(writers) != 1 or not isinstance(read := writers[0].value, Read):
+            return None
+        (s,), array = writers, self.inputs.get(read.tensor)
+        places = [simplify(e - i.lower) for e, i in zip(s.subscripts, self.ranges.tensors[version], strict=True)]
+        is_copy = s.reduction is None and s.has_plain_left and list(read.subscripts) == places and has_chunks(array)
+        is_whole = all(isinstance(w, RangeClause) and not index_names(*w.expressions) for w in s.where)
+        is_same = self.program.types[version] == self.program.types[read.tensor]
+        return array if array is not None and is_copy and is_whole and is_same and array.shape == self.shapes[version] else None
 
     def _fit(self, plan: BlockPlan, group: Sequence[str], may_cut: bool, whole: tuple[str, ...]) -> tuple[BlockPlan, float]:
         """The plan, with chunks halved along the longest ones until each task keeps to the limit, and what its kernels store of
@@ -230,7 +303,7 @@ class _Planner:
         blocks = max(plan.classes, key=lambda b: int(np.max(b.temporary_bytes)))
         n = int(np.argmax(blocks.temporary_bytes))
         program = blocks.restricted.program
-        kernel = self.kernels.setdefault(str(program), make_operator(self.operator, program))
+        kernel = self._make_operator(program)
         arrays = [
             np.broadcast_to(np.zeros((), program.types[p].numpy), tuple(int(e[n]) for _, e in blocks.regions[p]))
             if has_chunks(self.inputs[p])
@@ -260,5 +333,13 @@ class _Planner:
 
     def _graphs(self) -> Graphs:
         identity = (repr(self.operator.options), dict(self.values))
-        make = partial(make_operator, self.operator)
-        return Graphs(self.operator.name, identity, self.program, dict(self.inputs), make, self.dry_run, self.jobs)
+        return Graphs(
+            self.operator.name, identity, self.program, dict(self.inputs), self._make_operator, self.dry_run, self.jobs
+        )
+
+    def _make_operator(self, program: Program) -> Operator:
+        operators: dict[int, Any] = self.remembered.setdefault("operators", {})
+        if id(program) not in operators:
+            operators[id(program)] = program, make_operator(self.operator, program)
+        found: Operator = operators[id(program)][1]
+        return found

@@ -87,7 +87,7 @@ class Graphs:
         """The arrays of a plan's results, by version."""
         tasks = self._tasks(plan, share)
         versions = [r.version for r in self.program.returns if r.version in plan.results]
-        return self._take(tasks, versions, self.program, plan.chunks, plan.places)
+        return self._take(tasks, versions, self.program, plan, plan.chunks, plan.places)
 
     def totals(self, cut: Cut, share: float) -> dict[str, Any]:
         """Partial results combined in a tree, neighbours first: which are combined depends on the chunks alone.  By name, those
@@ -115,10 +115,16 @@ class Graphs:
                 level += 1
             combine((name, *place), keys)
         made = _Tasks(name, _add_layer(tasks, name, layer))
-        return self._take(made, cut.totals, cut.rest, chunks, places)
+        return self._take(made, cut.totals, cut.rest, cut.plan, chunks, places)
 
     def _take(
-        self, tasks: _Tasks, versions: Sequence[str | None], program: Program, chunks: Chunks, places: Sequence[tuple[int, ...]]
+        self,
+        tasks: _Tasks,
+        versions: Sequence[str | None],
+        program: Program,
+        plan: BlockPlan,
+        chunks: Chunks,
+        places: Sequence[tuple[int, ...]],
     ) -> dict[str, Any]:
         """The arrays of what tasks give, of several results tuples; None is not wanted."""
         if len(versions) == 1 and versions[0] is not None:
@@ -126,9 +132,12 @@ class Graphs:
         made: dict[str, Any] = {}
         for k, version in enumerate(versions):
             if version is not None:
-                own = f"{tasks.name}-{program.tensor(version).base}"
-                chosen = {(own, *place): (getitem, (tasks.name, *place), k) for place in places}
-                made[version] = _make_array(_add_layer(tasks, own, chosen), own, chunks, program, version)
+                own = f"{tasks.name}-{version}"
+                whole = _whole_extents(plan, k, len(chunks))
+                zeros = (0,) * len(whole)
+                chosen = {(own, *place, *zeros): (getitem, (tasks.name, *place), k) for place in places}
+                all_chunks = (*chunks, *((n,) for n in whole))
+                made[version] = _make_array(_add_layer(tasks, own, chosen), own, all_chunks, program, version)
                 self.jobs.update({key: Job(0, shares=made_by) for key, (_, made_by, _) in chosen.items()})
         return made
 
@@ -193,16 +202,24 @@ def _take_results(plan: BlockPlan, blocks: Blocks) -> Iterator[tuple[Box, ...]]:
     """For each block the part that it is of each result that its program makes."""
     known: dict[tuple[int, ...], tuple[Box, ...]] = {}
     boxes = [blocks.results[r.version] for r in blocks.restricted.program.returns]
-    n_left = len(plan.chunks) - len(boxes[0])
+    rank = min(map(len, boxes))
+    n_left = len(plan.chunks) - rank
+    more = [[int(extent[0]) for _, extent in box[rank:]] for box in boxes]
     starts = np.array([-low for box in boxes for low, _ in box], dtype=np.int64).reshape(-1, len(blocks.numbers)).T.tolist()
     for start, n in zip(starts, blocks.numbers.tolist(), strict=True):
-        lengths = [c[k] for c, k in zip(plan.chunks[n_left:], plan.places[n][n_left:], strict=True)] * len(boxes)
-        key = (*start, *lengths)
+        own = [c[k] for c, k in zip(plan.chunks[n_left:], plan.places[n][n_left:], strict=True)]
+        key = (*start, *own)
         if key not in known:
-            ranges = [(s, s + length) for s, length in zip(start, lengths, strict=True)]
-            rank = len(boxes[0])
-            known[key] = tuple(tuple(ranges[k * rank : (k + 1) * rank]) for k in range(len(boxes)))
+            left = iter(start)
+            known[key] = tuple(tuple([(s, s + n) for n, s in zip((*own, *m), left, strict=False)]) for m in more)
         yield known[key]
+
+
+def _whole_extents(plan: BlockPlan, k: int, rank: int) -> list[int]:
+    """Of a result (by its number) the dimensions behind those that are cut."""
+    blocks = plan.classes[0]
+    box = blocks.results[blocks.restricted.program.returns[k].version]
+    return [int(extent[0]) for _, extent in box[rank:]]
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,12 +4,13 @@ A reduction ``T[i] op= f(i, r)`` whose index r moves along the chunks of an inpu
 like any other, so that regions, borders and what cannot be cut are known (`plan`).  In the program of a block Q is then summed
 up along r again (`restriction.sum_out`); what remains to be done with the partial results is the monoid's own operator.
 
-What an extremum selects (`selections`) is reduced in the same pass, by the extremum of the block alone.
+What an extremum selects (`selections`) is reduced in the same pass, by the extremum of the block alone, and so are sums of
+exponentials under a maximum.  A user's monoid has a result for each of its components.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import count
@@ -24,9 +25,12 @@ from polyc.ir.expr import (
     MONOIDS,
     Call,
     Cast,
+    Const,
     Expr,
     Index,
     Read,
+    Select,
+    eq,
     evaluate,
     identity_of,
     index_names,
@@ -34,12 +38,16 @@ from polyc.ir.expr import (
     rewrite,
     substitute,
 )
-from polyc.ir.program import Program, RangeClause, Reduction, Return, Statement, Tensor
+from polyc.ir.program import Program, RangeClause, Reduction, Return, Statement, Tensor, tuple_components
+from polyc.ir.program import order_components as order_values
 from polyc.ir.read_sites import is_data_dependent
 from polyc.ir.simplify import simplify
 from polyc.poly.infer import infer_ranges
 from polyc.poly.ranges import Ranges
 from polyc.records import replace
+
+Follow = Callable[[Program, Ranges, Statement], Sequence[tuple[Statement, Combined]]]
+"""Sums of exponentials under the maximum that a statement is, with all that is computed of the maximum in their values."""
 
 
 @dataclass(frozen=True)
@@ -61,30 +69,41 @@ class Cut:
 
 
 def find_cut(
-    program: Program, ranges: Ranges, sizes: Mapping[str, int], inputs: Mapping[str, Chunks], reassociate: bool = True
+    program: Program,
+    ranges: Ranges,
+    sizes: Mapping[str, int],
+    inputs: Mapping[str, Chunks],
+    reassociate: bool = True,
+    follow: Follow | None = None,
 ) -> Cut | None:
     """The first reduction with an index that moves, alone, along a dimension of an input that is in several chunks; without
-    `reassociate` none whose rounding depends on the order."""
+    `reassociate` none whose rounding depends on the order.  `follow` finds sums that go in the pass of a maximum."""
     if not any(len(c) > 1 for chunks in inputs.values() for c in chunks):
         return None
     for component in order_components(program):
         if component.is_recurrence or len(component.statements) != 1:
             continue
         (s,) = component.statements
-        if s.reduction is None or s.reduction.op not in MONOIDS:
+        if s.reduction is None or s.reduction.op not in (*MONOIDS, "combine"):
             continue
         dtype = program.tensor(s.target).dtype
-        if not reassociate and s.reduction.op in ("add", "mul") and (dtype.is_float or dtype.is_complex):
+        if not reassociate and s.reduction.op in ("add", "mul", "combine") and (dtype.is_float or dtype.is_complex):
             continue
-        found = _cut_statement(program, ranges, s, sizes, inputs)
+        found = _cut_statement(program, ranges, s, sizes, inputs, follow)
         if found is not None:
             return found
     return None
 
 
 def _cut_statement(
-    program: Program, ranges: Ranges, s: Statement, sizes: Mapping[str, int], inputs: Mapping[str, Chunks]
+    program: Program,
+    ranges: Ranges,
+    s: Statement,
+    sizes: Mapping[str, int],
+    inputs: Mapping[str, Chunks],
+    follow: Follow | None,
 ) -> Cut | None:
+    assert s.reduction is not None
     plain = [e.name for e in s.subscripts if isinstance(e, Index)]
     if len(set(plain)) < len(plain) or not all(isinstance(e, Index) or is_data_dependent(e) for e in s.subscripts):
         return None
@@ -107,22 +126,59 @@ def _cut_statement(
     if not kept:
         return None
     chunks = tuple(c for n, c in enumerate(chunks) if n >= len(candidates) or len(c) > 1)
-    selected = find_selections(program, ranges, s)
-    for statements in ([s, *(x for x, _ in selected)], [s]) if selected else ([s],):
+    groups: list[tuple[list[Statement], tuple[Combined, ...]]] = []
+    if s.reduction.monoid is not None:
+        program, ranges, members = _add_components(program, ranges, s)
+        groups.append((members, (Combined(s.reduction.monoid.name, monoid=s.reduction.monoid),) * len(members)))
+    else:
+        own_way = Combined(s.reduction.op)
+        sums = [] if follow is None else follow(program, ranges, s)
+        for found in (sums, find_selections(program, ranges, s)):
+            if found:
+                groups.append(([s, *(x for x, _ in found)], (own_way, *(c for _, c in found))))
+        groups.append(([s], (own_way,)))
+    for statements, combined in groups:
         terms, term_ranges, names = _all_terms(program, ranges, statements, kept)
         if term_ranges is None:
             continue
         try:
             plan, refused, _ = plan_cuttable(terms, term_ranges, sizes, names, chunks, len(kept))
-            rest, totals = _rest(program, ranges, statements)
+            rest, totals = _rest(program, ranges, statements, combined)
             rest_ranges = infer_ranges(rest)
         except (NotPlanned, PolycError):
             continue
         if all(axis >= len(kept) for axis in refused):
-            assert s.reduction is not None
-            combined = (Combined(s.reduction.op), *(c for _, c in selected))[: len(statements)]
             return Cut(tuple(x.target for x in statements), plan, len(kept), combined, rest, rest_ranges, totals)
     return None
+
+
+def _add_components(program: Program, ranges: Ranges, s: Statement) -> tuple[Program, Ranges, list[Statement]]:
+    """The statements that make all components of a user's monoid, those that the program lacks added to it."""
+    assert s.reduction is not None
+    assert s.reduction.monoid is not None
+    values, members = tuple_components(s), list[Statement]()
+    for k, identity in enumerate(s.reduction.monoid.identity):
+        alike = replace(
+            s,
+            target="",
+            name="",
+            value=Call("tuple", order_values(values, k)),
+            reduction=replace(s.reduction, component=k, init=identity),
+        )
+        known = next((x for x in program.statements if replace(x, target="", name="") == alike), None)
+        if known is None:
+            target = program.tensor(s.target)
+            name = program.free_name(f"{target.base}_{k}")
+            known = replace(alike, target=name, name=name)
+            tensor = replace(target, name=name, base=name, dtype=identity.dtype, role="temporary")
+            program = replace(program, tensors=(*program.tensors, tensor), statements=(*program.statements, known))
+            ranges = replace(
+                ranges,
+                tensors={**ranges.tensors, name: ranges.tensors[s.target]},
+                statements={**ranges.statements, name: ranges.statements[s.name]},
+            )
+        members.append(known)
+    return program, ranges, members
 
 
 def _all_terms(
@@ -154,8 +210,11 @@ def _add_terms(program: Program, ranges: Ranges, s: Statement, cut: Sequence[str
     assert s.reduction is not None
     target = program.tensor(s.target)
     name = program.free_name(f"{target.base}_terms")
-    dtype = target.dtype.computed
+    dtype = target.dtype if s.reduction.monoid is not None else target.dtype.computed
     value = s.value if dtype == target.dtype else Cast(s.value, dtype)
+    reduction = s.reduction
+    if reduction.monoid is None:
+        reduction = Reduction(reduction.op, identity_of(reduction.op, dtype))
     own = ranges.statements[s.name].indices
     # Ranges as they were found, as reads alone may say something else where others have bounded an index.
     clauses = [RangeClause(i, own[i].lower, simplify(own[i].lower + own[i].extent), s.span) for i in s.indices]
@@ -168,7 +227,7 @@ def _add_terms(program: Program, ranges: Ranges, s: Statement, cut: Sequence[str
         subscripts,
         order,
         value,
-        Reduction(s.reduction.op, identity_of(s.reduction.op, dtype)),
+        reduction,
         (*clauses, *kept),
         s.span,
     )
@@ -186,11 +245,13 @@ def _add_terms(program: Program, ranges: Ranges, s: Statement, cut: Sequence[str
     return whole, name
 
 
-def _rest(program: Program, ranges: Ranges, reductions: Sequence[Statement]) -> tuple[Program, tuple[str | None, ...]]:
+def _rest(
+    program: Program, ranges: Ranges, reductions: Sequence[Statement], combined: Sequence[Combined]
+) -> tuple[Program, tuple[str | None, ...]]:
     """The program in which the totals of some reductions are inputs, where it still needs them; their names."""
     totals: list[str] = []
-    for s in reductions:
-        program, total = _put_total(program, ranges, s)
+    for s, how in zip(reductions, combined, strict=True):
+        program, total = _put_total(program, ranges, s, None if how.scale is None else reductions[0].target)
         totals.append(total)
     results = list(dict.fromkeys(r.version for r in program.returns))
     needed = needed_tensors(program, results)
@@ -199,8 +260,10 @@ def _rest(program: Program, ranges: Ranges, reductions: Sequence[Statement]) -> 
     return program, tuple(t if t in needed else None for t in totals)
 
 
-def _put_total(program: Program, ranges: Ranges, s: Statement) -> tuple[Program, str]:
-    """The program in which the total of a reduction is an input: its target, once the initial value is in it."""
+def _put_total(program: Program, ranges: Ranges, s: Statement, maximum: str | None) -> tuple[Program, str]:
+    """The program in which the total of a reduction is an input: its target, once the initial value is in it.
+
+    Sums of exponentials under a `maximum` of -inf are NaN, as they would be if they were computed by it."""
     assert s.reduction is not None
     target, box = program.tensor(s.target), ranges.tensors[s.target]
     total = program.free_name(f"{target.base}_total")
@@ -209,13 +272,17 @@ def _put_total(program: Program, ranges: Ranges, s: Statement) -> tuple[Program,
     for d in range(target.rank):
         names.append(next(n for k in count() if (n := f"e{d}{'_' * k}") not in taken))
     places: list[Expr] = [Index(n) for n in names]
-    dtype = target.dtype.computed
+    dtype = target.dtype if s.reduction.monoid is not None else target.dtype.computed
     read: Expr = Read(total, tuple(simplify(p - i.lower) for p, i in zip(places, box, strict=True)))
     init = substitute(s.reduction.init, dict(zip(s.element_names, places, strict=True)))
-    if init != identity_of(s.reduction.op, target.dtype):
+    if s.reduction.monoid is None and init != identity_of(s.reduction.op, target.dtype):
         started = init if dtype == target.dtype else Cast(init, dtype)
         read = Call(s.reduction.op, (started, read))
     value = read if dtype == target.dtype else Cast(read, target.dtype)
+    if maximum is not None:
+        m = Read(maximum, tuple(places[: program.tensor(maximum).rank]))
+        never = eq(m, Const(float("-inf"), program.types[maximum]))
+        value = Select(never, Const(float("nan"), target.dtype), value)
     clauses = [RangeClause(n, i.lower, simplify(i.lower + i.extent), s.span) for n, i in zip(names, box, strict=True)]
     finished = replace(s, subscripts=tuple(places), indices=tuple(names), value=value, reduction=None, where=tuple(clauses))
     tensor = Tensor(total, dtype, target.rank, tuple(i.extent for i in box), "input", total, target.span)
@@ -223,7 +290,7 @@ def _put_total(program: Program, ranges: Ranges, s: Statement) -> tuple[Program,
         program,
         tensors=(*program.tensors, tensor),
         parameters=(*program.parameters, total),
-        statements=tuple(finished if x is s else x for x in program.statements),
+        statements=tuple(finished if x.name == s.name else x for x in program.statements),
         rules=(),
     )
     return whole, total

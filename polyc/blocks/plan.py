@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import zip_longest
 from math import prod
 from typing import Any
 
 import numpy as np
 
-from polyc.blocks.merging import merge_classes, outline
+from polyc.blocks.merging import Merged, merge_classes, outline
 from polyc.blocks.programs import keep_results
 from polyc.blocks.restriction import BlockProgram, RangeMismatch, restrict_program
 from polyc.diagnostics import PolycError
@@ -45,6 +46,8 @@ class Blocks:
     """Values of `restricted.sizes`."""
     temporary_bytes: np.ndarray
     """Of all intermediate tensors, as if each was stored."""
+    merged: Merged | None = None
+    """Several classes as one."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +57,8 @@ class BlockPlan:
     results: tuple[str, ...]
     chunks: Chunks
     classes: tuple[Blocks, ...]
-    widened: tuple[Widened, ...] = ()
+    model: BlockModel
+    n_summed: int = 0
 
     @cached_property
     def places(self) -> list[tuple[int, ...]]:
@@ -77,7 +81,8 @@ class NotPlanned(Exception):
 def plan_blocks(
     program: Program, ranges: Ranges, sizes: Mapping[str, int], results: Sequence[str], chunks: Chunks, n_summed: int = 0
 ) -> BlockPlan:
-    """The blocks of `results` (versions of one shape); `sizes` has a value for every size, defined ones included.
+    """The blocks of `results`, versions of one shape (others than the first may have more dimensions at the end, which are not
+    cut); `sizes` has a value for every size, defined ones included.
 
     With `n_summed` blocks have their first dimensions combined, and only the others.
 
@@ -102,7 +107,27 @@ def plan_blocks(
             raise NotCut(frozenset().union(*(w.axes for w in found.widened)), widened)
         classes.append((found, np.flatnonzero(inside)))
         left &= ~inside
-    return BlockPlan(tuple(results), chunks, tuple(_make_all(model, classes, columns, n_summed)))
+    made = _make_all(model, classes, columns, n_summed)
+    return BlockPlan(tuple(results), chunks, tuple(made), model, n_summed)
+
+
+def refit_plan(plan: BlockPlan, sizes: Mapping[str, int]) -> BlockPlan | None:
+    """The plan with other values of sizes, where each of its blocks is in one of its classes then."""
+    columns, n = _columns(plan.model, sizes, plan.chunks)
+    made: list[Blocks] = []
+    left = np.ones(n, dtype=bool)
+    for blocks in plan.classes:
+        group: list[tuple[BlockClass, np.ndarray]] = []
+        for found, _ in blocks.classes:
+            inside = np.broadcast_to(evaluate_all(found.condition, columns), (n,)).astype(bool) & left
+            group.append((found, np.flatnonzero(inside)))
+            left &= ~inside
+        if any(len(own) for _, own in group):
+            again = _fill(plan.model, blocks.restricted, blocks.merged, group, columns, plan.n_summed)
+            if again is None:
+                return None
+            made.append(again)
+    return None if left.any() else BlockPlan(plan.results, plan.chunks, tuple(made), plan.model, plan.n_summed)
 
 
 def plan_cuttable(
@@ -185,7 +210,10 @@ def _make_all(
     made: list[Blocks] = []
     for group in groups.values():
         merged = _merge(model, group, columns, n_summed) if len(group) > 1 else None
-        made += [merged] if merged is not None else [_make_blocks(model, *c, columns, n_summed) for c in group]
+        if merged is not None:
+            made.append(merged)
+            continue
+        made += [_make_blocks(model, x, restrict_program(model, x, n_summed), own, columns, n_summed) for x, own in group]
     return made
 
 
@@ -193,22 +221,37 @@ def _merge(
     model: BlockModel, group: Sequence[tuple[BlockClass, np.ndarray]], columns: Mapping[str, Any], n_summed: int
 ) -> Blocks | None:
     """The blocks of several classes, of one program; None where one cannot be shown to do for all of them."""
-    names = {*columns, *_taken_names(model.program)}
-    merged = merge_classes(model, [found for found, _ in group], names)
+    merged = merge_classes(model, [found for found, _ in group], {*columns, *_taken_names(model.program)})
+    try:
+        restricted = restrict_program(merged.model, merged.found, n_summed)
+    except (PolycError, RangeMismatch):
+        return None
+    return _fill(model, restricted, merged, group, columns, n_summed)
+
+
+def _fill(
+    model: BlockModel,
+    restricted: BlockProgram,
+    merged: Merged | None,
+    group: Sequence[tuple[BlockClass, np.ndarray]],
+    columns: Mapping[str, Any],
+    n_summed: int,
+) -> Blocks | None:
+    """The blocks of a program of one class, or of several that are `merged`; None where what it presumes does not hold."""
+    if merged is None:
+        ((found, numbers),) = group
+        return _make_blocks(model, found, restricted, numbers, columns, n_summed)
     columns, numbers = dict(columns), np.concatenate([n for _, n in group])
     for name, said in merged.values.items():
         column = np.zeros(int(numbers.max()) + 1, dtype=np.int64)
         for expr, (_, own) in zip(said, group, strict=True):
             column[own] = evaluate_all(expr, _select(columns, own))
         columns[name] = column
-    try:
-        blocks = _make_blocks(merged.model, merged.found, numbers, columns, n_summed)
-    except (PolycError, RangeMismatch):
-        return None
     own_columns = _select(columns, numbers)
-    if not all(np.all(evaluate_all(check, own_columns)) for check in blocks.restricted.checks):
+    if not all(np.all(evaluate_all(check, own_columns)) for check in restricted.checks):
         return None
-    return replace(blocks, classes=tuple((found, len(n)) for found, n in group))
+    blocks = _make_blocks(merged.model, merged.found, restricted, numbers, columns, n_summed)
+    return replace(blocks, classes=tuple((found, len(n)) for found, n in group), merged=merged)
 
 
 def _select(columns: Mapping[str, Any], numbers: np.ndarray) -> dict[str, Any]:
@@ -217,9 +260,13 @@ def _select(columns: Mapping[str, Any], numbers: np.ndarray) -> dict[str, Any]:
 
 
 def _make_blocks(
-    model: BlockModel, found: BlockClass, numbers: np.ndarray, columns: Mapping[str, Any], n_summed: int
+    model: BlockModel,
+    found: BlockClass,
+    restricted: BlockProgram,
+    numbers: np.ndarray,
+    columns: Mapping[str, Any],
+    n_summed: int,
 ) -> Blocks:
-    restricted = restrict_program(model, found, n_summed)
     own = _select(columns, numbers)
     n = len(numbers)
 
@@ -235,7 +282,7 @@ def _make_blocks(
     for r in model.results:
         results[r] = [
             (low - (values(Size(a.first)) if a is not None else 0), extent)
-            for (low, extent), a in zip(box(found.tensors[r][n_summed:]), model.axes[n_summed:], strict=True)
+            for (low, extent), a in zip_longest(box(found.tensors[r][n_summed:]), model.axes[n_summed:])
         ]
     held = np.zeros(n, dtype=np.int64)
     for name, intervals in found.tensors.items():

@@ -152,6 +152,18 @@ class FilterCosts:
 
 
 @dataclass(frozen=True, slots=True)
+class BlockCosts:
+    """Blocks of arrays in chunks, each a task (`polyc.blocks`), in cycles."""
+
+    operation: float = 1.0
+    """Of an operation, or a load, on a vector in a chain of stencils."""
+    task: float = 4e6
+    """Of one task, with the parts of neighbouring chunks that it is given."""
+    statement: float = 1e9
+    """Of compiling a statement."""
+
+
+@dataclass(frozen=True, slots=True)
 class Threads:
     """What it takes to share out work.  Operations are those of a core that has 16 in a cycle."""
 

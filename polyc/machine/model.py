@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from math import gcd
 
-from polyc.machine.costs import CopyCosts, FilterCosts, LoopCosts, OverlapCosts, Threads, TileCosts, TimeTileCosts
+from polyc.machine.costs import BlockCosts, CopyCosts, FilterCosts, LoopCosts, OverlapCosts, Threads, TileCosts, TimeTileCosts
 from polyc.machine.memory import Level, Memory, Prefetchers, RowBlocks, Share, TransposeBlocks
 from polyc.records import Hashed, dataclass, replace
 
@@ -53,6 +53,7 @@ class Machine(Hashed):
     overlap: OverlapCosts = OverlapCosts()
     time_tiles: TimeTileCosts = TimeTileCosts()
     filters: FilterCosts = FilterCosts()
+    blocks: BlockCosts = BlockCosts()
     threads: Threads = Threads()
 
     @property

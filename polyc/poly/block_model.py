@@ -44,7 +44,8 @@ class Axis:
 class BlockModel:
     """`scop` is that of `program`, with borders written out as reads; all of its sets have `sizes.parameters`.
 
-    `results` are versions that have one shape, cut alike: by `axes`, one for each dimension (None: the whole of it).
+    `results` are versions that have one shape, cut alike: by `axes`, one for each dimension (None: the whole of it).  Others
+    than the first may have more dimensions at the end, which are whole.
     """
 
     program: Program

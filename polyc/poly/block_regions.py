@@ -80,7 +80,8 @@ def _derive(model: BlockModel, example: Mapping[str, int]) -> BlockClass:
             start = model.value(Size(axis.first))
             block.append((start, start.add(model.value(Size(axis.count))).add_constant_val(islpy.Val(-1))))
     for name in model.results:
-        found.wanted.setdefault(name, []).append(found.box_set(name, block))
+        more = range(len(block), model.program.tensor(name).rank)
+        found.wanted.setdefault(name, []).append(found.box_set(name, [*block, *(found.whole(name, d) for d in more)]))
     for component in reversed(model.components):
         found.follow(component)
     for name in model.program.parameters:
@@ -180,13 +181,14 @@ class _Derivation:
             result = result.intersect(x.ge_set(low.insert_domain(space))).intersect(x.le_set(high.insert_domain(space)))
         return result
 
-    def _whole(self, tensor: str, d: int) -> tuple[Bound, Bound]:
+    def whole(self, tensor: str, d: int) -> tuple[Bound, Bound]:
+        """All of a dimension."""
         extent = self.model.value(self.model.scop.tensors[tensor].shape[d])
         return self.model.sizes.constant(0), extent.add_constant_val(islpy.Val(-1))
 
     def _widen(self, tensor: str, box: Box, d: int, reason: str) -> None:
         """Take all of a dimension, and note by which axes of the results it was cut."""
-        whole = self._whole(tensor, d)
+        whole = self.whole(tensor, d)
         if all(self._same(a, b) for a, b in zip(box[d], whole, strict=True)):
             return
         names = self.model.sizes.parameters

@@ -46,7 +46,7 @@ _EXPONENTIALS = ("exp", "exp_below")
 
 
 @dataclass(frozen=True, slots=True)
-class _Exponential:
+class Exponential:
     """``exp(scale * (x - m) + …)``, a factor of what a statement sums over `index`."""
 
     sum: Dependence
@@ -70,7 +70,7 @@ def _rewrite(group: list[Statement], program: Program, ranges: Ranges, target: M
     if len(program.writers()[leader.target]) != 1:
         return None
     sums = find_dependences(leader, program, ranges)
-    found = [e for d in sums if (e := _find_exponential(d, leader, program, ranges)) is not None]
+    found = [e for d in sums if (e := find_exponential(d, leader, program, ranges)) is not None]
     by_name, (k,) = {s.name: s for s in program.statements}, leader.reduction_indices
     scaled = {by_name[name].target for e in found for name in e.stored}
     found = [e for e in found if scaled.isdisjoint(r.tensor for r in reads(e.sum.value))]  # each has one factor that is
@@ -94,7 +94,7 @@ def _rewrite(group: list[Statement], program: Program, ranges: Ranges, target: M
     return *built, f"maximum and sums of exponentials in blocks of {size}: {leader.target} scales them at the end"
 
 
-def _find_exponential(d: Dependence, leader: Statement, program: Program, ranges: Ranges) -> _Exponential | None:
+def find_exponential(d: Dependence, leader: Statement, program: Program, ranges: Ranges) -> Exponential | None:
     """The exponential of the leader's values under the leader's result, if products with it are summed, and m is nowhere
     else."""
     s, own, interval = d.statement, ranges.statements, ranges.statements[leader.name].indices[leader.reduction_indices[0]]
@@ -112,7 +112,7 @@ def _find_exponential(d: Dependence, leader: Statement, program: Program, ranges
                 continue
             tensors = {t.target for t in program.statements if t.name in inside}
             stored = [r for r in reads(s.value) if r.tensor in tensors]
-            return _Exponential(d, index, scale, index_names(*stored) if stored else index_names(node), inside)
+            return Exponential(d, index, scale, index_names(*stored) if stored else index_names(node), inside)
     return None
 
 
@@ -135,7 +135,7 @@ def _is_long(leader: Statement, k: str, is_computed: bool, program: Program, ran
 
 
 def _find_passes(
-    exponentials: list[_Exponential], chain: Mapping[str, int], program: Program
+    exponentials: list[Exponential], chain: Mapping[str, int], program: Program
 ) -> list[tuple[Statement, str, set[str]]]:
     """Statements that pass along computed rows of scores: each with its index along a row, and those that say where in one."""
     found = [(s, s.left_indices[chain[s.target]], index_names(*s.subscripts)) for s in program.statements if s.target in chain]
@@ -162,7 +162,7 @@ def _trips(s: Statement, ranges: Ranges) -> dict[str, int]:
     return {i: trip_count(own[i].extent) if n is None else n for i, n in ranges.trips(s.name).items()}
 
 
-def _make_law(exponentials: list[_Exponential], dtype: DType) -> Law:
+def _make_law(exponentials: list[Exponential], dtype: DType) -> Law:
     """Sums of exponentials are multiplied by those of the differences of maxima."""
     scales = list(dict.fromkeys(e.scale for e in exponentials))
     by_name = {e.sum.statement.name: e for e in exponentials}
