@@ -25,7 +25,7 @@ def asm(z: int | None, target: Machine = LEARNS, value: str = VALUES["+="]) -> s
 
 
 def is_copied(code: str) -> bool:
-    return "alloca [4096 x i8]" in code
+    return "alloca [16384 x i8]" in code
 
 
 def is_overread(code: str) -> bool:

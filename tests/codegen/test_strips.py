@@ -96,7 +96,7 @@ def is_copied(source: str, target: Machine = X86_64_V4, z: int | None = 400, rea
     """`z`: elements of all segments; None: the code is for any sizes."""
     sizes, options = {"Z": z or 0, "P": 41, "K": 50}, Options(reassociate=reassociate)
     lowered = lower(source, sizes, z is not None, options, target)
-    return "alloca [4096 x i8]" in lowered.as_text("ll")
+    return "alloca [16384 x i8]" in lowered.as_text("ll")
 
 
 @pytest.mark.parametrize("z", [100, 400, None])

@@ -137,13 +137,13 @@ def emit_segments(
 
     def emit(extended: Mapping[Loop, Overread], emit_block: Callable[[Val, Val], None]) -> None:
         def fails(start: Val, stop: Val) -> Val:
-            failed = int_val(0, "i1")
+            failed = list[Val]()
             for alike in distinct.values():
                 begin, end = ends_of(alike[0], start, stop)
                 reached = [extended[inner].extend(state, ctx, end) for inner in alike if inner in extended]
                 end = reduce(partial(fn.intrinsic, "smax"), reached, end)
-                failed = fn.binary("or", failed, any_fails(state, ctx, alike[0], found[alike[0]], begin, end))
-            return failed
+                failed.append(any_fails(state, ctx, alike[0], found[alike[0]], begin, end))
+            return reduce(partial(fn.binary, "or"), failed)
 
         size = count_segments(state, ctx, plain, strips, lower, upper) if strips else int_val(SEGMENTS)
         emit_blocks(state, lower, upper, size, fails, lambda start, stop: run(ctx, loop, start, stop, 1), emit_block)

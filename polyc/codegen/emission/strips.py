@@ -181,21 +181,23 @@ def emit_strips(state: State, ctx: Context, run: Run, around: Loop, strips: Sequ
 
 
 def count_segments(state: State, ctx: Context, around: Loop, strips: Sequence[Strip], lower: Val, upper: Val) -> Val:
-    """Segments of a block, so many that their entries take up half of a strip on average."""
+    """Segments of a block, so many that their entries take up a sixteenth of the first-level cache on average: what these are
+    combined with should stay there, too, and most of what is longer still fits a strip."""
     fn, last = state.fn, state.fn.binary("sub", upper, int_val(1))
     entries = int_val(1)
     for s in strips:
         begin = eval_value(state, ctx.bind(around.var, lower), s.loop.lower)
         end = eval_value(state, ctx.bind(around.var, last), s.loop.upper)
         entries = fn.intrinsic("smax", entries, fn.binary("sub", end, begin))
-    wanted = fn.binary("mul", fn.binary("sub", upper, lower), int_val(strip_size(state, strips) // 2))
+    most = max(1, strip_size(state, strips, Share.EIGHTH) // 2)
+    wanted = fn.binary("mul", fn.binary("sub", upper, lower), int_val(most))
     return fn.intrinsic("smin", fn.intrinsic("smax", fn.binary("sdiv", wanted, entries), int_val(1)), int_val(MOST_SEGMENTS))
 
 
-def strip_size(state: State, strips: Sequence[Strip]) -> int:
-    """Entries that each of these strips has room for."""
+def strip_size(state: State, strips: Sequence[Strip], share: Share = Share.HALF) -> int:
+    """Entries that each of these strips has room for in this share of the first-level cache."""
     lanes, bytes = strips[0].lanes, sum(t.itemsize for t in _types_of(state, strips).values())
-    return max(1, state.target.room(Level.L1, Share.EIGHTH) // bytes // lanes) * lanes
+    return max(1, state.target.room(Level.L1, share) // bytes // lanes) * lanes
 
 
 def _types_of(state: State, strips: Sequence[Strip]) -> dict[str, DType]:
