@@ -13,6 +13,7 @@ from polyc.api.gradients import Names, find_operator
 from polyc.gradients import jvp, vjp
 from polyc.gradients.inputs import differentiable_results
 from polyc.gradients.rules import is_differentiable
+from polyc.ir.custom_rules import Rule
 from polyc.ir.expr import Cast, Const, Expr, rewrite
 from polyc.ir.interpret import bind_sizes, interpret
 from polyc.ir.program import Program, Statement, Tensor, map_statement
@@ -207,9 +208,12 @@ def widen_program(program: Program) -> Program:
         monoid = replace(monoid, identity=identity, results=tuple(map(change, monoid.results)))
         return replace(changed, reduction=replace(changed.reduction, monoid=monoid))
 
-    rules = (replace(r, tensors=widen(r.tensors), statements=tuple(map(widen_statement, r.statements))) for r in program.rules)
-    statements = tuple(map(widen_statement, program.statements))
-    return replace(program, tensors=widen(program.tensors), statements=statements, rules=tuple(rules))
+    def widen_rule(r: Rule) -> Rule:
+        statements, rules = tuple(map(widen_statement, r.statements)), tuple(map(widen_rule, r.rules))
+        return replace(r, tensors=widen(r.tensors), statements=statements, rules=rules)
+
+    statements, rules = tuple(map(widen_statement, program.statements)), tuple(map(widen_rule, program.rules))
+    return replace(program, tensors=widen(program.tensors), statements=statements, rules=rules)
 
 
 def _widen(array: np.ndarray, dtype: DType) -> np.ndarray:

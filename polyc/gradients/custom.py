@@ -80,6 +80,7 @@ def make_rule(program: Program, given: Program, mode: str) -> Rule:
         tuple(r.version for r in given.returns),
         tuple(tensors),
         tuple(given.statements),
+        given.rules,
     )
     own_names = {t.name for t in draft.tensors}
     names = {n: v for n, v in versions.items() if n not in own_names} | {n: f"{mode} of {program.name}.{n}" for n in own_names}
@@ -106,7 +107,7 @@ def rules_of(program: Program, mode: str, moving: Iterable[str]) -> list[Rule]:
 
 
 class Spliced:
-    """One rule in a derivative: its tensors and statements under names that are free there."""
+    """One rule in a derivative: its tensors, statements and own rules under names that are free there."""
 
     def __init__(self, rule: Rule, names: Names) -> None:
         own = {t.name: names.add(t.name) for t in rule.tensors}
@@ -114,6 +115,7 @@ class Spliced:
         self.names, self.tensors = names, list(renamed.tensors)
         self.directions, self.derived = renamed.directions, renamed.derived
         self.statements = [replace(s, name=names.add(f"S_{s.target}")) for s in renamed.statements]
+        self.rules = renamed.rules
 
     def direct(self, name: str, value: Callable[[tuple[Expr, ...]], Expr | None] | None) -> None:
         """Say what a direction is at each element; None: zero."""

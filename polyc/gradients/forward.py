@@ -77,6 +77,7 @@ class _Forward:
         self.new: dict[str, Tensor] = {}
         self.statements: list[Statement] = []
         self.rules: list[Rule] = []
+        self.spliced: list[Rule] = []
         self.inside: set[str] = set()
         moving = self._find_moving()
         if program.rules:
@@ -157,6 +158,7 @@ class _Forward:
             parameters=(*program.parameters, *(self.tangents[n] for n in self.wrt)),
             returns=tuple(returns),
             statements=tuple(self.statements),
+            rules=(*program.rules, *self.spliced),
         )
         return drop_unused(moved, {t.name for t in program.tensors})
 
@@ -181,6 +183,7 @@ class _Forward:
             spliced.direct(name, None if moved is None else lambda element, moved=moved: Read(moved, element))  # type: ignore[misc]
         self.new |= {t.name: t for t in spliced.tensors}
         self.statements += spliced.statements
+        self.spliced += spliced.rules
         for version, derived in zip(rule.results, spliced.derived, strict=True):
             if version in self.tangents:
                 t = self.program.tensor(version)

@@ -80,6 +80,7 @@ class _Reverse:
         self.active = self._find_active()
         self.tensors: list[Tensor] = []
         self.statements: list[Statement] = []
+        self.spliced: list[Rule] = []
         self.cotangents = [] if seeded else [(r.version, self._declare_cotangent(r)) for r in of]
         self.gradients = {n: self.names.add(f"d_{shown_name(program, n)}") for n in wrt}
         self.parts: dict[str, list[Part]] = {}
@@ -179,6 +180,7 @@ class _Reverse:
             parameters=(*program.parameters, *(name for _, name in self.cotangents)),
             returns=(*kept, *(Return(self.gradients[n], self.gradients[n]) for n in self.wrt)),
             statements=(*program.statements, *self.statements),
+            rules=(*program.rules, *self.spliced),
         )
         return drop_unused(made, set())
 
@@ -189,6 +191,7 @@ class _Reverse:
             spliced.direct(name, partial(self._rounded_adjoint, version) if version in self.active else None)
         self.tensors += spliced.tensors
         self.statements += spliced.statements
+        self.spliced += spliced.rules
         for version, derived in zip(rule.inputs, spliced.derived, strict=True):
             if version in self.active:
                 t, box = self.program.tensor(version), self.boxes[version]

@@ -30,6 +30,8 @@ class Rule:
     """What they make: cotangents of `inputs`, or tangents of `results`."""
     tensors: tuple[Tensor, ...]
     statements: tuple[Statement, ...]
+    rules: tuple[Rule, ...] = ()
+    """Those of operators that the statements call, for derivatives of this one."""
 
 
 def rename_rule(rule: Rule, names: Mapping[str, str], change_size: Callable[[Expr], Expr] = lambda e: e) -> Rule:
@@ -55,6 +57,7 @@ def rename_rule(rule: Rule, names: Mapping[str, str], change_size: Callable[[Exp
         derived=tuple(map(name, rule.derived)),
         tensors=tuple(tensors),
         statements=tuple(_retarget(map_statement(s, change), name(s.target)) for s in rule.statements),
+        rules=tuple(rename_rule(r, names, change_size) for r in rule.rules),
     )
 
 

@@ -136,6 +136,43 @@ def test_rules_of_the_user_replace_derivatives_wherever_an_operator_is_called() 
     assert pickle.loads(pickle.dumps(wrapped)).has_rules
 
 
+@polyc.op
+def tripled(x: f64[K]):
+    y[k] = x[k] * x[k]
+    return y
+
+
+@tripled.defvjp
+def tripled_vjp(x: f64[K], d_y: f64[K]):
+    d_x[k] = 3 * x[k] * d_y[k]
+    return d_x
+
+
+@polyc.op
+def fourth(x: f64[K]):
+    u = tripled(x)
+    y[k] = u[k] * u[k]
+    return y
+
+
+@fourth.defvjp
+def fourth_vjp(x: f64[K], d_y: f64[K]):
+    u = tripled(x)
+    v = tripled(u)
+    d_x[k] = (7 * u[k] + v[k]) * d_y[k]
+    return d_x
+
+
+def test_rules_of_operators_that_a_rule_calls_count_in_second_derivatives() -> None:
+    """They were lost: what the rule computes was differentiated as it is written."""
+    x, one = np.arange(1.0, 4.0), np.ones(3)
+    np.testing.assert_allclose(fourth.vjp()(x, one), 7 * x**2 + x**4)
+    second = fourth.vjp().vjp(wrt="x")
+    np.testing.assert_allclose(second(x, one, one), 7 * 3 * x + 3 * x**2 * 3 * x)
+    third = second.vjp(wrt="x")(x, one, one, one)
+    np.testing.assert_allclose(third, 21 + 9 * x**2 + 9 * x * 3 * x)
+
+
 def test_a_rule_for_one_mode_leaves_the_other_without() -> None:
     square = polyc.compile("def square(double(N) x) -> (y) { y(i) = x(i) * x(i) }")
     square.defvjp("def square_vjp(double(N) d_y) -> (d_x) { d_x(i) = 5.0 * d_y(i) }")
