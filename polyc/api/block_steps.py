@@ -116,7 +116,14 @@ def _cut_steps(planner: Planner, loop: TimeLoop, proposed: dict[str, Any]) -> tu
         return ()
     inputs = planner.chunks | {name: proposed[name] for name in loop.given}
     lengths = propose_chunks(program, ranges, planner.values, [result], shape, inputs)[loop.axis]
-    return lengths if len(lengths) > 1 else ()
+    if len(lengths) == 1:
+        return ()
+    part = roll_steps(loop)
+    values = planner.values | {str(part.start): loop.steps.start, str(part.count): lengths[0]}
+    shapes = planner.shapes_of(part.ranges, values)
+    for name in part.results.values():  # raises where a stage cannot be planned at all
+        plan_cuttable(part.program, part.ranges, values, [name], tuple((n,) for n in shapes[name]))
+    return lengths
 
 
 def _run_unrolled(planner: Planner, loop: TimeLoop, most: int, states: States, given: dict[str, Any]) -> None:
