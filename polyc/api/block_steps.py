@@ -67,7 +67,7 @@ def _find_stages(planner: Planner) -> _Stages | None:
             loop.rest()
             if proposed is None:
                 continue
-            if not loop.kept and (most := _choose_count(planner, loop, proposed)):
+            if most := _choose_count(planner, loop, proposed):
                 return _Stages(loop, most, ())
             if lengths := _cut_steps(planner, loop, proposed):
                 return _Stages(loop, 0, lengths)
@@ -116,20 +116,31 @@ def _cut_steps(planner: Planner, loop: TimeLoop, proposed: dict[str, Any]) -> tu
         return ()
     inputs = planner.chunks | {name: proposed[name] for name in loop.given}
     lengths = propose_chunks(program, ranges, planner.values, [result], shape, inputs)[0][loop.axis]
-    return lengths if len(lengths) > 1 else ()
+    if len(lengths) == 1:
+        return ()
+    part = roll_steps(loop)
+    values = planner.values | {str(part.start): loop.steps.start, str(part.count): lengths[0]}
+    shapes = planner.shapes_of(part.ranges, values)
+    for name in part.results.values():  # raises where a stage cannot be planned at all
+        plan_cuttable(part.program, part.ranges, values, [name], tuple((n,) for n in shapes[name]))
+    return lengths
 
 
 def _run_unrolled(planner: Planner, loop: TimeLoop, most: int, states: States, given: dict[str, Any]) -> None:
-    """Add the states after all steps to those before."""
+    """Add the states that are needed, and all states of the tensors that are kept, to those before."""
     now = loop.steps.start
     for count in split_steps(len(loop.steps), most):
         times = range(now, now + count)
-        wanted = [(v, time - now) for v, time in {*loop.carried(now + count), *loop.needed} if time in times]
+        whole = {(v, time) for v in loop.kept for time in times}
+        wanted = [(v, time - now) for v, time in {*loop.carried(now + count), *loop.needed, *whole} if time in times]
         part = loop.advance(count, wanted)
         own = given | {name: states[v, now + time] for (v, time), name in part.inputs.items()}
         made = _make(planner, part, own, {part.start: now} if part.start else {})
         states |= {(v, now + time): made[name] for (v, time), name in part.results.items()}
         now += count
+    for v in loop.kept:
+        times = range(loop.first_time(v), now)
+        states[v, WHOLE] = load_dask().stack([states[v, time] for time in times], loop.axis)
 
 
 def _run_rolled(planner: Planner, loop: TimeLoop, lengths: Sequence[int], states: States, given: dict[str, Any]) -> None:
@@ -145,7 +156,7 @@ def _run_rolled(planner: Planner, loop: TimeLoop, lengths: Sequence[int], states
                 states[v, time] = da.take(made[name], time - now, axis)
         now += n
     for v in loop.kept:
-        times = sorted({time for u, time in loop.before_first() if u == v})
+        times = range(loop.first_time(v), loop.steps.start)
         first = [da.stack([states[v, time] for time in times], axis)] if times else []
         ends = (len(times) + lengths[0], *lengths[1:])
         states[v, WHOLE] = da.concatenate([*first, *parts[v]], axis).rechunk({axis: ends})

@@ -6,7 +6,6 @@ from math import ceil, prod
 
 from polyc.blocks.plan import BlockPlan
 from polyc.blocks.steps import TimeLoop
-from polyc.code_limits import MAX_EXPANDED
 from polyc.ir.expr import count_operations, reads
 from polyc.machine import Machine
 
@@ -36,7 +35,7 @@ def choose_count(loop: TimeLoop, plan: BlockPlan, machine: Machine) -> int:
         return n_blocks * (computed + exchanged) / count + compiled / n_steps
 
     deepest = min((b // h for b, h in zip(block, halo, strict=True) if h), default=1)
-    return min(range(1, max(1, min(deepest, n_steps, MAX_EXPANDED)) + 1), key=cost)
+    return min(range(1, max(1, min(deepest, n_steps, costs.steps)) + 1), key=cost)
 
 
 def split_steps(n: int, most: int) -> list[int]:

@@ -109,10 +109,13 @@ class TimeLoop:
         fixed = [(s, self.fixed_time(s.subscripts[self.axis])) for s in self.component.statements]
         return self.remember("begin", lambda: self._make([(s, t, int_const(t)) for s, t in fixed if t is not None], wanted))
 
+    def first_time(self, tensor: str) -> int:
+        """The first time that a tensor has."""
+        return evaluate(self.ranges.tensors[tensor][self.axis].lower, self.sizes)
+
     def before_first(self) -> list[State]:
         """The states before the first step that something reads."""
-        first = {v: evaluate(self.ranges.tensors[v][self.axis].lower, self.sizes) for v in sorted(self.kept)}
-        before = [(v, time) for v, low in first.items() for time in range(low, self.steps.start)]
+        before = [(v, time) for v in sorted(self.kept) for time in range(self.first_time(v), self.steps.start)]
         return [*self.carried(self.steps.start), *(s for s in self.needed if s[1] < self.steps.start), *before]
 
     def advance(self, count: int, wanted: Iterable[State]) -> Part:

@@ -159,8 +159,10 @@ class BlockCosts:
     """Of an operation, or a load, on a vector in a chain of stencils."""
     task: float = 4e6
     """Of one task, with the parts of neighbouring chunks that it is given."""
-    statement: float = 1e9
-    """Of compiling a statement."""
+    statement: float = 1.5e8
+    """Of compiling a statement, for one of the runs that its code is kept for: an eighth of the whole."""
+    steps: int = 8
+    """Most steps of a stage: rows of the states of more leave the second-level cache."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -200,7 +200,7 @@ def test_partial_results_do_not_depend_on_the_number_of_workers() -> None:
 
 @pytest.mark.parametrize(
     ("kind", "combined"),
-    [("histogram", ["add", None]), ("argmax", ["max, min", None]), ("product", ["add", None]), ("valid-window", [None])],
+    [("histogram", ["add", None]), ("argmax", ["max, min"]), ("product", ["add"]), ("valid-window", [None])],
 )
 def test_reductions_over_chunks_are_cut_and_windows_are_not(kind: str, combined: list[str | None]) -> None:
     operator = polyc.compile(KINDS[kind][0])
@@ -219,7 +219,7 @@ def test_what_an_extremum_selects_is_found_in_its_pass(source: str) -> None:
         made = interpret(operator.program, {"x": x})
         with interpreted():
             compare(operator(da.from_array(x, chunks=(3, 4))), tuple(made[n] for n in names.split(", ")))
-    (parts, _) = operator.blocks(da.from_array(x, chunks=(3, 4)), dry_run=True).stages
+    (parts, *_) = operator.blocks(da.from_array(x, chunks=(3, 4)), dry_run=True).stages
     assert len(parts.combines.split(", ")) == len(names.split(", "))
 
 
