@@ -25,6 +25,7 @@ Examples:
   python -m benchmarks blocks blur kmeans --size small --rounds 1
   python -m benchmarks blocks --workers 2 --json out.json
   python -m benchmarks blocks covariance --scheduler processes
+  python -m benchmarks blocks --faults
 """
 CLOSE = 0.2
 """Part by which the greatest memory may differ from what was said of it."""
@@ -143,6 +144,12 @@ def as_json(results: Sequence[Result], runner: Runner) -> str:
 @click.option("--limit", default=300.0, type=float, help="Seconds after which a process is killed.", show_default=True)
 @click.option("--folder", type=click.Path(path_type=Path, file_okay=False, exists=True), help="Where Zarr stores are written.")
 @click.option("--json", "json_path", type=click.Path(path_type=Path), help="Write every round here.")
+@click.option(
+    "--faults",
+    "is_faulty",
+    is_flag=True,
+    help="Instead: clusters in which a worker is killed, has other instructions, little memory, or a damaged cache.",
+)
 @click.option("--list", "list_only", is_flag=True, help="List the rows with their sizes.")
 def main(
     names: tuple[str, ...],
@@ -153,6 +160,7 @@ def main(
     limit: float,
     folder: Path | None,
     json_path: Path | None,
+    is_faulty: bool,
     list_only: bool,
 ) -> None:
     """Measure rows NAME (all of them by default) on dask arrays, against what one would write with dask.array, SciPy and numba.
@@ -173,6 +181,10 @@ def main(
             aim = f"; aim: {row.aim}" if row.aim else ""
             console.print(f"{row.name:12} {row.what} ({sizes}{aim})", markup=False)
         return
+    if is_faulty:
+        from benchmarks.blocks.faults import run_faults
+
+        sys.exit(0 if run_faults(lambda text: console.print(text, markup=False)) else 1)
     for name in names:
         if name not in ROWS:
             raise click.UsageError(f"no row {name!r}; there are {', '.join(ROWS)}")

@@ -43,10 +43,14 @@ def build_exact(row: Row, inputs: Inputs, sizes: Sizes) -> Any:
     return next(iter(row.peers.values()))(wide, sizes)
 
 
-def describe_plan(row: Row, inputs: Inputs, n_threads: int) -> dict[str, int]:
-    """What a dry run of polyc says: bytes that tasks in so many threads hold at most, and the tasks of the stage with most."""
+def describe_plan(row: Row, inputs: Inputs, n_workers: int, n_threads: int) -> dict[str, int]:
+    """What a dry run of polyc says: the greatest memory of so many workers, for each process of `n_threads` its share, and the
+    tasks of the stage with most."""
     report = row.make_operator().blocks(*inputs.values(), dry_run=True)
-    return {"planned": report.held * n_threads, "blocks": max(s.n_tasks for s in report.stages)}
+    return {
+        "planned": report.greatest_memory(n_workers) * n_threads // n_workers,
+        "blocks": max(s.n_tasks for s in report.stages),
+    }
 
 
 def warm_up(folder: Path) -> None:
@@ -98,7 +102,7 @@ def run(job: dict[str, Any]) -> dict[str, Any]:
         seconds = time.perf_counter() - start
         answer: dict[str, Any] = {"graph": graph, "seconds": seconds, "memory": greatest(run_everywhere(peak_memory))}
     if side == "polyc":
-        answer |= describe_plan(row, inputs, job["workers"] if job["scheduler"] == "threads" else 1)
+        answer |= describe_plan(row, inputs, job["workers"], job["workers"] if job["scheduler"] == "threads" else 1)
     np.savez(folder / "samples.npz", *sample(made))
     shutil.rmtree(folder / "result.zarr", ignore_errors=True)
     return answer | {"tasks": len(result.__dask_graph__())}

@@ -11,13 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from polyc.blocks.merging import Merged, merge_classes, outline
 from polyc.blocks.programs import keep_results
 from polyc.blocks.restriction import BlockProgram, RangeMismatch, restrict_program
 from polyc.diagnostics import PolycError
 from polyc.ir.expr import Call, Cast, Const, Expr, Index, Pad, Read, Select, Size, evaluate
 from polyc.ir.numeric import APPLY, quiet
 from polyc.ir.program import Program
+from polyc.poly.block_merging import Merged, merge_classes, outline
 from polyc.poly.block_model import Axis, BlockModel, make_model
 from polyc.poly.block_regions import BlockClass, Widened, derive_class
 from polyc.poly.ranges import Interval, Ranges

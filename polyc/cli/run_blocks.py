@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from polyc.api.checkpoints import read_bytes
+from polyc.api.checkpoints import read_bytes, show_bytes
 from polyc.cli.common import file_error
 from polyc.diagnostics import ArgumentError, Diagnostic, PolycError
 
@@ -31,7 +31,7 @@ def open_input(path: str, memory: int) -> Any:
 def run_blocks(operator: Any, inputs: Mapping[str, Any], sizes: Mapping[str, int], memory: str, output: str) -> None:
     """Run on arrays in chunks, on as many threads as `memory` says, which their tasks hold together at most.
 
-    Prints what tasks read and hold, and where the results are."""
+    Prints what tasks read and hold, the greatest memory, and where the results are."""
     from polyc.api.dask_files import store_results
     from polyc.runtime.arrays import has_chunks
     from polyc.runtime.threads import get_num_threads
@@ -40,8 +40,9 @@ def run_blocks(operator: Any, inputs: Mapping[str, Any], sizes: Mapping[str, int
     limit = max(1, read_bytes(memory) // n_workers)
     if not any(map(has_chunks, inputs.values())):
         raise ArgumentError(Diagnostic("argument-count", "--memory is for inputs in files", None, "give them: --input X.npy"))
-    for stage in operator.blocks(**inputs, **sizes, memory=limit, dry_run=True).stages:
-        click.echo(str(stage))
+    report = operator.blocks(**inputs, **sizes, memory=limit, dry_run=True)
+    click.echo(str(report))
+    click.echo(f"greatest memory: {show_bytes(report.greatest_memory(n_workers), up=True)}, chunks that wait included")
     start = time.perf_counter()
     made = operator.blocks(**inputs, **sizes, memory=limit)
     compilation = time.perf_counter() - start

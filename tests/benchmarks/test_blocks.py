@@ -17,7 +17,7 @@ pytest.importorskip("zarr", minversion="3")
 
 import dask
 
-from benchmarks.blocks import ROWS, command, schedulers, worker
+from benchmarks.blocks import ROWS, command, faults, schedulers, worker
 from benchmarks.blocks.measure import Measured, Result, Runner
 from benchmarks.blocks.row import Inputs, Row
 from benchmarks.worker import largest_error
@@ -149,6 +149,19 @@ def test_wrong_peers_are_no_bar() -> None:
 def test_board_names_what_it_does_not_know(args: list[str]) -> None:
     result = CliRunner().invoke(command.main, args)
     assert result.exit_code == 2 and args[-1] in result.output
+
+
+def test_board_of_faults_ends_with_an_error_where_a_result_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
+    folders: list[Path] = []
+
+    def note(folder: Path) -> bool:
+        folders.append(folder)
+        return len(folders) != 2
+
+    monkeypatch.setattr(faults, "FAULTS", {"first": note, "second": note, "third": note})
+    done = CliRunner().invoke(command.main, ["--faults"])
+    assert done.exit_code == 1 and "second: WRONG" in done.output and "third: right" in done.output
+    assert len(set(folders)) == 3 and not any(f.exists() for f in folders)
 
 
 def test_board_lists_its_rows() -> None:

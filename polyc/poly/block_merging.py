@@ -3,7 +3,7 @@
 The classes of a picture's borders have the same statements over other boxes, and few blocks each.  Where classes say different
 things of a bound, a size of its own stands for it, one for all bounds of which each class says the same (the rows of an input's
 region, and those of the first statement over it); its values are those of each block's class.  Nothing is trusted here either:
-`restriction.restrict_program` infers the ranges of the program again.
+`blocks.restriction.restrict_program` infers the ranges of the program again.
 """
 
 from __future__ import annotations
