@@ -142,6 +142,7 @@ class Planner:
                     self.jobs.setdefault((a.name, *place), Job(a.dtype.itemsize * prod(n)))
         self.remembered: dict[Any, Any] = {}
         self.start: str | None = None
+        self.is_part = False
 
     @staticmethod
     def shapes_of(ranges: Ranges, values: Mapping[str, int]) -> dict[str, tuple[int, ...]]:
@@ -154,7 +155,7 @@ class Planner:
         own = {name: inputs[name] for name in part.program.parameters if name in inputs}
         known = {**self.values, **values}
         made = Planner(self.operator, part.program, part.ranges, known, own, self.limit, self.dry_run, self.jobs)
-        made.remembered, made.start = self.remembered, part.start
+        made.remembered, made.start, made.is_part = self.remembered, part.start, True
         return made
 
     def remember(self, key: tuple[Any, ...], make: Callable[[], Any], any_start: bool = False) -> Any:
@@ -219,7 +220,8 @@ class Planner:
         if refused and len(group) > 1:  # each as it may be cut
             return {v: a for version in group for v, a in self.make([version], None).items()}
         alone = {d for w in widened for d in w.axes if len(plan.chunks[d]) == 1 < shape[d]}
-        whole = tuple(self._explain(base, d, [*reasons, *widened]) for d in sorted(refused | alone))
+        axes = () if self.is_part else sorted(refused | alone)  # a stage is as long as what it follows
+        whole = tuple(self._explain(base, d, [*reasons, *widened]) for d in axes)
         return self._graphs().results(*self._fit(plan, group, asked is None, whole))
 
     def _plan(self, group: Sequence[str], chunks: Chunks) -> tuple[BlockPlan, frozenset[int], tuple[Widened, ...]]:
