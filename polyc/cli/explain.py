@@ -70,7 +70,7 @@ def explain_command(
       polyc explain softmax.tc --size N=64,D=1000 --target x86-64-v4
       polyc explain softmax.tc --size N=64,D=1000 --measure
       polyc explain mm.tc --vjp A --size M=64,K=64,N=64
-      polyc explain blur.tc --size N=20000,M=20000 --chunk x=2000,2000
+      polyc explain mm.tc --size M=9000,K=9000,N=9000 --chunk A=3000,3000
       polyc explain pendula.tc --vjp r --memory 64KiB --size N=100,T=200
       polyc explain model.onnx --size batch=8 --measure
     """

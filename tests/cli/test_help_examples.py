@@ -75,7 +75,7 @@ def test_example_runs(line, directory, monkeypatch):
         monkeypatch.setattr("polyc.cli.calibrate.FULL", QUICK)
     if "--peers" in line:
         pytest.importorskip("onnxruntime")
-    if "--memory" in line:
+    if "--memory" in line or "--chunk" in line:
         pytest.importorskip("dask.array")
     words, given, environment = shlex.split(line), None, {}
     if words[0] == "cat":
