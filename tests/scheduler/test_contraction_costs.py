@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import replace
 
 import pytest
@@ -101,3 +102,13 @@ def test_the_border_of_a_triangle_cuts_few_rows_of_tiles_and_no_vectors(text, ta
     """Vectors along i, which divide 240 and not 200, took up to four times as long; in tiles of 12 rows a tenth longer."""
     (choice,) = lower(text, {"N": 240, "M": 200}, target=target).choices.values()
     assert choice.way.vector == "j" and choice.way.n_rows <= 6
+
+
+def test_a_sum_that_is_cut_into_blocks_runs_along_the_memory_of_its_row_operand():
+    """The part of the index that is cut was innermost whatever the order: rows 64 KiB apart met in few sets of the cache."""
+    text = "def f(float(T,B,K) Z, float(T,C,I) X) -> (W) { W(k,i) +=! Z(t,b,k) * X(t,b,i) where b in 0:B }"
+    lowered = lower(text, {"T": 100, "B": 32, "C": 33, "K": 528, "I": 128})
+    (choice,) = lowered.choices.values()
+    assert choice.way.order == ("t", "b") and choice.way.block == ("t", 64)
+    loops = lowered.as_text("loops")
+    assert re.search(r"\(registers W\) for \(c3 = 0; c3 < min\(100 - c1, 64\); c3\+\+\) {\s+for \(c4 = 0; c4 < 32", loops)

@@ -40,7 +40,8 @@ class View:
     itemsize: int
     indices: frozenset[str]
     is_given: bool
-    """Whether it is an argument of known size, or both operands: what another statement makes may else be kept near."""
+    """Whether it is of known size and an argument, both operands, or for one batch more than the second-level cache holds:
+    what another statement makes may else be kept near."""
     is_made: bool
     """Whether another statement makes it: long rows begin at a line."""
 
@@ -177,8 +178,10 @@ def find_contraction(
             return None
         elements = prod(form_extent(form, trips) for form in operand.forms)
         tensor = scop.tensors[operand.read.tensor]
-        is_given = (tensor.role == "input" or is_squared) and all(isinstance(e, Const) for e in tensor.shape)
         is_made = tensor.role == "temporary"
+        batches = prod(trips[i] for i in left if all(i in o.indices for o in operands))
+        is_far = is_squared or tensor.role == "input" or elements * tensor.dtype.itemsize > target.l2 * batches
+        is_given = is_far and all(isinstance(e, Const) for e in tensor.shape)
         views.append(View(operand, strides, elements, tensor.dtype.itemsize, operand.indices, is_given, is_made))
     lanes = min(64, max(1, target.lanes(max(itemsize, *(v.itemsize for v in views)))))
     tested = frozenset(i for e in walk(s.origin.value) if isinstance(e, Select) for i in _names(e.condition))

@@ -91,6 +91,8 @@ class Planner:
             return self.nests.plan_apart(band.members, list(statements_of(band.child)))
         leaf = band.child.statement if isinstance(band.child, Leaf) else None
         is_blocked = leaf is not None and any(self.view.sums(p.member, leaf) for p in points)
+        # What is left of the sum is ordered together with the block of the index that is cut.
+        is_blocked = is_blocked and not all(self.view.sums(m, leaf or "") for m in band.members)
         if not is_blocked and all_leaves(band.child):
             return self.nests.plan_nest(list(statements_of(band.child)), band.members, points)
         tile = self.bands.wanted_tile(band) if self.view.options.tile else None
