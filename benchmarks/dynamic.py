@@ -219,11 +219,20 @@ def measure(family: Family, n: int, tell: Callable[[Shapes, float, float], None]
         found = dynamic(*inputs)
         seconds = seconds or time.process_time() - start
         for a, b in zip(as_tuple(found), as_tuple(exact), strict=True):
-            error = max(error, float(np.abs(a - b).max() / np.abs(b).max()))
+            error = max(error, _difference(a, b))
         own, other = _take_turns([specialised, dynamic], inputs, found)
         shares.append(own / other)
         tell(shapes, own, other)
     return Result(sizes, shares, seconds, sum(": kernel " in r.message for r in dynamic.remarks), error)
+
+
+def _difference(a: np.ndarray, b: np.ndarray) -> float:
+    """The largest one, over the largest of `b`; infinite where one is a number and the other is none, or another infinity."""
+    is_same = (a == b) | (np.isnan(a) & np.isnan(b))
+    with np.errstate(invalid="ignore"):
+        apart = np.where(is_same, 0.0, np.nan_to_num(np.abs(a - b), nan=np.inf, posinf=np.inf))
+    scale = np.abs(b[np.isfinite(b)]).max(initial=0.0)
+    return float(apart.max(initial=0.0) / (scale or 1.0))
 
 
 def _take_turns(sides: Sequence[Any], inputs: Sequence[Any], out: Any) -> list[float]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from click.testing import CliRunner
 
@@ -34,3 +35,17 @@ def test_the_command_prints_a_row_for_each_operator(monkeypatch: pytest.MonkeyPa
     assert done.exit_code == 0, done.output
     assert "1453x1217" in done.output and "compiled in" in done.output
     assert CliRunner().invoke(dynamic.main, ["conv4x4"]).exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("found", "exact", "expected"),
+    [
+        ([1.0, np.inf, np.nan], [1.0, np.inf, np.nan], 0.0),
+        ([np.nan, 2.0], [1.0, 2.0], np.inf),
+        ([1.0, np.inf], [1.0, -np.inf], np.inf),
+        ([1.0, 2.5], [1.0, 2.0], 0.25),
+        ([], [], 0.0),
+    ],
+)
+def test_results_that_are_no_numbers_are_compared(found: list[float], exact: list[float], expected: float) -> None:
+    assert dynamic._difference(np.array(found), np.array(exact)) == expected
