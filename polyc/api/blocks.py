@@ -340,8 +340,8 @@ class Planner:
         )
 
     def _make_operator(self, program: Program) -> Operator:
-        operators: dict[int, Any] = self.remembered.setdefault("operators", {})
-        if id(program) not in operators:
-            operators[id(program)] = program, make_operator(self.operator, program)
-        found: Operator = operators[id(program)][1]
+        key = ("operator", id(program))
+        if key not in self.remembered:
+            self.remembered[key] = program, make_operator(self.operator, program)
+        found: Operator = self.remembered[key][1]
         return found

@@ -30,8 +30,8 @@ from polyc.ir.expr import (
     any_holds,
     children,
     index_names,
-    map_children,
     reads,
+    replace_terms,
     type_of,
     walk,
 )
@@ -118,12 +118,8 @@ def _outermost_tests(expr: Expr) -> Iterator[Call]:
             yield from _outermost_tests(e)
 
 
-def _replace(expr: Expr, new: Mapping[Expr, Expr]) -> Expr:
-    return new[expr] if expr in new else map_children(expr, lambda e: _replace(e, new))
-
-
 def _replace_tests(part: Part, new: Mapping[Expr, Expr]) -> Part:
-    terms = ((_replace(v, new), tuple((_replace(c, new), holds) for c, holds in under)) for v, under in part.terms)
+    terms = ((replace_terms(v, new), tuple((replace_terms(c, new), holds) for c, holds in under)) for v, under in part.terms)
     return replace(part, terms=tuple(terms)) if new else part
 
 

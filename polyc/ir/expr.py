@@ -288,6 +288,11 @@ def rewrite(expr: Expr, rule: Callable[[Expr], Expr | None]) -> Expr:
     return expr if result is None else result
 
 
+def replace_terms(expr: Expr, new: Mapping[Expr, Expr]) -> Expr:
+    """Top-down: the outermost of the terms in `new` as what they are there; nothing inside of them is looked at."""
+    return new[expr] if expr in new else map_children(expr, lambda e: replace_terms(e, new))
+
+
 def substitute(expr: Expr, indices: Mapping[str, Expr], sizes: Mapping[str, Expr] | None = None) -> Expr:
     """Replace indices (and size symbols) by expressions."""
 

@@ -20,7 +20,7 @@ from polyc.codegen.emission.context import Context, State
 from polyc.codegen.emission.expressions import certain_reads, eval_value
 from polyc.codegen.writer.builder import Val, int_val
 from polyc.ir.access import written_in
-from polyc.ir.expr import Expr, Index, Read, children, index_names, int_const, map_children, minimum, reads, type_of
+from polyc.ir.expr import Expr, Index, Read, children, index_names, int_const, minimum, reads, replace_terms, type_of
 from polyc.ir.loops import Buffer, Guard, Loop, Prefetch, Store, Update
 from polyc.ir.types import F32, DType
 from polyc.ir.walk import map_nodes
@@ -58,8 +58,8 @@ class Strip:
     @property
     def sum(self) -> Loop:
         """The loop that reads them."""
-        found = {term: Read(name, self._place) for term, name in self.buffers.items()}
-        body = map_nodes(self.loop.body, lambda e: _replace_terms(e, found))
+        found: dict[Expr, Expr] = {term: Read(name, self._place) for term, name in self.buffers.items()}
+        body = map_nodes(self.loop.body, lambda e: replace_terms(e, found))
         return replace(self.loop, lanes=self.lanes, interleave=1, body=body)
 
     def apart(self, size: int) -> Loop:
@@ -120,11 +120,6 @@ def _terms(expr: Expr, variable: str, is_term: Callable[[Expr], bool]) -> Iterat
     elif gathered:
         for child in children(expr):
             yield from _terms(child, variable, is_term)
-
-
-def _replace_terms(expr: Expr, found: Mapping[Expr, Read]) -> Expr:
-    known = found.get(expr)
-    return known if known is not None else map_children(expr, lambda e: _replace_terms(e, found))
 
 
 def emit_strips(state: State, ctx: Context, run: Run, around: Loop, strips: Sequence[Strip], start: Val, stop: Val) -> None:
