@@ -1,7 +1,8 @@
 """Recurrences along an axis in chunks: a chain of programs that go on where the one before ended.
 
 ``S[t, i] = f(S[t-1, i], …)`` for the t of one chunk is a program with the state before it as its input ``S₀[i]``: all of its
-states are results, and the last ones are inputs of the next program.  The bits are those of the whole recurrence.
+states are results, and the last ones are inputs of the next program.  The bits are those of the whole recurrence, but where
+kernels reassociate a linear one by its length.
 """
 
 from __future__ import annotations
