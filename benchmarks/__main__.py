@@ -124,6 +124,7 @@ COMMANDS = {
     "models": "benchmarks.models.bench",
     "npbench": "benchmarks.npbench.command",
     "process": "benchmarks.new_process",
+    "steadiness": "benchmarks.steadiness",
 }
 """Measurements with options of their own, by the first word of the command line."""
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from benchmarks import coordinator, report, roofline, statistics
+from benchmarks import coordinator, report, roofline, statistics, steadiness
 from benchmarks.__main__ import main
 from benchmarks.coordinator import Measurement, Side
 from benchmarks.worker import largest_error, prepare, relative_error
@@ -237,3 +237,18 @@ def test_texts_have_the_shape_of_their_reference(name: str) -> None:
 
     ((_, shape),) = driver.infer_shapes(program, sizes).values()
     assert shape == workload.exact(**inputs).shape
+
+
+def test_percentiles_of_calls_are_not_below_their_median() -> None:
+    result = CliRunner().invoke(steadiness.main, ["pipeline_blur_small", "--calls", "20", "--processes", "1"])
+    assert result.exit_code == 0, result.output
+    row = next(line for line in result.output.splitlines() if "pipeline_blur_small" in line)
+    tail, peak, spread = (float(cell) for cell in row.replace("│", " ").split()[-3:])
+    assert 1 <= tail <= peak
+    assert spread == 1
+
+
+def test_steadiness_names_what_is_no_workload() -> None:
+    result = CliRunner().invoke(steadiness.main, ["no_such_workload"])
+    assert result.exit_code == 2
+    assert "no_such_workload" in result.output
