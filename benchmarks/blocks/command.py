@@ -18,6 +18,7 @@ from rich.table import Table
 from benchmarks import coordinator, report, sides
 from benchmarks.blocks import ROWS
 from benchmarks.blocks.measure import ENVIRONMENT, SUBJECT, Measured, Result, Runner, is_available
+from benchmarks.options import split_names
 from benchmarks.statistics import Quartiles, geometric_mean, quartiles
 
 EXAMPLES = """\b
@@ -98,7 +99,7 @@ def notes(results: Sequence[Result]) -> list[str]:
     ratios = [ratio.median for r in results if (ratio := r.ratio()) is not None]
     if ratios:
         lines.append(f"{len(ratios)} row(s), geometric mean of the ratios {geometric_mean(ratios):.2f}")
-    subjects = [(r.row.name, r.sides[SUBJECT]) for r in results if r.size == "full"]  # small ones drown in what Python takes
+    subjects = [(r.row.name, r.sides[SUBJECT]) for r in results if r.size != "small"]  # small ones drown in what Python takes
     pairs = [(name, s.memory / s.planned) for name, s in subjects if s.memory and s.planned]
     apart = [f"{name} {share:.2f}" for name, share in pairs if abs(share - 1) > CLOSE]
     if pairs:
@@ -114,9 +115,9 @@ def as_json(results: Sequence[Result], runner: Runner) -> str:
     rows = []
     for r in results:
         ratio = r.ratio()
-        row: dict[str, Any] = {"row": r.row.name, "what": r.row.what, "aim": r.row.aim, "size": r.size}
+        row: dict[str, Any] = {"row": r.row.name, "what": r.row.what, "size": r.size}
         row |= {
-            "sizes": dict(r.row.sizes[r.size]),
+            "sizes": dict(r.row.find_sizes(r.size)),
             "best_peer": r.best_peer(),
             "ratio": None if ratio is None else asdict(ratio),
         }
@@ -128,7 +129,11 @@ def as_json(results: Sequence[Result], runner: Runner) -> str:
 @click.command(epilog=EXAMPLES)
 @click.argument("names", nargs=-1, metavar="[NAME]...")
 @click.option(
-    "--size", type=click.Choice(["small", "full"]), default="full", help="Small is for trying out.", show_default=True
+    "--size",
+    type=click.Choice(["small", "full", "large"]),
+    default="full",
+    help="Small is for trying out; large takes minutes, and gigabytes of disk.",
+    show_default=True,
 )
 @click.option(
     "--workers", type=click.IntRange(min=1), help="Threads or processes, a core each.  [default: 2, or as many cores]"
@@ -140,6 +145,7 @@ def as_json(results: Sequence[Result], runner: Runner) -> str:
     help="Of dask: threads of one process, or a LocalCluster of processes.",
     show_default=True,
 )
+@click.option("--peers", callback=split_names, default="", help="Only these; the first one says what is right.")
 @click.option("--rounds", default=3, type=click.IntRange(min=1), help="Measured rounds.", show_default=True)
 @click.option("--limit", default=300.0, type=float, help="Seconds after which a process is killed.", show_default=True)
 @click.option("--folder", type=click.Path(path_type=Path, file_okay=False, exists=True), help="Where Zarr stores are written.")
@@ -156,6 +162,7 @@ def main(
     size: str,
     workers: int | None,
     scheduler: str,
+    peers: list[str],
     rounds: int,
     limit: float,
     folder: Path | None,
@@ -178,8 +185,7 @@ def main(
     if list_only:
         for row in ROWS.values():
             sizes = "; ".join(f"{n}: {' '.join(f'{k}={v}' for k, v in s.items())}" for n, s in row.sizes.items())
-            aim = f"; aim: {row.aim}" if row.aim else ""
-            console.print(f"{row.name:12} {row.what} ({sizes}{aim})", markup=False)
+            console.print(f"{row.name:12} {row.what} ({sizes})", markup=False)
         return
     if is_faulty:
         from benchmarks.blocks.faults import run_faults
@@ -188,6 +194,9 @@ def main(
     for name in names:
         if name not in ROWS:
             raise click.UsageError(f"no row {name!r}; there are {', '.join(ROWS)}")
+    known = {peer for row in ROWS.values() for peer in row.peers}
+    if unknown := [peer for peer in peers if peer not in known]:
+        raise click.UsageError(f"no peer {unknown[0]!r}; there are {', '.join(sorted(known))}")
     cores = len(sides.cores())
     if workers is not None and workers > cores:
         raise click.UsageError(f"{workers} workers asked for, {cores} cores here")
@@ -198,7 +207,7 @@ def main(
     for peer in ("scipy", "numba"):
         if not is_available(peer):
             progress.print(f"{peer} is not installed: left out (make peers ARGS={ENVIRONMENT} sets it up)")
-    runner = Runner(scheduler, workers or min(2, cores), limit, lambda text: progress.print(text, markup=False))
+    runner = Runner(scheduler, workers or min(2, cores), limit, lambda text: progress.print(text, markup=False), peers)
     results = []
     with tempfile.TemporaryDirectory(prefix="polyc-bench-", dir=folder) as base:
         for name in names or ROWS:

@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -89,12 +89,14 @@ class Runner:
     workers: int
     limit: float
     tell: Callable[[str], None]
+    peers: Sequence[str] = ()
+    """Only these, where there are any."""
 
-    def start(self, row: Row, size: str, side: str, base: Path) -> tuple[dict[str, Any], Path]:
+    def start(self, row: Row, size: str, side: str, base: Path, **more: str) -> tuple[dict[str, Any], Path]:
         """One process; its answer and its folder."""
         folder = Path(tempfile.mkdtemp(dir=base))
         job = {"row": row.name, "size": size, "side": side, "scheduler": self.scheduler, "workers": self.workers}
-        job |= {"folder": str(folder), "data": str(base)}
+        job |= {"folder": str(folder), "data": str(base), **more}
         python = interpreter(side)
         caches = {"POLYC_CACHE_DIR": str(base / "kernels"), "NUMBA_CACHE_DIR": str(base / "numba")}
         cores = sides.cores()[-self.workers :]
@@ -119,10 +121,11 @@ class Runner:
 
     def measure(self, row: Row, size: str, rounds: int, base: Path) -> Result:
         """An unmeasured round, in which kernels are compiled, and then `rounds`; results are compared in all of them."""
-        result = Result(row, size, {n: Measured(n) for n in (SUBJECT, *row.peers) if is_available(n)})
+        peers = [p for p in row.peers if not self.peers or p in self.peers]
+        result = Result(row, size, {n: Measured(n) for n in (SUBJECT, *peers) if is_available(n)})
         for name in ("data", "exact"):
             self.tell(f"{row.name}: {name}")
-            answer, exact = self.start(row, size, name, base)
+            answer, exact = self.start(row, size, name, base, exact=(peers or list(row.peers))[0])
             if "message" in answer:
                 raise coordinator.WorkerFailed(f"{row.name}, {name}: {answer['message']}")
         expected = load(str(exact / "samples.npz"))

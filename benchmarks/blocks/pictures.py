@@ -37,8 +37,11 @@ DOWN = """def down(float(H, W) X) -> (Y) {
 }"""
 
 SIGMA = 1.5
-AIM = "20000×20000"
-SIZES = {"small": {"H": 90, "W": 100, "chunk": 32}, "full": {"H": 10240, "W": 10240, "chunk": 2048}}
+SIZES = {
+    "small": {"H": 90, "W": 100, "chunk": 32},
+    "full": {"H": 10240, "W": 10240, "chunk": 2048},
+    "large": {"H": 20_000, "W": 20_000, "chunk": 2048},
+}
 
 
 def gaussian() -> np.ndarray:
@@ -120,7 +123,7 @@ def make_row(name: str, what: str, source: str, scipy: Peer, depth: int, scale: 
         return make_picture(sizes) | ({"w": gaussian()} if name == "unsharp" else {})
 
     peers = {"scipy": scipy, "numba": partial(in_numba, name, depth)}
-    return Row(name, what, AIM, SIZES, source, make_inputs, peers, stored, tolerance)
+    return Row(name, what, SIZES, source, make_inputs, peers, stored, tolerance)
 
 
 ROWS = (

@@ -148,7 +148,6 @@ ROWS = (
     Row(
         "einsum",
         "ikl,klj->ij, both summed axes in chunks",
-        "",
         {
             "small": {"M": 9, "K": 6, "L": 40, "N": 11, "chunk": 16},
             "full": {"M": 256, "K": 64, "L": 4096, "N": 256, "chunk": 1024},
@@ -160,8 +159,11 @@ ROWS = (
     Row(
         "covariance",
         "of columns; rows in chunks",
-        "10⁷×200",
-        {"small": SMALL_TABLE, "full": {"N": 1_000_000, "D": 200, "chunk": 50_000}},
+        {
+            "small": SMALL_TABLE,
+            "full": {"N": 1_000_000, "D": 200, "chunk": 50_000},
+            "large": {"N": 10_000_000, "D": 200, "chunk": 50_000},
+        },
         COVARIANCE,
         lambda s: {"x": make_table(s)},
         {"dask": covariance, "products": covariance_by_products},
@@ -169,7 +171,6 @@ ROWS = (
     Row(
         "dot",
         "(a * b).sum(axis=0), rows in chunks",
-        "",
         {"small": SMALL_TABLE, "full": {"N": 400_000, "D": 500, "chunk": 20_000}},
         "xy,xy->y",
         lambda s: {"a": make_table(s), "b": make_table(s)},
@@ -178,8 +179,11 @@ ROWS = (
     Row(
         "kmeans",
         "the nearest of K means for each point",
-        "10⁸ points",
-        {"small": SMALL_TABLE | {"K": 5}, "full": {"N": 20_000_000, "D": 8, "K": 16, "chunk": 1_000_000}},
+        {
+            "small": SMALL_TABLE | {"K": 5},
+            "full": {"N": 20_000_000, "D": 8, "K": 16, "chunk": 1_000_000},
+            "large": {"N": 100_000_000, "D": 8, "K": 16, "chunk": 1_000_000},
+        },
         ASSIGN,
         make_points,
         {"dask": assign, "numba": assign_in_numba},
@@ -189,8 +193,11 @@ ROWS = (
     Row(
         "histogram",
         "counts of B equal parts of [0, 1)",
-        "10⁹ values",
-        {"small": {"N": 5000, "B": 64, "chunk": 1200}, "full": {"N": 200_000_000, "B": 64, "chunk": 10_000_000}},
+        {
+            "small": {"N": 5000, "B": 64, "chunk": 1200},
+            "full": {"N": 200_000_000, "B": 64, "chunk": 10_000_000},
+            "large": {"N": 1_000_000_000, "B": 64, "chunk": 10_000_000},
+        },
         HISTOGRAM,
         lambda s: {"x": Noise((s["N"],), (s["chunk"],)), "B": s["B"]},
         {"dask": histogram},
@@ -199,7 +206,6 @@ ROWS = (
     Row(
         "logsumexp",
         "of rows, whose columns are in chunks",
-        "",
         {"small": SMALL_ROWS, "full": FULL_ROWS},
         LOGSUMEXP,
         make_rows,
@@ -208,7 +214,6 @@ ROWS = (
     Row(
         "argmax",
         "of rows, whose columns are in chunks",
-        "",
         {"small": SMALL_ROWS, "full": FULL_ROWS},
         ARGMAX,
         make_rows,
@@ -218,7 +223,6 @@ ROWS = (
     Row(
         "attention",
         "64 features, keys in chunks",
-        "10⁵ keys",
         {"small": {"M": 9, "N": 500, "chunk": 110}, "full": {"M": 1024, "N": 100_000, "chunk": 5000}},
         ATTENTION,
         make_keys,

@@ -68,10 +68,8 @@ class Row:
 
     name: str
     what: str
-    aim: str
-    """The size that is the aim, which no machine with two cores computes in seconds; empty where none was named."""
     sizes: Mapping[str, Sizes]
-    """``small`` and ``full``."""
+    """``small`` and ``full``, which two cores compute in seconds; ``large`` where that is another one."""
     source: str
     """In polyc's notation, or subscripts of einsum."""
     make_inputs: Callable[[Sizes], dict[str, Any]]
@@ -86,6 +84,10 @@ class Row:
 
         return polyc.compile(self.source) if self.source.lstrip().startswith("def") else polyc.einsum_operator(self.source)
 
+    def find_sizes(self, size: str) -> Sizes:
+        """Those named `size`; of ``large`` the full ones where there are none."""
+        return self.sizes["full"] if size == "large" and size not in self.sizes else self.sizes[size]
+
     def open_inputs(self, size: str, folder: Path) -> Inputs:
         """The inputs, lazily; those that lie in Zarr stores are in `folder`, by name."""
         import dask.array as da
@@ -95,13 +97,13 @@ class Row:
                 return made
             return da.from_zarr(str(folder / f"{name}.zarr")) if made.in_zarr else made.make(name)
 
-        return {n: open_input(n, made) for n, made in self.make_inputs(self.sizes[size]).items()}
+        return {n: open_input(n, made) for n, made in self.make_inputs(self.find_sizes(size)).items()}
 
     def write_inputs(self, size: str, folder: Path) -> None:
         """Write those that lie in Zarr stores."""
         import dask.array as da
 
-        for name, made in self.make_inputs(self.sizes[size]).items():
+        for name, made in self.make_inputs(self.find_sizes(size)).items():
             if isinstance(made, Noise) and made.in_zarr:
                 target = create_store(folder / f"{name}.zarr", made.shape, made.chunk, np.dtype(np.float32))
                 da.store(made.make(name), target, lock=False)

@@ -1,8 +1,8 @@
 """One run of one side in a process of its own, started by `command`: prints one line of JSON, and writes samples of the result.
 
-A job names a row, its size, a side (``polyc``, a peer, ``exact``: the first peer in float64; ``data``: write inputs to
-Zarr stores and nothing else), the scheduler with its number of workers, and folders.  What libraries print goes to standard
-error.  Modules are imported, threads and processes started, before anything is timed."""
+A job names a row, its size, a side (``polyc``, a peer, ``exact``: a peer in float64, by default the first; ``data``: write
+inputs to Zarr stores and nothing else), the scheduler with its number of workers, and folders. What libraries print goes to
+standard error. Modules are imported, threads and processes started, before anything is timed."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ SAMPLE = {1: 20_000, 2: 128}
 """Extent of a sample along each dimension, by the number of these."""
 
 
-def find_build(row: Row, side: str) -> Peer:
-    """What makes the lazy result of the inputs."""
+def find_build(row: Row, side: str, exact: str | None = None) -> Peer:
+    """What makes the lazy result of the inputs; `exact` names the peer that does so in float64, by default the first."""
     if side == "polyc":
         return partial(row.call, row.make_operator())
     if side == "exact":
-        return partial(build_exact, row)
+        return partial(build_exact, row.peers[exact or next(iter(row.peers))])
     return row.peers[side]
 
 
-def build_exact(row: Row, inputs: Inputs, sizes: Sizes) -> Any:
-    """The first peer's result, in float64."""
+def build_exact(peer: Peer, inputs: Inputs, sizes: Sizes) -> Any:
+    """The peer's result, in float64."""
     wide = {n: a.astype(np.float64) if hasattr(a, "astype") else a for n, a in inputs.items()}
-    return next(iter(row.peers.values()))(wide, sizes)
+    return peer(wide, sizes)
 
 
 def describe_plan(row: Row, inputs: Inputs, n_workers: int, n_threads: int) -> dict[str, int]:
@@ -84,11 +84,11 @@ def run(job: dict[str, Any]) -> dict[str, Any]:
     if side == "data":
         row.write_inputs(job["size"], data)
         return {}
-    sizes = row.sizes[job["size"]]
+    sizes = row.find_sizes(job["size"])
     with start_scheduler(job["scheduler"], job["workers"], folder) as run_everywhere:
         warm_up(folder)
         run_everywhere(load, side)
-        build, inputs = find_build(row, side), row.open_inputs(job["size"], data)
+        build, inputs = find_build(row, side, job.get("exact")), row.open_inputs(job["size"], data)
         start = time.perf_counter()
         result = build(inputs, sizes)
         graph = time.perf_counter() - start

@@ -87,11 +87,20 @@ def test_greatest_memory_is_seen_after_it_was_given_back() -> None:
     assert greatest is None or greatest >= 60 << 20
 
 
-def run_here(runner: Runner, row: Row, size: str, side: str, base: Path) -> tuple[dict[str, Any], Path]:
+def run_here(runner: Runner, row: Row, size: str, side: str, base: Path, **more: str) -> tuple[dict[str, Any], Path]:
     """`Runner.start` in this process, with blocks that are interpreted."""
     folder = base / f"run{len(list(base.iterdir()))}"
     folder.mkdir()
-    job = {"row": row.name, "size": size, "side": side, "scheduler": "threads", "workers": 1, "folder": folder, "data": base}
+    job = {
+        "row": row.name,
+        "size": size,
+        "side": side,
+        "scheduler": "threads",
+        "workers": 1,
+        "folder": folder,
+        "data": base,
+        **more,
+    }
     with interpreted():
         return worker.answer_job(job), folder
 
@@ -110,6 +119,25 @@ def test_board_checks_results_and_says_what_was_planned(monkeypatch: pytest.Monk
     assert len(dot["sides"]["polyc"]["seconds"]) == 2 and dot["sides"]["polyc"]["planned"] > 0
     assert dot["sides"]["polyc"]["blocks"] == 5 and "not cut" not in done.stdout
     assert dot["sides"]["polyc"]["error"] < 1e-6 and dot["best_peer"] == "dask"
+
+
+def test_board_compares_with_the_peers_that_are_named_and_the_first_of_them_is_right(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def fail(*_: Any) -> Any:
+        raise AssertionError("not named")
+
+    row, path = ROWS["covariance"], tmp_path / "board.json"
+    monkeypatch.setitem(ROWS, "covariance", replace(row, peers=dict(row.peers) | {"dask": fail}))
+    done = invoke(monkeypatch, "covariance", "--peers", "products", "--json", str(path))
+    assert done.exit_code == 0, done.output
+    (result,) = json.loads(path.read_text())["results"]
+    assert set(result["sides"]) == {"polyc", "products"}
+
+
+def test_large_sizes_are_the_full_ones_where_there_are_no_others() -> None:
+    assert ROWS["dot"].find_sizes("large") == ROWS["dot"].find_sizes("full")
+    assert ROWS["heat"].find_sizes("large")["T"] == 200
 
 
 def test_board_ends_with_an_error_where_a_result_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -145,7 +173,9 @@ def test_wrong_peers_are_no_bar() -> None:
     assert any("dask is wrong" in line for line in command.notes([result]))
 
 
-@pytest.mark.parametrize("args", [["blurs"], ["--size", "huge"], ["--workers", "1000"], ["--scheduler", "magic"]])
+@pytest.mark.parametrize(
+    "args", [["blurs"], ["--size", "huge"], ["--workers", "1000"], ["--peers", "cupy"], ["--scheduler", "magic"]]
+)
 def test_board_names_what_it_does_not_know(args: list[str]) -> None:
     result = CliRunner().invoke(command.main, args)
     assert result.exit_code == 2 and args[-1] in result.output
