@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise, product
-from math import inf, isfinite
+from math import ceil, floor, inf, isfinite, lcm
 from operator import itemgetter
 from types import MappingProxyType
 
@@ -216,6 +216,30 @@ def span_of(test: Expr, var: str, loads: Mapping[str, Interval] | None = None) -
     return Span(less, None) if step > 0 else Span(None, rest + 1)
 
 
+def certain_span(test: Call, var: str) -> Span | None:
+    """Where a comparison surely holds of which quotients and remainders move with the variable; who knows about elsewhere.
+
+    ``j // 2 + 2 * (j % 2) - 1 >= 0`` holds from ``j - 3 >= 0`` on: a quotient of integers is less than one below theirs."""
+    slack = slack_of(test)
+    form = None if slack is None or test.op == "eq" else linear_form(slack)
+    if form is None:
+        return None
+    quotients = (t.args[1] for t in form if isinstance(t, Call) and t.op == "floordiv" and mentions(t, var))
+    scale = lcm(*(int(n.value) for n in quotients if isinstance(n, Const) and n.value > 0))
+    least: Expr = int_const(0)
+    for term, c in form.items():
+        match term:
+            case int():
+                least = least + scale * c
+            case Call("floordiv", (inside, Const(n))) if n > 0 and mentions(term, var):
+                least = least + c * (scale // int(n)) * (inside - (int(n) - 1 if c > 0 else 0))
+            case Call("mod", (_, Const(n))) if n > 0 and mentions(term, var):
+                least = least + min(0, scale * c * (int(n) - 1))
+            case _:
+                least = least + scale * c * term
+    return span_of(ge(simplify(least), 0), var)
+
+
 def hardest(test: Expr, ranges: dict[str, tuple[Expr, Expr]]) -> Expr | None:
     """The test at the point of a nest where it is hardest; None if it does not move inside, or not monotonously.
 
@@ -306,34 +330,43 @@ def cut(loop: Loop, tests: Iterable[Expr], ranges: Mapping[str, Interval] = Mapp
 
 @dataclass(frozen=True, slots=True)
 class _Chain:
-    """By test, the distances from an anchor between which it has an outcome, and that outcome."""
+    """By test, the distances from an anchor between which it has an outcome, that outcome, and the one elsewhere (None: nobody
+    knows)."""
 
     anchor: Expr
-    outcomes: dict[Expr, tuple[float, float, bool]]
+    outcomes: dict[Expr, tuple[float, float, bool, bool | None]]
     ends: tuple[float, float]
     """Distances from the anchor at which the loop is taken to begin and to end."""
 
 
 def _chains(loop: Loop, tests: Iterable[Expr]) -> Iterator[_Chain]:
-    left: dict[Expr, tuple[Span, bool]] = {}
+    left: dict[Expr, tuple[Span, bool, bool | None]] = {}
     for test in dict.fromkeys(tests):
         is_negated = isinstance(test, Call) and test.op == "ne"
         span = span_of(Call("eq", test.args) if isinstance(test, Call) and is_negated else test, loop.var)
         if span is not None:
-            left[test] = span, not is_negated
-    places = [p for span, _ in left.values() for p in (span.lower, span.upper) if p is not None]
+            left[test] = span, not is_negated, is_negated
+        elif isinstance(test, Call) and (span := certain_span(test, loop.var)) is not None:
+            left[test] = span, True, None
+    places = [p for span, _, _ in left.values() for p in (span.lower, span.upper) if p is not None]
     near_first = [(e, -inf, float(SHORT), (0.0, inf)) for e in operands_of(loop.lower, "max")]
     near_last = [(e, -float(SHORT), inf, (-inf, 0.0)) for e in operands_of(loop.upper, "min")]
     for anchor, least, greatest, reach in (*near_first, *near_last, *((p, -inf, inf, (0.0, 0.0)) for p in places)):
-        chain: dict[Expr, tuple[float, float, bool]] = {}
-        for test, (span, outcome) in left.items():
+        chain: dict[Expr, tuple[float, float, bool, bool | None]] = {}
+        for test, (span, outcome, elsewhere) in left.items():
             low = -inf if span.lower is None else difference(span.lower, anchor)
             high = inf if span.upper is None else difference(span.upper, anchor)
+            if elsewhere is None:  # whole vectors, so that neighbours lie alike in all of them
+                low, high = _round(low, loop.lanes, ceil), _round(high, loop.lanes, floor)
             if low is not None and high is not None and all(least <= d <= greatest for d in (low, high) if isfinite(d)):
-                chain[test] = low, high, outcome
-        left = {test: span for test, span in left.items() if test not in chain}
+                chain[test] = low, high, outcome, elsewhere
+        left = {test: found for test, found in left.items() if test not in chain}
         if chain:
             yield _Chain(anchor, chain, reach)
+
+
+def _round(distance: float | None, lanes: int, to: Callable[[float], int]) -> float | None:
+    return distance if distance is None or not isfinite(distance) else lanes * to(distance / lanes)
 
 
 def _cut(piece: Piece, chain: _Chain, ranges: Mapping[str, Interval]) -> list[Piece]:
@@ -352,10 +385,10 @@ def _cut(piece: Piece, chain: _Chain, ranges: Mapping[str, Interval]) -> list[Pi
         def known(test: Expr, begin: float = begin, end: float = end) -> bool | None:
             if test not in chain.outcomes:
                 return None
-            low, high, outcome = chain.outcomes[test]
+            low, high, outcome, elsewhere = chain.outcomes[test]
             if low <= begin and end <= high:
                 return outcome
-            return not outcome if end <= low or high <= begin else None
+            return elsewhere if end <= low or high <= begin else None
 
         body = assume(loop.body, known)
         if result and result[-1].loop.body == body:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import reduce
 
-from polyc.ir.expr import Call, Const, Expr, Index, PadMode, Size, int_const
+from polyc.ir.expr import Call, Const, Expr, Index, PadMode, Size, index_names, int_const
 from polyc.ir.linear import index_coefficients
 from polyc.ir.program import Statement
 from polyc.ir.read_sites import ReadSite
@@ -134,6 +134,13 @@ def _place_box(e: Expr, box: Box) -> tuple[str, Box] | None:
     return name, Box({t: k // c for t, k in rest.items()}, first, max(1, last - first + 1))
 
 
+def moving_tiles(s: Statement, subscripts: Iterable[Expr], roots: Roots, boxes: Boxes) -> set[str]:
+    """The indices of consumers along whose tiles these subscripts of a statement move."""
+    inside = index_boxes(s, roots, boxes)
+    moving = (inside[i].moving for i in index_names(*subscripts) if i in inside)
+    return {t.name.removesuffix(TILE) for form in moving for t in form if isinstance(t, Index)}
+
+
 def tile_boxes(
     consumers: Sequence[Statement],
     producers: Sequence[Statement],
@@ -211,6 +218,10 @@ def _term_box(term: Term, inside: Mapping[str, Box], own: Mapping[str, Interval]
             if box is not None and not any(c % n for c in box.moving.values()):
                 first, last = box.start // int(n), (box.start + box.extent - 1) // int(n)
                 return Box({t: c // int(n) for t, c in box.moving.items()}, first, last - first + 1)
+        case Call("min", (Call("max", (place, Const() as lower)), _)):  # the nearest place inside
+            form = linear_form(place)
+            box = None if form is None else _form_box(form, inside, own)
+            return None if box is None else _with_border(box, "clamp", Interval(lower, int_const(1)))
     return None
 
 

@@ -9,6 +9,7 @@ from polyc.codegen.objects.jit import assembly
 from polyc.ir.expr import Const, Expr, Select
 from polyc.ir.loops import Loop, LoopNest, Store
 from polyc.ir.types import DTYPES, F32, DType
+from polyc.records import replace
 
 from .support import LEVELS, argument, c, compiled, i, n, op, random_array, rd, strides_of, target
 from .test_shuffles import Fenced
@@ -125,3 +126,46 @@ def test_a_picture_that_grows_by_a_part_gathers_nothing(level):
     text = assembly(compiled(stepped(F32, 10, 33, n("B"), 0), level).text, target(level))
     assert "gather" not in text
     assert ("vperm" in text) == (level != "x86-64-v2")
+
+
+def neighbours(dtype: DType, place: Expr, begin: Expr) -> LoopNest:
+    """``vector j in begin:N { Y[j] = X[place] }``."""
+    x, y = argument("X", dtype, (n("M"),), 0), argument("Y", dtype, (n("N"),), 1)
+    loop = Loop("j", begin, n("N"), 1, "vector", (Store("Y", (i("j"),), rd("X", place)),), lanes=8, interleave=2)
+    return LoopNest("f", ("N", "M", "B", *strides_of(x, y)), (x, y), (loop,))
+
+
+PLACES = {
+    "neighbours": lambda j: j // 2 + 2 * (j % 2),
+    "backwards": lambda j: 40 - j // 2 + 3 * (j % 4),
+    "three": lambda j: (j + 1) // 3 + j % 3 + j,
+    "far": lambda j: 9 * (j % 4) + j,
+}
+
+
+@pytest.mark.pairs
+@pytest.mark.parametrize("begin", ["known", "unknown"])
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("name", ["f32", "f64", "u16", "i8"])
+def test_sums_of_quotients_and_remainders_stay_between_the_fences(level, rng, name, place, begin):
+    dtype, fence, of = DTYPES[name], Fenced(), PLACES[place]
+    code = compiled(neighbours(dtype, of(i("j")), c(0) if begin == "known" else n("B")), level)
+    for size in SIZES:
+        for first in (0,) if begin == "known" else range(min(size, 4)):
+            places = np.array([of(j) for j in range(first, size)])
+            values = random_array(rng, dtype, (max(places) + 1,))
+            for at_end in (False, True):
+                x = fence.place(values, at_end) if at_end or not min(places) else values
+                y = np.zeros(size + 1, dtype.numpy)
+                code.run({"X": x, "Y": y[:size]}, {"N": size, "M": len(values), "B": first})
+                np.testing.assert_array_equal(y[first:size], values[places])
+                assert not y[size] and not y[:first].any()
+
+
+def test_neighbours_of_a_picture_that_doubles_gather_nothing() -> None:
+    nest = neighbours(F32, PLACES["neighbours"](i("j")), c(0))
+    (loop,) = nest.body
+    assert isinstance(loop, Loop)
+    nest = replace(nest, body=(replace(loop, upper=c(64)),))
+    text = assembly(compiled(nest, "x86-64-v4").text, target("x86-64-v4"))
+    assert "gather" not in text and "vperm" in text

@@ -120,3 +120,44 @@ def test_registers_are_permuted(level: str, size: int, instructions: tuple[str, 
     operator = polyc.compile(f"def f(uint8(N) c, float({size}) T) -> (Y) {{ Y(n) = T(c(n)) }}")
     text = driver.lower(operator.program, sizes={"N": 1000}, strides=((1,), (4,), (4,)), target=PINNED[level]).as_text("s")
     assert any(instruction in text for instruction in instructions)
+
+
+ROWS = "def f(int32(M, N) k, {type}({size}, M, N) T) -> (Y) {{ Y(m, n) = T(k(m, n), m, n) }}"
+
+
+@pytest.mark.pairs
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("size", [1, 2, 5, 8, 9, 17])
+@pytest.mark.parametrize("type", [*TYPES, "uint8"])
+def test_lanes_that_choose_among_rows_side_by_side(type: str, size: int, level: str) -> None:
+    rng, dtype = np.random.default_rng(size), TYPES.get(type, "u1")
+    for operator, numbers in operators(ROWS.format(type=type, size=size), level):
+        for n in numbers:
+            rows, k = rng.integers(0, 99, (size, 3, n)).astype(dtype), rng.integers(0, size, (3, n)).astype("i4")
+            np.testing.assert_array_equal(operator(k, rows), np.take_along_axis(rows, k[None], 0)[0])
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_rows_that_lanes_choose_among_beyond_borders_or_where_a_condition_holds_only(level: str) -> None:
+    rng = np.random.default_rng(3)
+    rows, k = rng.standard_normal((4, 5, 37), np.float32), rng.integers(-3, 7, (5, 37)).astype("i4")
+    inside, held = (k >= 0) & (k < 4), np.clip(k, 0, 3)
+    chosen = np.take_along_axis(rows, held[None], 0)[0]
+    start = "def f(int32(M, N) k, float(4, M, N) T) -> (Y) "
+    padded = polyc.compile(start + "{ Y(m, n) = pad(T(k(m, n), m, n), 2.0) }", target=level)
+    np.testing.assert_array_equal(padded(k, rows), np.where(inside, chosen, np.float32(2)))
+    guarded = polyc.compile(start + "{ Y(m, n) = k(m, n) >= 0 && k(m, n) < 4 ? T(k(m, n), m, n) : 1.0 }", target=level)
+    np.testing.assert_array_equal(guarded(k, rows), np.where(inside, chosen, np.float32(1)))
+    beside = start + "{ Y(m, n) = pad(T(min(max(k(m, n), 0), 3), m, n + 2), clamp) }"
+    moved = rows[:, :, np.minimum(np.arange(37) + 2, 36)]
+    expected = np.take_along_axis(moved, held[None], 0)[0]
+    np.testing.assert_array_equal(polyc.compile(beside, target=level)(k, rows), expected)
+    with pytest.raises(BoundsError, match="T"):
+        polyc.compile(start + "{ Y(m, n) = T(k(m, n), m, n) }", target=level)(k, rows)
+
+
+def test_rows_that_lanes_choose_among_are_loaded_as_vectors() -> None:
+    x = np.zeros((8, 40, 512), np.float32)
+    text = ROWS.format(type="float", size=8).replace("T(k(m, n), m, n)", "T(min(max(k(m, n), 0), 7), m, n)")
+    llvm = polyc.compile(text, target="x86-64-v4").lower(np.zeros((40, 512), "i4"), x).as_text("ll")
+    assert "select <16 x i1>" in llvm and "gather" not in llvm and "insertelement" not in llvm

@@ -22,11 +22,12 @@ from polyc.ir.expr import (
     maximum,
     minimum,
     substitute,
+    walk,
 )
-from polyc.ir.facts import assume, cut, fold, hardest, hold, interior, pieces, span_of, tile_tests
+from polyc.ir.facts import assume, certain_span, cut, fold, hardest, hold, interior, pieces, span_of, tile_tests
 from polyc.ir.intervals import range_of, ranges_in
 from polyc.ir.loops import Guard, If, Loop, Node, Store
-from polyc.ir.types import BOOL
+from polyc.ir.types import BOOL, F32
 from polyc.ir.walk import Scope
 
 I, J, N = Index("i"), Index("j"), Size("N")
@@ -193,3 +194,50 @@ def test_byte_strides_may_be_negative() -> None:
     assert range_of(stride) == range_of(-stride) == (None, None)
     loop = Loop("i", int_const(0), N, 1, "serial", ())
     assert [piece.upper for piece in pieces(loop, (int_const(0), -stride, ()))] == [-stride]
+
+
+@pytest.mark.parametrize("comparison", ["ge", "gt", "le", "lt"])
+@pytest.mark.parametrize(
+    "e",
+    [
+        Index("j") // 2 + 2 * (Index("j") % 2) - 1,
+        3 * (Index("j") // 4) - Index("j") // 3 - Index("j") % 5,
+        -2 * (Index("j") // 3) + 7 * (Index("j") % 3) + Index("j"),
+        Index("n") // 2 - (Index("j") + 1) // 2 + Index("n") % 3,
+    ],
+)
+def test_quotients_and_remainders_surely_hold_in_their_span(comparison: str, e: Expr) -> None:
+    test, found = Call(comparison, (e, int_const(4))), 0
+    span = certain_span(test, "j")
+    assert span is not None
+    for n, j in product(range(-3, 9), range(-40, 41)):
+        at = {"n": n, "j": j}
+        above = span.lower is None or evaluate(span.lower, at) <= j
+        inside = above and (span.upper is None or j < evaluate(span.upper, at))
+        found += inside
+        assert not inside or evaluate(test, at)
+    assert found
+
+
+def test_a_quotient_of_a_quotient_and_an_equation_hold_nowhere_for_sure() -> None:
+    nested = Index("j") // 2 // 3 * Index("j")
+    assert certain_span(ge(nested, 4), "j") is None
+    assert certain_span(Call("eq", (Index("j") // 2, int_const(4))), "j") is None
+
+
+@pytest.mark.parametrize("n", [0, 1, 15, 16, 17, 37, 64, 100])
+def test_a_loop_is_cut_at_whole_vectors_where_quotients_surely_hold(n: int) -> None:
+    j = Index("j")
+    place = j // 2 + 2 * (j % 2) - 1
+    tests = [ge(place, 0), lt(place, (n + 1) // 2)]
+    value = Select(Call("and", tuple(tests)), Read("X", (place,)), Const(0.0, F32))
+    loop = Loop("j", int_const(0), int_const(n), 1, "vector", (Store("Y", (j,), value),), lanes=8)
+    parts = cut(loop, tests)
+    ran = [k for part in parts for k in range(evaluate(part.loop.lower, {}), evaluate(part.loop.upper, {}))]
+    assert ran == list(range(n))
+    for part in parts:
+        (store,) = part.loop.body
+        known = [test for test in tests if test not in list(walk(store.value))]
+        for k in range(evaluate(part.loop.lower, {}), evaluate(part.loop.upper, {})):
+            assert all(evaluate(test, {"j": k}) for test in known)
+    assert n < 37 or any(not isinstance(part.loop.body[0].value, Select) for part in parts)

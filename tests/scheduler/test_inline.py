@@ -13,15 +13,16 @@ from polyc.ir.interpret import interpret
 from polyc.ir.program import Program, Statement
 from polyc.ir.types import F32
 from polyc.ir.verify import verify_program
+from polyc.machine import X86_64_V2, X86_64_V4, Machine
 from polyc.poly.ranges import Ranges
 from polyc.scheduler.rewriting.inline import inline_producers
 from tests.scheduler.support import check, infer, read, statements
 
 
-def inline(text: str, **sizes: int) -> tuple[Program, Ranges, list[str]]:
+def inline(text: str, target: Machine = X86_64_V4, **sizes: int) -> tuple[Program, Ranges, list[str]]:
     """The rewritten program, its ranges and what was said."""
     program, ranges = infer(read(text), **sizes)
-    new, new_ranges, remarks = inline_producers(program, ranges)
+    new, new_ranges, remarks = inline_producers(program, ranges, target)
     return new, new_ranges, [r.message for r in remarks]
 
 
@@ -143,6 +144,49 @@ def test_what_data_chooses_of_few_planes_is_computed_where_it_is_read():
     check(CHOSEN, {"H": 0, "W": 3})
 
 
+def test_planes_that_numbers_name_are_computed_once_each():
+    text = """def f(uint8(3,N) X) -> (Y) {
+      F(c,i) = float(X(c,i)) / 3.0
+      G(i) = exp(F(0,i) + F(1,i) + F(2,i))
+      Y(c,i) = G(i) * F(c,i) }"""
+    new, _, _ = inline(text, N=40)
+    assert [s.target for s in new.statements] == ["G", "Y"]  # twice in all, not four times
+    check(text, {"N": 40})
+
+
+TABLE = """def f(int32(N) K, float a) -> (Y) {
+  m(i) = a * exp(float(i) / 8.0) / (1.0 + float(i)) where i in 0:64
+  Y(j) = VALUE where j in 0:N }"""
+LOOK_UP = "m(min(max(K(j), 0), 63))"
+
+
+@pytest.mark.parametrize(
+    ("value", "target", "is_stored"),
+    [
+        (LOOK_UP, X86_64_V4, False),
+        (f"{LOOK_UP} + m(min(max(K(j) - 5, 0), 63))", X86_64_V4, False),
+        (LOOK_UP, replace(X86_64_V4, gather=0.5), True),  # one instruction looks all lanes up
+        (LOOK_UP, X86_64_V2, True),  # the lanes of a vector are fewer than the operations
+        (f"{LOOK_UP} + m(3)", X86_64_V4, True),
+        (f"j > 0 ? 0.5 * Y(j-1) + {LOOK_UP} : a", X86_64_V4, True),  # one after the other
+    ],
+)
+def test_tables_of_few_operations_are_computed_where_vectors_look_them_up(value, target, is_stored):
+    text = TABLE.replace("VALUE", value)
+    new, _, _ = inline(text, target, N=4000)
+    assert ("m" in {s.target for s in new.statements}) == is_stored
+    for n in (0, 1, 37):
+        check(text, {"N": n})
+
+
+def test_rows_that_data_names_are_no_look_ups_of_lanes():
+    text = """def f(int32(N) K, float(M) w) -> (Y) {
+      T(p,j) = sin(float(p) * w(j)) where p in 0:64
+      Y(i,j) = T(min(max(K(i), 0), 63), j) }"""
+    assert "T" in {s.target for s in inline(text, N=4000, M=64)[0].statements}
+    check(text, {"N": 9, "M": 20})
+
+
 def test_the_check_of_a_chosen_plane_moves_on_and_names_what_the_user_wrote():
     kernel = polyc.compile(CHOSEN)
     x, p = np.ones((5, 4, 20), np.float32), np.full((4, 20), 3, np.int32)
@@ -229,7 +273,7 @@ def test_computed_left_sides_stay():
     first, second = program.statements
     moved: Statement = replace(first, subscripts=(Call("add", (Index("i"), int_const(1))),))
     reader = replace(second, value=Read("T", (Call("add", (Index("i"), int_const(1))),)))
-    new, _, remarks = inline_producers(replace(program, statements=(moved, reader)), ranges)
+    new, _, remarks = inline_producers(replace(program, statements=(moved, reader)), ranges, X86_64_V4)
     assert len(new.statements) == 2 and "its left side is computed" in remarks[0].message
 
 
@@ -275,7 +319,7 @@ def test_recurrences_stay():
     before = Pad(Read("T", (Call("sub", (Index("i"), int_const(1))),)), Const(0.0, F32))
     for own in (before, before.read):
         scan = replace(first, value=Call("add", (first.value, own)))
-        new, _, remarks = inline_producers(replace(program, statements=(scan, second)), ranges)
+        new, _, remarks = inline_producers(replace(program, statements=(scan, second)), ranges, X86_64_V4)
         assert new.statements == (scan, second) and "own elements" in remarks[0].message
 
 
@@ -284,6 +328,6 @@ def test_of_a_circle_of_statements_one_stays():
     program, ranges = infer(read("def f(float(N) X) -> (Y) { T(i) = X(i)  U(i) = T(i) + X(i)  Y(i) = U(i) * 2.0 }"))
     t, u, y = program.statements
     t = replace(t, value=Call("mul", (Read("U", (Call("sub", (Index("i"), int_const(1))),)), Const(2.0, F32))))
-    new, _, _ = inline_producers(replace(program, statements=(t, u, y)), ranges)
+    new, _, _ = inline_producers(replace(program, statements=(t, u, y)), ranges, X86_64_V4)
     assert [s.target for s in new.statements] == ["U", "Y"]
     assert {r.tensor for s in new.statements for r in reads(s.value)} == {"U", "X"}

@@ -171,3 +171,27 @@ def test_a_picture_is_made_in_tiles_of_its_pyramid_where_that_saves_more_than_it
     program, ranges = infer(read(text), H=1536, W=2560)
     (remark,) = (r for r in overlap_tiles(program, ranges, X86_64_V4)[2] if r.statement == "S4")
     assert remark.kind == "passed" and remark.message.startswith("S, U, D in tiles of y ")
+
+
+def test_tiles_along_which_the_same_part_of_a_large_array_is_read_are_innermost() -> None:
+    """All of X came from memory for each of the planes."""
+    text = """def f(float(H,W) X, float b) -> (D) {
+      G(k,y,x) = exp(b * X(y,x) - float(k)) where k in 0:8
+      D(k,y,x) = G(k,2*y,x) + G(k,2*y+1,x) + pad(G(k,2*y+2,x), clamp) where y in 0:H/2 }"""
+    lines, _ = overlap(text, H=3072, W=4096)
+    assert re.match(r"S1\(y.tile, (x.tile, )?k.tile, ", lines[-1]), lines
+    with small_thresholds():
+        check_nest(lower(text, {"H": 22, "W": 19}), {"H": 22, "W": 19})
+
+
+def test_planes_that_data_chooses_at_clamped_rows_are_made_in_tiles() -> None:
+    """A place between two ends was no box, so that all planes of all rows were stored."""
+    text = """def f(float(8,H,W) D, int32(H,W) k) -> (O) {
+      R(k,y,x) = 0.75 * D(k,y,x/2) + 0.25 * D(k,y,min(max(x/2 - 1 + 2 * (x % 2), 0), W - 1)) where x in 0:2*W
+      O(y,x) = 0.75 * R(min(max(k(y/2,x/2), 0), 7), y/2, x)
+          + 0.25 * R(min(max(k(y/2,x/2), 0), 7), min(max(y/2 - 1 + 2 * (y % 2), 0), H - 1), x) where y in 0:2*H }"""
+    lines, _ = overlap(text, H=768, W=1280)
+    assert "R.tile" in lines[-1]
+    with small_thresholds():
+        for h, w in ((1, 1), (7, 9)):
+            check_nest(lower(text, {"H": h, "W": w}), {"H": h, "W": w})

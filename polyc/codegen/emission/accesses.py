@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from polyc.code_limits import CHAINS
+from polyc.code_limits import CHAINS, WORD
 from polyc.codegen.emission.arithmetic import emit_operator
 from polyc.codegen.emission.context import WORKSPACES, Context, State, byte_offset
 from polyc.codegen.emission.held import find_held
 from polyc.codegen.emission.index_values import eval_uniform, split_by_depth, sum_terms
 from polyc.codegen.emission.linear import LANE, Linear, constant_of, index_names, split_lane
 from polyc.codegen.emission.predicates import Conditions, as_mask, as_scalar, chosen_for_all, eval_predicates
-from polyc.codegen.emission.repeats import find_runs, load_runs
-from polyc.codegen.emission.tables import find_table, load_from_table
+from polyc.codegen.emission.repeats import find_distances, find_runs, load_runs, load_window
+from polyc.codegen.emission.tables import find_choice, find_table, load_from_table
 from polyc.codegen.emission.windows import find_phase
 from polyc.codegen.writer import shuffles, vectors
 from polyc.codegen.writer.builder import Val, int_val, llvm_type
@@ -97,6 +97,8 @@ def load_element(state: State, ctx: Context, buffer: Buffer, subscripts: tuple[E
         if value is None:
             value = _load_chosen(state, ctx, load)
         if value is None:
+            value = _load_blended(state, ctx, load)
+        if value is None:
             value = _load_apart(state, ctx, load)
     if value is not None:
         return value
@@ -146,7 +148,12 @@ def _load_repeated(state: State, ctx: Context, load: _Load, offset: Linear) -> V
     fn, itemsize = state.fn, load.buffer.dtype.itemsize
     repeated = find_runs(ctx, offset, itemsize)
     if repeated is None:
-        return None
+        distances = find_distances(ctx, offset) if load.guard == (None, None) and load.buffer.space != "register" else None
+        if distances is None or ctx.lane is None:
+            return None
+        one = replace(ctx, lane=None, lanes=1)
+        first = element_pointer(state, one, load.buffer, byte_offset(one, load.buffer, load.subscripts))
+        return load_window(state, load.buffer, first, distances, load.epoch)
     uniform, runs = repeated
     start = eval_uniform(state, ctx, runs.inside)
     number = emit_operator(fn, state.target, "floordiv", [start, int_val(runs.length)], I64)
@@ -199,6 +206,31 @@ def _load_chosen(state: State, ctx: Context, load: _Load) -> Val | None:
     pointer = element_pointer(state, ctx, load.buffer, row[0])
     value = load_from_table(state.fn, load.buffer.dtype, pointer, at, size, load.epoch, somewhere)
     return _or_other(state, mask, value, load.other)
+
+
+def _load_blended(state: State, ctx: Context, load: _Load) -> Val | None:
+    """Lanes side by side in memory, each in one of few rows that data chooses: all rows are loaded, and blended.
+
+    Before: ``T[k[j], j]`` along j, a load for each lane.  After: ``k == 1 ? T[1, j] : T[0, j]``, two whole vectors.  There are
+    no more rows than lanes, so that no more is loaded, and other reads that choose among the same rows share the vectors.
+    Each row is read as if it were named, where its own element is inside of the array."""
+    buffer, dtype = load.buffer, load.buffer.dtype
+    found = find_choice(buffer, load.subscripts, ctx.lane)
+    if found is None or buffer.space == "register" or dtype.itemsize < WORD or not 1 <= found[1] <= ctx.lanes:
+        return None
+    d, n_rows = found
+    rows = [tuple(int_const(n) if i == d else e for i, e in enumerate(load.subscripts)) for n in range(n_rows)]
+    along = split_lane(byte_offset(ctx, buffer, rows[0]), ctx.lane)
+    if along is None or constant_of(along[1]) != dtype.itemsize:
+        return None
+    if load.guard != (None, None) and not state.target.has_masked_loads(dtype.itemsize):
+        return None
+    fn, place = state.fn, state.evaluate(ctx, load.subscripts[d])
+    value = load_element(state, ctx, buffer, rows[0])
+    for n in range(1, n_rows):
+        chosen = fn.compare("icmp eq", place, int_val(n, place.type))
+        value = fn.select(chosen, load_element(state, ctx, buffer, rows[n]), value)
+    return _or_other(state, as_mask(state, ctx, load.guard), value, load.other)
 
 
 def _load_apart(state: State, ctx: Context, load: _Load) -> Val | None:

@@ -7,7 +7,8 @@ in one of as many ways as a run is long.  Nothing is touched that no lane reads.
 
 Of steps of other lengths, ``X[10 * j // 33 + k]`` in a picture that grows by 3.3, ``X[3 * j // 2]`` in one that shrinks, all
 from the first lane's element to the last one's is loaded under a mask, and permuted by numbers that follow from the remainder
-of the first lane's: all rows and all k share them.
+of the first lane's: all rows and all k share them.  Sums of quotients and remainders, ``X[j // 2 + 2 * (j % 2)]``, are two
+loads and a shuffle where it is known which elements lanes read from the first one's on.
 """
 
 from __future__ import annotations
@@ -71,6 +72,53 @@ def find_runs(ctx: Context, linear: Linear, itemsize: int) -> tuple[Linear, Runs
                 return None
             return uniform, Runs(split[0], step, int(length), _place(ctx, split[0], int(length)))
     return None
+
+
+def find_distances(ctx: Context, offset: Linear) -> list[int] | None:
+    """By how many bytes each lane reads behind the first one, if these are numbers: ``X[j // 2 + 2 * (j % 2)]`` from an even
+    j on reads the elements 0 2 1 3 2 4 ..."""
+    terms = [_term_distances(ctx, {atoms: coefficient}) for atoms, coefficient in offset.items()]
+    known = [term for term in terms if term is not None]
+    return [sum(lanes) for lanes in zip(*known, strict=True)] if known and len(known) == len(terms) else None
+
+
+def _term_distances(ctx: Context, term: Linear) -> list[int] | None:
+    """Those of one term: a multiple of the lane, or of a quotient or a remainder by a number whose own place is known."""
+    split, lanes = split_lane(term, ctx.lane), range(ctx.lanes)
+    if split is not None:
+        step = constant_of(split[1])
+        return None if step is None else [step * lane for lane in lanes]
+    (((*_, atom), coefficient),) = term.items()
+    match atom:
+        case Call("floordiv" | "mod" as op, (value, Const(number))) if len(next(iter(term))) == 1 and number > 0:
+            length, inside = int(number), split_lane(as_linear(value, ctx.env, ctx.lane), ctx.lane)
+            step = None if inside is None else constant_of(inside[1])
+            place = None if inside is None else _place(ctx, inside[0], length)
+            if step is not None and place is not None:
+                at = [place + step * lane for lane in lanes]
+                return [coefficient * (n // length if op == "floordiv" else n % length - place) for n in at]
+    return None
+
+
+def load_window(state: State, buffer: Buffer, first: Val, distances: list[int], epoch: str) -> Val | None:
+    """The element of every lane at these distances in bytes from `first`, by two loads of all that lies between, and a shuffle;
+    None where that is more than two vectors."""
+    dtype, lanes = buffer.dtype, len(distances)
+    if dtype.itemsize < MIN_RUN_BYTES or dtype.kind == "b" or lanes & (lanes - 1) or any(d % dtype.itemsize for d in distances):
+        return None
+    owners = [d // dtype.itemsize for d in distances]
+    low, high = min(owners), max(owners)
+    count = 1 << max(0, (high - low).bit_length() - 1)  # half of them, rounded up to a power of two
+    if count > lanes:
+        return None
+    places = (low, high - count + 1)
+    front, rear = (
+        vectors.load_contiguous(
+            state.fn, dtype, vectors.offset_pointer(state.fn, first, place * dtype.itemsize), count, None, epoch
+        )
+        for place in places
+    )
+    return state.fn.shuffle(front, rear, [e - low if e < low + count else count + e - places[1] for e in owners])
 
 
 def _place(ctx: Context, inside: Linear, length: int) -> int | None:

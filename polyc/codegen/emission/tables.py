@@ -40,19 +40,22 @@ def find_table(
 ) -> tuple[int, Expr, int] | None:
     """The dimension that data chooses in for each lane, the place there, and the number of elements, where these lie side by
     side and registers hold them."""
-    chosen = [d for d, e in enumerate(subscripts) if reads(e) and lane in index_names(e)]
-    if len(chosen) != 1 or target.architecture != "x86_64":
+    found = find_choice(buffer, subscripts, lane)
+    if found is None or target.architecture != "x86_64" or buffer.strides[found[0]] != int_const(buffer.dtype.itemsize):
         return None
-    (d,) = chosen
-    extent = buffer.shape[d]
-    if not isinstance(extent, Const) or buffer.strides[d] != int_const(buffer.dtype.itemsize):
-        return None
-    size = int(extent.value)
+    d, size = found
     if not 1 <= size <= largest_table(target, buffer.dtype, lanes):
         return None
     if buffer.dtype.itemsize == 1 and not target.has_masks and size & (size - 1):  # no instruction loads a part of a register
         return None
     return d, subscripts[d], size
+
+
+def find_choice(buffer: Buffer, subscripts: tuple[Expr, ...], lane: str | None) -> tuple[int, int] | None:
+    """The one dimension that data chooses in for each lane, and how many elements it has, where that is known."""
+    chosen = [d for d, e in enumerate(subscripts) if reads(e) and lane in index_names(e)]
+    extent = buffer.shape[chosen[0]] if len(chosen) == 1 else None
+    return (chosen[0], int(extent.value)) if isinstance(extent, Const) else None
 
 
 def largest_table(target: Machine, dtype: DType, lanes: int) -> int:

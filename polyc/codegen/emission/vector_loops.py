@@ -112,7 +112,9 @@ def emit_copies(ctx: Context, loop: Loop, count: int, emit: Body) -> Callable[[V
     """What writes so many vectors of a loop, side by side, from a value of its variable on."""
 
     def emit_from(i: Val) -> None:
-        inner = ctx if count == 1 else ctx.bind(start_of := f"{loop.var}·start", i)
+        inner, start_of = ctx, f"{loop.var}·start"
+        if count > 1:
+            inner = ctx.bind(start_of, i).multiple(start_of, ctx.divisors.get(loop.var, 1))
         for copy in range(count):
             # Places of all copies are distances from the first one's: what two of them read is one load.
             base: Val | Expr = i if copy == 0 else Index(start_of) + copy * loop.lanes

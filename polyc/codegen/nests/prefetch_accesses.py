@@ -153,14 +153,17 @@ def _stencil_rows(vector: Loop, scope: Scope, arrays: Arrays) -> Iterator[Ahead]
     known = arrays.target.prefetchers
     found: dict[str, dict[Read, list[int]]] = {}
     for read, node, inside in read_sites(vector.body):
-        buffer = arrays.large.get(read.tensor)
-        if buffer is None or inside.path or not isinstance(node, Store):
+        buffer, copies = arrays.large.get(read.tensor), inside.loops
+        trips = [known_length(n) if n.kind == "unroll" and n.lower == int_const(0) else None for n in copies]
+        if buffer is None or len(copies) < len(inside.path) or None in trips or isinstance(node, Store) == bool(copies):
             continue
-        starts = [constant_of(simplify(substitute(s, dict.fromkeys(index_names(s), int_const(0))))) for s in read.subscripts]
-        if None not in starts and stride_of(read, buffer, vector.var) == buffer.dtype.itemsize:
-            *outer, column = read.subscripts
-            row = with_values(replace(read, subscripts=(*outer, column - (starts[-1] or 0))), {})
-            found.setdefault(read.tensor, {})[row] = [n or 0 for n in starts[:-2]]
+        for taps in product(*(range(trip or 0) for trip in trips)):  # terms of a sum that are written out
+            tap = with_values(read, {n.var: int_const(k) for n, k in zip(copies, taps, strict=True)})
+            starts = [constant_of(simplify(substitute(s, dict.fromkeys(index_names(s), int_const(0))))) for s in tap.subscripts]
+            if None not in starts and stride_of(tap, buffer, vector.var) == buffer.dtype.itemsize:
+                *outer, column = tap.subscripts
+                row = with_values(replace(tap, subscripts=(*outer, column - (starts[-1] or 0))), {})
+                found.setdefault(read.tensor, {})[row] = [n or 0 for n in starts[:-2]]
     if all(len(rows) < FEWEST_ROWS or len(new_reads(rows, scope.loops)) == len(rows) for rows in found.values()):
         return
     for name, rows in found.items():

@@ -8,7 +8,8 @@ What data chooses of a producer is computed where it is read, if less is loaded 
     before  ``T[k, y, x] = f(X[k, y, x])  ;  Y[y, x] = T[p[y, x], y, x]``          k of eight planes
     after   ``Y[y, x] = f(X[p[y, x], y, x])``
 
-A check at run time that p is inside moves on to X.  Where others read all of T, it is stored for those alone.
+A check at run time that p is inside moves on to X.  Where others read all of T, it is stored for those alone.  A table that is
+computed of its places, ``m[i] = exp(-i * i / 9)``, is not stored where that takes fewer operations than vectors of look-ups.
 """
 
 from __future__ import annotations
@@ -19,10 +20,11 @@ from functools import cached_property
 from math import prod
 
 from polyc.diagnostics import Remark
-from polyc.ir.expr import Expr, Index, Pad, Read, Select, mentions, reads, rewrite, substitute, walk
+from polyc.ir.expr import Expr, Index, Pad, Read, Select, index_names, mentions, reads, rewrite, substitute, walk
 from polyc.ir.linear import index_coefficients
-from polyc.ir.program import Program, Statement, all_reads, map_statement
+from polyc.ir.program import Program, Statement, Tensor, all_reads, map_statement
 from polyc.ir.read_sites import find_sites, is_data_dependent
+from polyc.machine import Machine
 from polyc.poly.domains import is_box
 from polyc.poly.extraction import write_out_pad
 from polyc.poly.points import points_of
@@ -42,16 +44,18 @@ read three times: 2.3 us for 32 x 256 with rows stored, 3.1 without)."""
 
 @dataclass(frozen=True, slots=True)
 class _Use:
-    """What a consumer reads of a producer: `times` that it would compute each element, on average; `is_chosen`: data names all
-    elements that it reads, with `loads` for each; `reason`: why it reads what is stored."""
+    """What a consumer reads of a producer: `times` that it would compute each element, on average, and the `weight` of that,
+    less look-ups; `is_chosen`: data names all elements that it reads, with `loads` for each; `reason`: why it reads what is
+    stored."""
 
     reason: str | None
     times: float = 0.0
+    weight: float = 0.0
     is_chosen: bool = False
     loads: int = 0
 
 
-def inline_producers(program: Program, ranges: Ranges) -> tuple[Program, Ranges, list[Remark]]:
+def inline_producers(program: Program, ranges: Ranges, target: Machine) -> tuple[Program, Ranges, list[Remark]]:
     """Temporaries are computed where they are read."""
     statements = {s.name: s for s in program.statements}
     remarks: dict[str, Remark] = {}
@@ -70,7 +74,7 @@ def inline_producers(program: Program, ranges: Ranges) -> tuple[Program, Ranges,
         version = program.tensor(s.target)
         if version.role != "temporary" or s.reduction is not None or len(writers[version.name]) != 1 or s.name in removed:
             continue
-        names, producer = readers.get(version.name, []), _Producer(s, own[s.name], version.base, ranges)
+        names, producer = readers.get(version.name, []), _Producer(s, own[s.name], version, ranges, target)
         cycle = next((c for c in cycles if s.name in c), set[str]())
         if 0 < len(cycle.intersection(names)) < len(names) and any(
             w.name in cycle and w.reduction is not None for r in reads(s.value) for w in writers.get(r.tensor, ())
@@ -100,12 +104,14 @@ def inline_producers(program: Program, ranges: Ranges) -> tuple[Program, Ranges,
 
 
 class _Producer:
-    """A statement that may be computed where others read what it assigns, which users know as `base`."""
+    """A statement that may be computed where others read what it assigns."""
 
-    def __init__(self, s: Statement, own: StatementRanges, base: str, ranges: Ranges) -> None:
-        self.s, self.own, self.base, self.ranges = s, own, base, ranges
+    def __init__(self, s: Statement, own: StatementRanges, tensor: Tensor, ranges: Ranges, target: Machine) -> None:
+        self.s, self.own, self.base, self.ranges = s, own, tensor.base, ranges
         self.indices = [e.name for e in s.subscripts if isinstance(e, Index)]
         self.weight, self.look_ups = operation_weight(s.value), look_up_weight(s)
+        # Lanes that data names are loaded and put together one by one, or by an instruction that takes as many loads.
+        self.look_up = target.lanes(tensor.dtype.itemsize) * (1 if target.has_fast_gather else 2)
         self.reason: str | None = None
         """Why no consumer computes it."""
         if own.guards:
@@ -120,14 +126,14 @@ class _Producer:
         reason = self.reason or next((use.reason for use in uses.values() if use.reason is not None), None)
         times, most = (of([0.0, *(use.times for use in uses.values())]) for of in (sum, max))
         # Consumers of the same elements share a pass, in which each is looked up once.
-        again = self.weight * (times - 1) + self.look_ups * max(0.0, most - 1)
+        again = sum(use.weight for use in uses.values()) - self.weight + self.look_ups * max(0.0, most - 1)
         if reason is None and again > MAX_REPEATED_WEIGHT:
             reason = f"{self.weight + self.look_ups} operations would be computed {times:.0f} times"
         if reason is None:
             return None, list(uses)
         # Beside what is stored for others: few elements, and no more loads than of these.
         few = [n for n, use in uses.items() if use.is_chosen and use.loads <= 1]
-        few = [n for n in few if self.weight * uses[n].times <= MAX_REPEATED_WEIGHT]
+        few = [n for n in few if uses[n].weight <= MAX_REPEATED_WEIGHT]
         return reason, few if len(few) < len(uses) else []
 
     def use(self, consumer: Statement, own: StatementRanges) -> _Use:
@@ -150,10 +156,12 @@ class _Producer:
         trips = {i: max(1, trip_count(own.indices[i].extent)) for i in consumer.indices}
         times, chosen = 0.0, list[set[str]]()  # by read, the indices that data names
         for read in dict.fromkeys(found):
-            repeats, named = float(prod(trips.values())), set[str]()
+            repeats, named, part = float(prod(trips.values())), set[str](), 1
             for index, sub in zip(self.indices, read.subscripts, strict=True):
                 linear = index_coefficients(sub)
                 if linear is not None:
+                    # One of several planes.
+                    part *= 1 if linear else max(1, trip_count(self.own.indices[index].extent))
                     # Windows that overlap come to the same element several times.
                     repeats /= 1 + sum(abs(c) * (trips.get(i, 1) - 1) for i, c in linear.items())
                 elif not is_whole_copy and is_data_dependent(sub):
@@ -164,14 +172,21 @@ class _Producer:
             if has_borders and consumer.reduction is not None and repeats > 1:
                 return _Use(f"{consumer.name} would find elements beyond borders {repeats:.0f} times")
             chosen.append(named)
-            times += repeats if named else max(1.0, repeats)
+            times += (repeats if named else max(1.0, repeats)) / part
         names = set[str]().union(*chosen)
         loads = len({r for r in reads(s.value) if mentions(r, *names)})
         if names and not (times * loads <= 1 and self._is_read_anywhere(names)):
             return _Use(f"{consumer.name} reads it at data-dependent places")
         if any(not self._held(g.dimension) for g in own.guards if g.read.tensor == s.target):
             return _Use(f"{consumer.name} checks at run time where it reads it")
-        return _Use(None, times, all(chosen), loads)
+        saved = self.look_up if all(chosen) and not loads and self._is_looked_up(consumer, found) else 0
+        return _Use(None, times, times * max(0, self.weight - saved), all(chosen), loads)
+
+    def _is_looked_up(self, consumer: Statement, found: Collection[Read]) -> bool:
+        """Whether lanes of a consumer are looked up apart: not rows that data names, nor one element after the other."""
+        along = index_names(*consumer.subscripts[-1:])
+        is_apart = all(any(reads(e) and not along.isdisjoint(index_names(e)) for e in r.subscripts) for r in found)
+        return is_apart and consumer.has_plain_left and all(r.tensor != consumer.target for r in reads(consumer.value))
 
     @cached_property
     def _value(self) -> Expr:

@@ -15,6 +15,7 @@ from polyc.ir.types import DType
 from polyc.machine.memory import LINE
 from polyc.poly.dependences import Dependences
 from polyc.poly.exclusive import Part, find_parts
+from polyc.poly.footprints import TILE
 from polyc.poly.scop import Scop, ScopStatement
 from polyc.records import dataclass
 from polyc.scheduler.rows.coincidence import Equation, linear_form, touching_equations, unit_pairs_of
@@ -200,9 +201,10 @@ def _access_shape(
         nodes = list(walk(sub))
         moved = frozenset(position[node.name] for node in nodes if isinstance(node, Index))
         moves.append(moved)
-        # An index h + r touches about as many elements as both extents together, not their product.
-        steps = {position[i]: abs(c) for i, c in (form or {}).items()}
-        reach = sum(extents[d] * (c if (c := steps.get(d, 1)) >= FAR else 1) for d in moved)
+        # An index h + r touches about as many elements as both extents together, not their product; one that counts tiles
+        # touches all that lies in them.
+        steps = {position[i]: abs(c) for i, c in (form or {}).items() if abs(c) >= FAR or i.endswith(TILE)}
+        reach = sum(extents[d] * steps.get(d, 1) for d in moved)
         reach = extent if any(isinstance(node, Read) for node in nodes) else reach
         size.append(max(1, min(reach, extent)))
     return AccessShape(tensor, is_write, tuple(moves), prod(size), frozenset(far))

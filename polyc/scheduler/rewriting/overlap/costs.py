@@ -200,9 +200,16 @@ class Model:
         return self._windows[s.name]
 
     def rows_read(self, s: Statement, extents: Sequence[int]) -> dict[str, int]:
-        """Rows of each tensor that a tile of a statement reads, about: its own, and those of a window more."""
-        pairs = list(zip(extents, s.left_indices, strict=False))
-        return {t: prod(n for n, i in pairs if i not in last) + window - 1 for t, (window, last, _) in self.windows(s).items()}
+        """Rows of each tensor that a tile of a statement reads, about: along each dimension its own and those of a window."""
+        sizes, trips, rows = dict(zip(s.left_indices, extents, strict=False)), self.trips(s), dict[str, int]()
+        for tensor, along in self.accesses[s.name].items():
+            rows[tensor] = 1
+            for runs in along[:-1]:
+                forms = [{t.name for t in form if isinstance(t, Index)} for form, _, _ in runs if form is not None]
+                moving = set[str]().union(*forms)
+                window = sum(1 + span for _, span, _ in runs) * prod(trips[i] for i in moving if i in s.reduction_indices)
+                rows[tensor] *= prod(n for i, n in sizes.items() if i in moving) + window - 1
+        return rows
 
     def is_followed(self, p: Statement) -> bool:
         """Whether all that read a producer follow it element by element: loops that they share keep it in a line."""

@@ -19,12 +19,14 @@ from polyc.diagnostics import Remark
 from polyc.ir.expr import Call, Const, Index, reads, walk
 from polyc.ir.linear import index_coefficients, index_steps
 from polyc.ir.program import Program, Statement
-from polyc.machine import Machine
-from polyc.poly.footprints import Boxes, has_steps_left, root_boxes, tile_boxes
+from polyc.machine import Level, Machine
+from polyc.poly.footprints import Boxes, has_steps_left, moving_tiles, root_boxes, tile_boxes
 from polyc.poly.ranges import Ranges
+from polyc.records import replace
 from polyc.scheduler.rewriting.overlap.costs import Model, Trial
 from polyc.scheduler.rewriting.overlap.tiles import Cluster, store_apart, tile_cluster
 from polyc.scheduler.rewriting.rules.analysis import writes_whole
+from polyc.scheduler.traffic import find_level
 
 SIZES = powers(4, 128)[::-1]
 """Sizes that are tried across them."""
@@ -159,8 +161,20 @@ def _best_cluster(s: Statement, model: Model, done: set[str]) -> tuple[Cluster, 
         for some in _index_sets(roots, producers, indices, unit, model):
             best = _find_cluster(roots, producers, some, unit, lost, model, best)
         if best is not None:
-            return best, model
+            return replace(best, sizes=_order_tiles(best, model)), model
     return None
+
+
+def _order_tiles(cluster: Cluster, model: Model) -> dict[str, int]:
+    """Sizes of tiles, those of the outermost loops first: along the inner ones the same parts are read of large arrays."""
+    roots, same = root_boxes(cluster.roots, cluster.sizes, model.ranges), dict.fromkeys(cluster.sizes, 0)
+    for s in cluster.statements:
+        for t in model.read[s.name] - cluster.boxes.keys():
+            places = (e for site in model.sites[s.name] if site.read.tensor == t for e in site.read.subscripts)
+            moving = moving_tiles(s, places, roots, cluster.boxes)
+            if moving and find_level(model.bytes(t), model.target) > Level.L2:
+                same |= {i: same[i] + model.bytes(t) for i in same.keys() - moving}
+    return {i: cluster.sizes[i] for i in sorted(same, key=lambda i: same[i])}
 
 
 def _index_sets(

@@ -17,11 +17,12 @@ from itertools import permutations
 
 from polyc.ir.expr import Expr, Index, Read, identity_of, reads, rewrite, substitute
 from polyc.ir.program import Program, Reduction, Statement, all_reads
+from polyc.ir.scales import linear_in
 from polyc.poly.ranges import Ranges
 from polyc.records import dataclass, replace
 from polyc.scheduler.rewriting.builder import ProgramBuilder, Split
 from polyc.scheduler.rewriting.reindexing import map_reads
-from polyc.scheduler.rewriting.rules.analysis import covers, is_simple, linear_in, plain_place, redirect
+from polyc.scheduler.rewriting.rules.analysis import covers, is_simple, plain_place, redirect
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,6 +40,7 @@ from polyc.ir.expr import (
     walk,
 )
 from polyc.ir.program import Program, Statement
+from polyc.ir.scales import find_scale, linear_in, literal
 from polyc.ir.simplify import simplify_int
 from polyc.ir.types import DType
 from polyc.machine import Machine
@@ -47,7 +48,7 @@ from polyc.poly.domains import is_box
 from polyc.poly.ranges import Ranges
 from polyc.records import dataclass
 from polyc.scheduler.rewriting.builder import Split, change_groups
-from polyc.scheduler.rewriting.rules.analysis import find_chain, find_scale, is_whole_box, linear_in, literal, replace_node
+from polyc.scheduler.rewriting.rules.analysis import find_chain, is_whole_box, replace_node
 from polyc.scheduler.rewriting.rules.dependent_reductions import Dependence, Law, block_reductions, find_dependences, reduced_at
 
 

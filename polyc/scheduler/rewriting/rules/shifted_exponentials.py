@@ -23,13 +23,14 @@ from polyc.code_limits import MINIMUM_REUSE, TILE_ROWS
 from polyc.diagnostics import Remark
 from polyc.ir.expr import Call, Const, Expr, Index, Read, Select, eq, index_names, int_const, reads, rewrite, walk
 from polyc.ir.program import Program, Statement
+from polyc.ir.scales import is_factor
 from polyc.ir.types import DType
 from polyc.machine import Level, Machine
 from polyc.poly.ranges import Ranges
 from polyc.records import dataclass
 from polyc.scheduler.accesses import trip_count
 from polyc.scheduler.rewriting.builder import Split, change_groups
-from polyc.scheduler.rewriting.rules.analysis import find_chain, is_factor, is_simple
+from polyc.scheduler.rewriting.rules.analysis import find_chain, is_simple
 from polyc.scheduler.rewriting.rules.dependent_reductions import (
     Dependence,
     Law,
