@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from math import prod
 
-from polyc.code_limits import TILE_ROWS
+from polyc.code_limits import MINIMUM_REUSE, TILE_ROWS
 from polyc.diagnostics import Remark
 from polyc.ir.expr import Index, Pad, Read, mentions, reads, walk
 from polyc.ir.program import Program, Statement, all_reads
@@ -60,7 +60,7 @@ def _find_pass(tensor: str, program: Program, ranges: Ranges) -> tuple[dict[str,
     rows: dict[str, str] = {}
     columns: dict[str, str] = {}
     for s in readers if len(readers) > 1 else ():
-        index = _row_index(s, tensor)
+        index = _row_index(s, tensor, ranges)
         if s.reduction is not None and index is not None and _can_cut(s, index, program, ranges):
             (columns if index in s.reduction_indices else rows)[s.name] = index
     behind = _needing(columns, program)
@@ -75,14 +75,18 @@ def _find_pass(tensor: str, program: Program, ranges: Ranges) -> tuple[dict[str,
     return (rows, found) if found else None
 
 
-def _row_index(s: Statement, tensor: str) -> str | None:
-    """The index of the first dimension in every read of the tensor, whose others move with other indices, each by itself."""
+def _row_index(s: Statement, tensor: str, ranges: Ranges) -> str | None:
+    """The index of the first dimension in every read of the tensor, whose others move with other indices, each by itself.
+
+    None of products of matrices, which use each element many times: tiles of their own reuse it, not a pass that they share."""
     found: set[str] = set()
     for read in (r for r in reads(s.value) if r.tensor == tensor):
         names = [e.name for e in read.subscripts if isinstance(e, Index)]
         if len(names) < max(2, len(read.subscripts)) or len(set(names)) < len(names):
             return None
         if not set(names[1:]) <= set(s.left_indices if names[0] in s.reduction_indices else s.reduction_indices):
+            return None
+        if prod(n or MINIMUM_REUSE for i, n in ranges.trips(s.name).items() if i not in names) >= MINIMUM_REUSE:
             return None
         found.add(names[0])
     return found.pop() if len(found) == 1 else None
@@ -121,14 +125,10 @@ def _follow_rows(
                     return None
                 if writer.name in rows or writer.name in between:
                     continue
-                row = writer.subscripts[0]
-                if (
-                    not isinstance(row, Index)
-                    or writer.reduction is not None
-                    or not _can_cut(writer, row.name, program, ranges)
-                ):
+                row, own = writer.subscripts[0], ranges.statements[writer.name].indices
+                if not isinstance(row, Index) or writer.reduction is not None or own[row.name] != interval:
                     return None
-                if ranges.statements[writer.name].indices[row.name] != interval:
+                if not _can_cut(writer, row.name, program, ranges):
                     return None
                 between[writer.name] = row.name
                 pending.append(writer.name)
