@@ -38,7 +38,7 @@ APART = {
     "rows alone": HEAD + "(q, s) { q(i) +=! A(i,j) * x(j)  s(i) +=! A(i,j) * b(j) }",
     "rows of columns": HEAD + "(q, s) { s(j) +=! r(i) * A(i,j)  q(i) +=! A(i,j) * s(j) }",
     "all rows first": HEAD + "(y) { t(i) +=! A(i,j) * x(j)  m max=! t(i)  y(j) +=! A(i,j) * exp(t(i) - m) }",
-    "products of matrices": "def f(float(M,N) A, float(N,16) x, float(M,16) r) -> (q, s) {"
+    "products of matrices": "def f(float(M,N) A, float(N,64) x, float(M,64) r) -> (q, s) {"
     " q(i,k) +=! A(i,j) * x(j,k)  s(j,k) +=! r(i,k) * A(i,j) }",
     "neighbouring rows": HEAD + "(y) { t(i) +=! A(i,j) * x(j)  y(j) +=! A(i,j) * t(i+1) where i in 0:M-1 }",
 }
