@@ -154,3 +154,12 @@ def test_adjoints_along_steps_are_those_along_columns(
         for threads in (2, None):
             polyc.set_num_threads(threads)
             np.testing.assert_allclose(gradient(*given.values()), expected, rtol=1e-11, atol=1e-13)
+
+
+def test_sums_that_are_little_beside_the_matrix_stay_along_its_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kept_steps, "MANY_STATES", 1)
+    text = """def f(double(N, N) L, double(N) b) -> (x) {
+      s(i) +=! L(j, i) * x(j) where j < i, i in 0:N, j in 0:N
+      x(i) = b(i) - s(i) where i in 0:N }"""
+    lowered = polyc.compile(text, target="x86-64-v3").lower(N=200)
+    assert "s[c1] += L[c0, c1] * x[c0]" in lowered.as_text("loops")

@@ -25,12 +25,16 @@ def keep_fewer(
     model: Model, dims: Mapping[str, int], row: Mapping[str, Row], band: list[Piece], budget: Budget
 ) -> Mapping[str, Row]:
     """The first `row` of statements with `dims` dimensions, or one along steps that all have in common where the first keeps
-    many states alive, and this one few beside them.  `band`: the dependences between the statements."""
+    much alive beside what the statements touch, and this one little of it.  `band`: the dependences between statements."""
     stored = {*find_stored(model, {*dims}), *model.outputs}
     passed = [p for p in band if _write_of(model, p.source).tensor not in stored]
-    if sum({w.tensor: w.footprint for w in (_write_of(model, p.source) for p in passed)}.values()) < MANY_STATES:
+    largest = max(a.footprint for name in dims for a in model.statements[name].accesses)
+    least = max(MANY_STATES, largest // MUCH)
+    if sum({w.tensor: w.footprint for w in (_write_of(model, p.source) for p in passed)}.values()) < least:
         return row
     kept = _count_kept(model, row, passed)
+    if kept < least:
+        return row
     leader = max((p.source for p in passed), key=lambda name: _write_of(model, name).footprint)
     for d in range(dims[leader]):
         steps = align_steps(model, {*dims}, {leader: d})
