@@ -29,6 +29,8 @@ PROGRAMS = {
     "sums of one row": HEAD + "(s) { q(i) +=! A(i,j) * x(j)  p(i) +=! A(i,j) * q(0)  s(j) +=! p(i) * A(i,j) }",
     "sums begin with others": HEAD
     + "(s) { q(i) +=! A(i,j) * x(j)  p(i) = q(i)  p(i) += A(i,j) * b(j)  s(j) +=! p(i) * A(i,j) }",
+    "a few at once": "def f(float(M,N) A, float(N,3) x, float(M,3) r) -> (q, s) {"
+    " q(i,k) +=! A(i,j) * x(j,k)  s(j,k) +=! r(i,k) * A(i,j) }",
     "three dimensions": "def f(float(M,4,3) A) -> (q, s) { q(i) +=! A(i,j,c)  s(j,c) +=! A(i,j,c) * q(i) }",
 }
 
@@ -36,6 +38,8 @@ APART = {
     "rows alone": HEAD + "(q, s) { q(i) +=! A(i,j) * x(j)  s(i) +=! A(i,j) * b(j) }",
     "rows of columns": HEAD + "(q, s) { s(j) +=! r(i) * A(i,j)  q(i) +=! A(i,j) * s(j) }",
     "all rows first": HEAD + "(y) { t(i) +=! A(i,j) * x(j)  m max=! t(i)  y(j) +=! A(i,j) * exp(t(i) - m) }",
+    "products of matrices": "def f(float(M,N) A, float(N,64) x, float(M,64) r) -> (q, s) {"
+    " q(i,k) +=! A(i,j) * x(j,k)  s(j,k) +=! r(i,k) * A(i,j) }",
     "neighbouring rows": HEAD + "(y) { t(i) +=! A(i,j) * x(j)  y(j) +=! A(i,j) * t(i+1) where i in 0:M-1 }",
 }
 

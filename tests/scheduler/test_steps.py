@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import polyc
-from polyc.scheduler.rows import steps
+from polyc.ir.interpret import interpret
+from polyc.scheduler.rows import kept_steps, steps
 from tests.scheduler.support import check
 
 RETENTION = "S(t,d,e) = (t == 0 ? 0.0 : g(d) * S(t-1,d,e)) + k(t,d) * v(t,e) where t in 0:T"
@@ -120,3 +122,44 @@ def test_initial_states_that_are_read_across_rows_are_copied_in_blocks() -> None
     text = (Path(__file__).parents[2] / "benchmarks/polybench/gramschmidt.tc").read_text()
     lowered = polyc.compile(text, target="x86-64-v4").lower(A=("float64", (72, 40)))
     assert lowered.storage["V"].moduli[1] is None
+
+
+DEFLATED = """def f(double(N, M) A) -> (W) {
+  V(0, j, i) = A(i, j)
+  n(k) +=! V(k, k, i) * V(k, k, i) where k in 0:M, i in 0:N
+  W(k, i) = V(k, k, i) / sqrt(1.0 + n(k)) where k in 0:M, i in 0:N
+  p(k, j) +=! W(k, i) * V(k, j, i) where j > k, k in 0:M, i in 0:N, j in 0:M
+  V(k + 1, j, i) = V(k, j, i) - W(k, i) * tanh(p(k, j)) where j > k, k in 0:M, i in 0:N, j in 0:M
+  V(k + 1, j, i) = 0.0 where j <= k, k in 0:M, i in 0:N, j in 0:M
+}"""
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_adjoints_of_all_steps_of_all_columns_were_stored(dynamic: bool) -> None:
+    """They ran by columns, as what they are adjoints of, and sums over columns for each step read them all later."""
+    lowered = polyc.compile(DEFLATED, target="x86-64-v4", dynamic=dynamic).vjp().lower(N=64, M=300)
+    assert lowered.storage["d_V"].moduli == (1, None, None)
+
+
+@pytest.mark.parametrize(("target", "sizes"), [("x86-64-v3", [(13, 17)]), ("x86-64-v4", [(1, 0), (0, 1), (1, 1), (7, 5)])])
+def test_adjoints_along_steps_are_those_along_columns(
+    target: str, sizes: list[tuple[int, int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kept_steps, "MANY_STATES", 1)
+    gradient = polyc.compile(DEFLATED, target=target, dynamic=len(sizes) > 1).vjp()
+    for m, n in sizes:
+        rng = np.random.default_rng(m)
+        given = {"A": rng.standard_normal((n, m)), "d_W": rng.standard_normal((m, n))}
+        expected = interpret(gradient.program, given)["d_A"]
+        for threads in (2, None):
+            polyc.set_num_threads(threads)
+            np.testing.assert_allclose(gradient(*given.values()), expected, rtol=1e-11, atol=1e-13)
+
+
+def test_sums_that_are_little_beside_the_matrix_stay_along_its_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kept_steps, "MANY_STATES", 1)
+    text = """def f(double(N, N) L, double(N) b) -> (x) {
+      s(i) +=! L(j, i) * x(j) where j < i, i in 0:N, j in 0:N
+      x(i) = b(i) - s(i) where i in 0:N }"""
+    lowered = polyc.compile(text, target="x86-64-v3").lower(N=200)
+    assert "s[c1] += L[c0, c1] * x[c0]" in lowered.as_text("loops")

@@ -22,6 +22,7 @@ from polyc.records import replace
 from polyc.scheduler.rows.carried import has_no_more_sums, is_carried, passed_tensors
 from polyc.scheduler.rows.coincidence import pivot_columns
 from polyc.scheduler.rows.groups import IN_ORDER, KINDS, Group, NoRow, RowFinder, Used, group_graph, has_detour, sort_groups
+from polyc.scheduler.rows.kept_steps import keep_fewer
 from polyc.scheduler.rows.model import Model
 from polyc.scheduler.rows.objective import TOLERANCE, fusion_gain
 from polyc.scheduler.rows.recurrence import (
@@ -246,8 +247,11 @@ class Merger:
                 inner[name] = frozenset(pivot_columns([list(r.coefficients) for r in earlier[name]], dims[name]))
             pending.append(remaining)
             remaining = [rest for piece in remaining if (rest := not_carried(rows, piece)) is not None]
-        is_whole = len(moving) == len(names) and all(len(inner[name]) == dims[name] for name in names)
-        rows_found = SequentialRows(tuple(found), pending, remaining, inner, is_band=is_whole or len(names) == 1)
+        is_band = len(names) == 1 or (len(moving) == len(names) and all(len(inner[name]) == dims[name] for name in names))
+        if found and not is_band and not any(used.values()):
+            first = keep_fewer(self.model, dims, found[0].rows, band, self.budget)
+            found = [Member(self._kind(first, band), first, self._kind(first, band))]
+        rows_found = SequentialRows(tuple(found), pending, remaining, inner, is_band)
         return self.rows_found.setdefault(asked, rows_found)
 
     def _turn_parallel_inside(

@@ -31,7 +31,8 @@ def share_rows(program: Program, ranges: Ranges, target: Machine) -> tuple[Progr
     for tensor in program.tensors:
         is_there = tensor.name in ranges.tensors  # a pass before may have taken it in
         size = _block_size(tensor.name, program, ranges, target) if is_there else None
-        found = None if size is None else _find_pass(tensor.name, program, ranges)
+        room = target.room(Level.L2, Share.HALF) // tensor.dtype.itemsize
+        found = None if size is None else _find_pass(tensor.name, program, ranges, room)
         if found is None or size is None:
             continue
         program, ranges = _rewrite(*found, size, program, ranges)
@@ -53,14 +54,14 @@ def _block_size(name: str, program: Program, ranges: Ranges, target: Machine) ->
     return size if n_rows * row > target.l2 and TILE_ROWS <= size <= n_rows // 4 else None
 
 
-def _find_pass(tensor: str, program: Program, ranges: Ranges) -> tuple[dict[str, str], dict[str, str]] | None:
+def _find_pass(tensor: str, program: Program, ranges: Ranges, room: int) -> tuple[dict[str, str], dict[str, str]] | None:
     """Statements that make one element (or more) of each row of a tensor, those that are made of them included, and those that
     sum over its rows, each with its index for rows."""
     readers = [s for s in program.statements if any(r.tensor == tensor for r in reads(s.value))]
     rows: dict[str, str] = {}
     columns: dict[str, str] = {}
     for s in readers if len(readers) > 1 else ():
-        index = _row_index(s, tensor)
+        index = _row_index(s, tensor, ranges, room)
         if s.reduction is not None and index is not None and _can_cut(s, index, program, ranges):
             (columns if index in s.reduction_indices else rows)[s.name] = index
     behind = _needing(columns, program)
@@ -75,14 +76,17 @@ def _find_pass(tensor: str, program: Program, ranges: Ranges) -> tuple[dict[str,
     return (rows, found) if found else None
 
 
-def _row_index(s: Statement, tensor: str) -> str | None:
-    """The index of the first dimension in every read of the tensor, whose others move with other indices, each by itself."""
+def _row_index(s: Statement, tensor: str, ranges: Ranges, room: int) -> str | None:
+    """The index of the first dimension in every read of the tensor, whose others move with indices of their own.  A row
+    meets `room` elements at most: those of a larger matrix would come from memory for every block."""
     found: set[str] = set()
     for read in (r for r in reads(s.value) if r.tensor == tensor):
         names = [e.name for e in read.subscripts if isinstance(e, Index)]
         if len(names) < max(2, len(read.subscripts)) or len(set(names)) < len(names):
             return None
         if not set(names[1:]) <= set(s.left_indices if names[0] in s.reduction_indices else s.reduction_indices):
+            return None
+        if prod(n or room + 1 for i, n in ranges.trips(s.name).items() if i != names[0]) > room:
             return None
         found.add(names[0])
     return found.pop() if len(found) == 1 else None
@@ -121,14 +125,10 @@ def _follow_rows(
                     return None
                 if writer.name in rows or writer.name in between:
                     continue
-                row = writer.subscripts[0]
-                if (
-                    not isinstance(row, Index)
-                    or writer.reduction is not None
-                    or not _can_cut(writer, row.name, program, ranges)
-                ):
+                row, own = writer.subscripts[0], ranges.statements[writer.name].indices
+                if not isinstance(row, Index) or writer.reduction is not None or own[row.name] != interval:
                     return None
-                if ranges.statements[writer.name].indices[row.name] != interval:
+                if not _can_cut(writer, row.name, program, ranges):
                     return None
                 between[writer.name] = row.name
                 pending.append(writer.name)
