@@ -54,9 +54,9 @@ def find_sequential_row(
     """One row for statements with `dims` dimensions, linearly independent of their `earlier` rows; None where there is none.
 
     `band`: dependences that must not go backwards.  `remaining`: those of them that no earlier row of the band carries.
-    Coefficients are at most (number of statements + 1): k statements in a time loop need ``k t + i + s``; those of wide
-    stencils are larger.  Of rows that are as good otherwise, sums take one that leaves what they read in rows to the loops
-    inside (`model`)."""
+    Coefficients are 0 and 1 where such rows do, else at most (number of statements + 1): k statements in a time loop need
+    ``k t + i + s``; those of wide stencils are larger.  Of rows that are as good otherwise, sums take one that leaves what they
+    read in rows to the loops inside (`model`)."""
     row = find_shifted_row(dims, band, remaining, earlier, budget, model)
     is_last = all(n == len(earlier[name]) + 1 for name, n in dims.items())
     return align_row(row, band) if row is not None and (is_last or len(set(dims.values())) == 1) else row
@@ -74,8 +74,8 @@ def find_shifted_row(
     """The same, with shifts between statements that let few dependences advance; `moving`: the dimension that each row moves
     with, where only that is asked for."""
     cap, find = len(dims) + 1, partial(_solve, dims, band, remaining, earlier, budget, model, moving)
-    # Sums of indices do for nearly all programs, and are found ten times as fast: the less a distance may be, the closer
-    # relaxed problems come to what advances.  Only a loop that must run backwards needs negative coefficients.
+    # Sums of indices first: they are found ten times as fast, as relaxed problems come the closer to what advances the less a
+    # distance may be, and have unit strides.  Only a loop that must run backwards needs negative coefficients.
     row = find(1, is_signed=False) or find(cap, is_signed=False) or find(cap, is_signed=True)
     return row or (find(WIDEST, is_signed=False) if cap < WIDEST else None)
 
