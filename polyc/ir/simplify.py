@@ -26,7 +26,6 @@ from polyc.ir.expr import (
     Const,
     Expr,
     Index,
-    Pad,
     Read,
     Select,
     Size,
@@ -121,26 +120,26 @@ def linear_form(expr: Expr) -> dict[Term, int] | None:
     return {term: c for term, c in _collect(expr).items() if c}
 
 
+_OF_OPERANDS = frozenset({"add", "sub", "mul", "floordiv", "mod", "max", "min", "neg", "abs"})
+"""Operators whose results are of the type of their operands."""
+
+
 def is_i64(expr: Expr) -> bool:
-    """Whether an expression is known to be one of 64-bit integers."""
-    return _is_i64_or_unknown(expr) is True
-
-
-def _is_i64_or_unknown(expr: Expr) -> bool | None:
-    match expr:
-        case Const() | Cast():
-            return expr.dtype == I64
-        case Index() | Size():
+    """Whether an expression is known to be one of 64-bit integers: its first operand of a known type says so."""
+    stack = [expr]
+    while stack:
+        node = stack.pop()
+        if isinstance(node, Call):
+            if node.op not in _OF_OPERANDS:
+                return False
+            stack.extend(node.args[::-1])
+        elif isinstance(node, Select):
+            stack += (node.other, node.then)
+        elif isinstance(node, (Index, Size)):
             return True
-        case Read() | Pad():
-            return None
-        case Call("add" | "sub" | "mul" | "floordiv" | "mod" | "max" | "min" | "neg" | "abs", args):
-            return next((known for a in args if (known := _is_i64_or_unknown(a)) is not None), None)
-        case Call():
-            return False
-        case Select():
-            known = _is_i64_or_unknown(expr.then)
-            return known if known is not None else _is_i64_or_unknown(expr.other)
+        elif isinstance(node, (Const, Cast)):
+            return node.dtype == I64
+    return False
 
 
 # --- Collecting ------------------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ import islpy
 
 from polyc.poly.exclusive import drop_exclusive, find_parts
 from polyc.poly.isl import operation_quota
-from polyc.poly.scop import Access, Scop, ScopStatement
+from polyc.poly.scop import Scop, ScopStatement
 from polyc.records import dataclass, replace
 
 QUOTA, QUOTA_PER_STATEMENT = 2_000_000, 300_000
@@ -96,15 +96,6 @@ def init_to_instances(s: ScopStatement) -> islpy.Map:
     return init_write(s).apply_range(s.write.reverse())
 
 
-def reads_by_tensor(accesses: tuple[Access, ...]) -> dict[str, islpy.Map]:
-    """All reads of each tensor version in one relation, tensors by first appearance."""
-    table: dict[str, islpy.Map] = {}
-    for access in accesses:
-        old = table.get(access.tensor)
-        table[access.tensor] = access.relation if old is None else old.union(access.relation)
-    return table
-
-
 def residual_init(s: ScopStatement) -> islpy.Set | None:
     """``[sizes] -> { init_S[left] }``: elements that no instance of S reduces into; None where there are none."""
     if s.init_domain is None:
@@ -169,7 +160,7 @@ def _compute(scop: Scop) -> Dependences:
             init_flows.append(Flow(source, sink, tensor, relation))
 
     for sink in scop.statements:
-        for tensor, read in reads_by_tensor(sink.accesses).items():
+        for tensor, read in sink.read_relations.items():
             for source in writers.get(tensor, ()):
                 add(source.name, sink.name, tensor, source.write.apply_range(read.reverse()))
                 rest = residual[source.name]
@@ -180,7 +171,7 @@ def _compute(scop: Scop) -> Dependences:
             continue
         to_instances = init_to_instances(sink)
         add_init(init_name(sink.name), sink.name, sink.target, to_instances)
-        for tensor, read in reads_by_tensor(sink.init_accesses).items():
+        for tensor, read in sink.init_relations.items():
             for source in writers.get(tensor, ()):
                 to_init = source.write.apply_range(read.reverse())
                 add_init(source.name, init_name(sink.name), tensor, to_init)

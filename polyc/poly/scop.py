@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import field
+from functools import reduce
 
 import islpy
 
@@ -72,6 +73,7 @@ class ScopStatement:
     """Estimates of `extents` over symbolic sizes, where `Ranges.typical` says enough."""
     _loaded: dict[str, LoadedRange] | None = field(init=False, repr=False, default=None)
     _starts: dict[str, int] | None = field(init=False, repr=False, default=None)
+    _relations: tuple[dict[str, islpy.Map], dict[str, islpy.Map]] | None = field(init=False, repr=False, default=None)
 
     @property
     def is_reduction(self) -> bool:
@@ -103,6 +105,23 @@ class ScopStatement:
         return self._starts
 
     @property
+    def read_relations(self) -> Mapping[str, islpy.Map]:
+        """All reads of each tensor version in one relation ``[sizes] -> { S[i] -> T[e] }``, tensors by first appearance."""
+        return self._find_relations()[0]
+
+    @property
+    def init_relations(self) -> Mapping[str, islpy.Map]:
+        """The same of `init_accesses`."""
+        return self._find_relations()[1]
+
+    def _find_relations(self) -> tuple[dict[str, islpy.Map], dict[str, islpy.Map]]:
+        """Coalesced here, since dependences and proofs compose them again and again: a stencil is one piece then, not many."""
+        if self._relations is None:
+            object.__setattr__(self, "_relations", (_unite(self.accesses), _unite(self.init_accesses)))
+        assert self._relations is not None
+        return self._relations
+
+    @property
     def left(self) -> tuple[str, ...]:
         return self.origin.left_indices
 
@@ -120,6 +139,13 @@ class ScopStatement:
     @property
     def reduction_indices(self) -> tuple[str, ...]:
         return self.origin.reduction_indices
+
+
+def _unite(accesses: tuple[Access, ...]) -> dict[str, islpy.Map]:
+    table: dict[str, list[islpy.Map]] = {}
+    for access in accesses:
+        table.setdefault(access.tensor, []).append(access.relation)
+    return {tensor: reduce(islpy.Map.union, found).coalesce() if found[1:] else found[0] for tensor, found in table.items()}
 
 
 @dataclass(frozen=True, slots=True)

@@ -222,10 +222,11 @@ def _common_prefix(uses: list[Use], theta: Theta) -> list[islpy.Map]:
     A write at another time of these levels is before all uses of the element or after all of them: most writes to the same
     cell are ruled out by that alone, at a fraction of the cost of comparing whole schedules."""
     prefix: list[islpy.Map] = []
-    for level in range(len(theta[uses[0].instances].levels)):
+    touching = [(use.to_element.reverse(), theta[use.instances].levels) for use in uses]
+    for level in range(len(touching[0][1])):
         whole: islpy.Map | None = None
-        for use in uses:
-            time = use.to_element.reverse().apply_range(theta[use.instances].levels[level])
+        for instances, levels in touching:
+            time = instances.apply_range(levels[level])
             if whole is None or not time.is_subset(whole):  # most uses agree: what follows is many times faster on one piece
                 whole = time if whole is None else whole.union(time).coalesce()
         if whole is None or not whole.is_single_valued():

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import islpy
 
-from polyc.poly.dependences import init_name, init_write, reads_by_tensor
+from polyc.poly.dependences import init_name, init_write
 from polyc.poly.exclusive import Part, find_parts
 from polyc.poly.scop import Scop
 from polyc.poly.storage import Folding, Storage
@@ -55,11 +55,11 @@ def collect_uses(scop: Scop, storage: Storage, buffer: str | None = None) -> lis
 
     for s in scop.statements:
         add(s.name, s.target, s.write, True, s.is_reduction, s.writes_exactly)
-        for tensor, relation in reads_by_tensor(s.accesses).items():
+        for tensor, relation in s.read_relations.items():
             add(s.name, tensor, relation, False)
         if s.init_domain is not None:
             add(init_name(s.name), s.target, init_write(s), True)
-            for tensor, relation in reads_by_tensor(s.init_accesses).items():
+            for tensor, relation in s.init_relations.items():
                 add(init_name(s.name), tensor, relation, False)
     return uses
 

@@ -116,6 +116,13 @@ def count_selections(s: ScopStatement) -> int:
     return sum(isinstance(node, Select) for node in walk(s.value))
 
 
+@pytest.mark.parametrize("last, n_pieces", [(2, 1), (5, 2)])
+def test_the_reads_of_a_stencil_are_one_relation_in_few_pieces(last: int, n_pieces: int):
+    s = only(scop_of(f"def f(float(N) x, float(N) z) -> (y) {{ y(i) = x(i) + x(i+1) + x(i+{last}) + z(i) }}", N=20))
+    assert s.read_relations.keys() == {"x", "z"} and not s.init_relations
+    assert s.read_relations["x"].is_equal(reached(s, "x")) and s.read_relations["x"].n_basic_map() == n_pieces
+
+
 def test_padding_becomes_a_selection():
     s = only(scop_of("def f(float(N) X) -> (O) { O(i) = pad(X(i-1), 0.0) where i in 0:N }"))
     assert count_selections(s) == 1 and not any(isinstance(node, Pad) for node in walk(s.value))

@@ -60,6 +60,11 @@ CASES = {
         ],
         "[S:t, S:t+i, S:t+j]{ S0 ; S1 }",
     ),
+    # Distances (2, -1) are 0 along t+2i; but a loop that is skewed by one is as parallel inside t, and has unit strides.
+    "no larger skew than it takes": (
+        ["S: t i -> a[t,i] = a[t-2,i+1]  where 2<=t<T and 1<=i<N-1"],
+        "[S:t, S:t+i] S",
+    ),
     "time loop of a column": (["S: t:T i:N -> a[t,i] = a[t-1,i] x[i]"], "[P:i, S:t] S"),
 }
 """Single-assignment forms; the boundary values are never written and count as inputs."""

@@ -17,7 +17,7 @@ from itertools import product
 from polyc.code_limits import MAX_ITEMS, MAX_STRIDE
 from polyc.codegen.nests.prefetch import Ahead, Arrays, arrays_of, far_tests, new_reads, read_sites, request, run_bytes
 from polyc.ir.access import stride_of, with_values
-from polyc.ir.expr import Const, Read, Select, ge, gt, index_names, int_const, mentions, reads, substitute, walk
+from polyc.ir.expr import Const, Expr, Read, Select, ge, gt, index_names, int_const, mentions, reads, substitute, walk
 from polyc.ir.linear import index_coefficients
 from polyc.ir.loops import Buffer, If, Loop, LoopNest, Node, Store, Update, known_length
 from polyc.ir.simplify import constant_of, simplify
@@ -32,12 +32,14 @@ FEWEST_ROWS = 3
 def prefetch_accesses(nest: LoopNest, target: Machine) -> LoopNest:
     """The nest with requests in front of the bodies of such loops, for arrays beyond the second-level cache."""
     arrays = arrays_of(nest, target)
+    size = simplify(sum((b.n_bytes for b in nest.buffers), int_const(0)))
+    is_far = simplify(gt(size, target.room(Level.L3, Share.ALL)))
 
     def rule(node: Node, scope: Scope) -> Node | None:
         if not isinstance(node, Loop) or node.kind not in ("serial", "parallel", "vector"):
             return node if isinstance(node, Loop) else None
         if node.kind == "vector":
-            return _with_stencil_rows(node, scope, arrays)
+            return _with_stencil_rows(node, scope, arrays, is_far)
         inside = scope.inside(node)
         found = [*_indirect_rows(node, inside, arrays), *_windows(node, inside, arrays), *_far_steps(node, arrays)]
         if not found:
@@ -134,10 +136,8 @@ def _windows(loop: Loop, scope: Scope, arrays: Arrays) -> Iterator[Ahead]:
 # -- rows of stencils
 
 
-def _with_stencil_rows(vector: Loop, scope: Scope, arrays: Arrays) -> Loop | If:
-    """`vector` with requests where all arrays of the nest lie in memory, of which the call may say the sizes."""
-    size = simplify(sum((b.n_bytes for b in arrays.buffers.values()), int_const(0)))
-    is_far = simplify(gt(size, arrays.target.room(Level.L3, Share.ALL)))
+def _with_stencil_rows(vector: Loop, scope: Scope, arrays: Arrays, is_far: Expr) -> Loop | If:
+    """`vector` with requests where all arrays of the nest lie in memory, of which the call may say the sizes (`is_far`)."""
     if isinstance(is_far, Const) and not is_far.value:
         return vector
     requests = tuple(request(ahead, arrays) for ahead in _stencil_rows(vector, scope, arrays))

@@ -91,8 +91,7 @@ def _move_step(
 ) -> tuple[Program, Ranges, Statement] | None:
     """The program with the value of `step` in the place of what `reader` reads of it, if nothing else reads those elements."""
     place = find_place(step, ranges)
-    sites = [(q, site) for q in program.statements for site in collect_reads(q) if site.read.tensor == step.target]
-    own = [site for q, site in sites if q is reader]
+    own = [site for site in collect_reads(reader) if site.read.tensor == step.target]
     if place is None or len({site.read for site in own}) != 1 or any(site.is_padded or site.place != "value" for site in own):
         return None
     read = own[0].read
@@ -103,7 +102,8 @@ def _move_step(
     points = _points(reader, ranges)
     read_there = points.access(step.target, read.subscripts)
     elements = read_there.range()
-    if not all(_is_apart(site, q, ranges, elements) for q, site in sites if q is not reader):
+    others = ((site, q) for q in program.statements if q is not reader for site in collect_reads(q))
+    if not all(_is_apart(site, q, ranges, elements) for site, q in others if site.read.tensor == step.target):
         return None
     written = points_of(step, ranges.statements[step.name]).access(step.target, step.subscripts)
     inside = read_there.intersect_range(written.range()).domain()

@@ -191,11 +191,11 @@ def _fills(s: Statement, d: int, ranges: Ranges) -> bool:
 
 def _ignores(s: Statement, d: int, own: StatementRanges) -> bool:
     """Whether the statement computes the same for every value of the index at dimension `d` of its target."""
-    index = s.subscripts[d]
+    index, found = s.subscripts[d], reads(s.value)
     if not isinstance(index, Index) or own.guards or s.reduction is not None:
         return False
-    others = [e for n, e in enumerate(s.subscripts) if n != d]
-    if any(r.tensor == s.target and r.subscripts[d] != index for r in reads(s.value)):
+    others = [*s.subscripts[:d], *s.subscripts[d + 1 :], *(r for r in found if all(q.tensor != s.target for q in reads(r)))]
+    if any(mentions(e, index.name) for e in others) or any(r.tensor == s.target and r.subscripts[d] != index for r in found):
         return False
     rest = map_reads(s.value, lambda r: replace(r, subscripts=(*r.subscripts[:d], *r.subscripts[d + 1 :])), s.target)
-    return not any(mentions(e, index.name) for e in (rest, *others)) and is_product(own.domain, [s.indices.index(index.name)])
+    return not mentions(rest, index.name) and is_product(own.domain, [s.indices.index(index.name)])

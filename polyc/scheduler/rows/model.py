@@ -294,7 +294,8 @@ def _between(shape: _Shape) -> _Shape:
 def _walked_dimensions(subscripts: tuple[Expr, ...], s: ScopStatement) -> tuple[tuple[int, ...], _Shape] | None:
     """The dimensions in the subscripts, in order, and how they move them; None unless each is there once, going forward (by any
     step), and none can be taken for another one: of two with one coefficient, one is summed over."""
-    summed = {d for d, i in enumerate(s.indices) if i in s.reduction_indices}
+    reduced = s.reduction_indices
+    summed = {d for d, i in enumerate(s.indices) if i in reduced}
     dims: list[int] = []
     shape: list[tuple[tuple[tuple[int, bool], ...], int]] = []
     for sub in subscripts:

@@ -223,11 +223,11 @@ class Model:
         return p.has_plain_left and len(self.writers[p.target]) == 1
 
     def _follows(self, s: Statement, tensor: str) -> bool:
-        found = {site.read for site in self.sites[s.name] if site.read.tensor == tensor}
-        moving = [index_coefficients(e) or {} for read in found for e in read.subscripts]
+        read, *others = {site.read for site in self.sites[s.name] if site.read.tensor == tensor}
+        moving = [] if others else [index_coefficients(e) or {} for e in read.subscripts]
         named = [i for form in moving for i in form]
         is_plain = all(len(form) == 1 and abs(*form.values()) == 1 for form in moving)
-        return len(found) == 1 and is_plain and len(set(named)) == len(named) and set(named) <= set(s.left_indices)
+        return not others and is_plain and len(set(named)) == len(named) and set(named) <= set(s.left_indices)
 
     def outside_bytes(self, statements: Sequence[Statement]) -> int:
         """Bytes of the arrays that come from memory or go there."""
