@@ -13,6 +13,7 @@ from polyc.ir.interpret import interpret
 from polyc.ir.program import Program, Statement
 from polyc.ir.types import F32
 from polyc.ir.verify import verify_program
+from polyc.machine import X86_64_V4
 from polyc.poly.ranges import Ranges
 from polyc.scheduler.rewriting.inline import inline_producers
 from tests.scheduler.support import check, infer, read, statements
@@ -21,7 +22,7 @@ from tests.scheduler.support import check, infer, read, statements
 def inline(text: str, **sizes: int) -> tuple[Program, Ranges, list[str]]:
     """The rewritten program, its ranges and what was said."""
     program, ranges = infer(read(text), **sizes)
-    new, new_ranges, remarks = inline_producers(program, ranges)
+    new, new_ranges, remarks = inline_producers(program, ranges, X86_64_V4)
     return new, new_ranges, [r.message for r in remarks]
 
 
@@ -104,6 +105,29 @@ def test_a_value_that_a_loop_would_repeat_is_stored_but_a_copy_never():
     assert len(inline(text.format("X(i) * 2.0 + 1.0"), M=1000, N=8)[0].statements) == 2
     assert len(inline(text.format("X(i)"), M=1000, N=8)[0].statements) == 1
     assert len(inline(text.format("X(i) * 2.0 + 1.0"), M=2, N=8)[0].statements) == 1
+
+
+RANK_TWO = """def f(double(N,N) A, double(N,N) C, double(N) u, double(N) v) -> (p, q, r) {{
+  B(i,j) = {} + u(i) * v(j) + v(i) * u(j)
+  p(i) +=! B({}) * u(j)  q(i) +=! B(i,j) * v(j)  r(i) +=! B(i,j) * (u(j) + v(j)) }}"""
+
+
+@pytest.mark.parametrize(
+    ("value", "columns", "n", "is_stored"),
+    [
+        ("A(i,j)", "j,i", 2000, False),
+        ("A(i,j)", "j,i", 200, True),  # stays in the second-level cache
+        ("A(i,j)", "i,j", 2000, True),  # rows are shared: one of them is stored at a time
+        ("A(i,j) * C(i,j)", "j,i", 2000, True),  # two arrays would be read instead of one
+        ("A(j,i)", "j,i", 2000, True),  # each sum would read columns
+        ("exp(A(i,j))", "j,i", 2000, True),
+    ],
+)
+def test_what_would_leave_the_caches_between_sums_in_two_directions_is_computed_again(value, columns, n, is_stored):
+    text = RANK_TWO.format(value, columns)
+    new, _, _ = inline(text, N=n)
+    assert ("B" in {s.target for s in new.statements}) == is_stored
+    check(text, {"N": 19})
 
 
 def test_a_value_used_in_a_sum_and_in_its_initial_value():
@@ -229,7 +253,7 @@ def test_computed_left_sides_stay():
     first, second = program.statements
     moved: Statement = replace(first, subscripts=(Call("add", (Index("i"), int_const(1))),))
     reader = replace(second, value=Read("T", (Call("add", (Index("i"), int_const(1))),)))
-    new, _, remarks = inline_producers(replace(program, statements=(moved, reader)), ranges)
+    new, _, remarks = inline_producers(replace(program, statements=(moved, reader)), ranges, X86_64_V4)
     assert len(new.statements) == 2 and "its left side is computed" in remarks[0].message
 
 
@@ -275,7 +299,7 @@ def test_recurrences_stay():
     before = Pad(Read("T", (Call("sub", (Index("i"), int_const(1))),)), Const(0.0, F32))
     for own in (before, before.read):
         scan = replace(first, value=Call("add", (first.value, own)))
-        new, _, remarks = inline_producers(replace(program, statements=(scan, second)), ranges)
+        new, _, remarks = inline_producers(replace(program, statements=(scan, second)), ranges, X86_64_V4)
         assert new.statements == (scan, second) and "own elements" in remarks[0].message
 
 
@@ -284,6 +308,6 @@ def test_of_a_circle_of_statements_one_stays():
     program, ranges = infer(read("def f(float(N) X) -> (Y) { T(i) = X(i)  U(i) = T(i) + X(i)  Y(i) = U(i) * 2.0 }"))
     t, u, y = program.statements
     t = replace(t, value=Call("mul", (Read("U", (Call("sub", (Index("i"), int_const(1))),)), Const(2.0, F32))))
-    new, _, _ = inline_producers(replace(program, statements=(t, u, y)), ranges)
+    new, _, _ = inline_producers(replace(program, statements=(t, u, y)), ranges, X86_64_V4)
     assert [s.target for s in new.statements] == ["U", "Y"]
     assert {r.tensor for s in new.statements for r in reads(s.value)} == {"U", "X"}

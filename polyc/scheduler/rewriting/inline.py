@@ -2,6 +2,7 @@
 
 Before: ``T[i] = X[i] * 2 ; Y[i] = T[i] + 1``.  After: ``Y[i] = X[i] * 2 + 1``.  A producer is inlined where computing it
 again costs less than storing and loading it: no reduction, no transcendental or look-up twice, nothing that a loop repeats.
+More is computed again of what leaves the caches before another loop reads it (sums along its rows and sums down its columns).
 
 What data chooses of a producer is computed where it is read, if less is loaded for it than would be stored:
 
@@ -18,11 +19,13 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import cached_property
 from math import prod
 
+from polyc.code_limits import FUNCTION_WORK
 from polyc.diagnostics import Remark
 from polyc.ir.expr import Expr, Index, Pad, Read, Select, mentions, reads, rewrite, substitute, walk
 from polyc.ir.linear import index_coefficients
-from polyc.ir.program import Program, Statement, all_reads, map_statement
+from polyc.ir.program import Program, Statement, Tensor, all_reads, map_statement
 from polyc.ir.read_sites import find_sites, is_data_dependent
+from polyc.machine import Machine
 from polyc.poly.domains import is_box
 from polyc.poly.extraction import write_out_pad
 from polyc.poly.points import points_of
@@ -31,27 +34,29 @@ from polyc.records import dataclass, replace
 from polyc.scheduler.accesses import look_up_weight, operation_weight, trip_count
 from polyc.scheduler.rewriting.builder import ProgramBuilder, find_recurrences
 from polyc.scheduler.rewriting.reindexing import map_reads
+from polyc.scheduler.traffic import pass_operations
 
 MAX_NODES = 160
 """Expression nodes beyond which a statement takes no more inlined code."""
 
 MAX_REPEATED_WEIGHT = 7
-"""Arithmetic operations per element that may be computed again to save a store and a load (a blur whose rows have four and are
-read three times: 2.3 us for 32 x 256 with rows stored, 3.1 without)."""
+"""Arithmetic operations per element that may be computed again to save a store and a load in near caches (a blur whose rows
+have four and are read three times: 2.3 us for 32 x 256 with rows stored, 3.1 without)."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Use:
-    """What a consumer reads of a producer: `times` that it would compute each element, on average; `is_chosen`: data names all
-    elements that it reads, with `loads` for each; `reason`: why it reads what is stored."""
+    """How often a consumer would compute each element of a producer, on average; `is_chosen`: data names all that it reads,
+    with `loads` for each; `along`: indices of the producer that its results move with; `reason`: why it is stored."""
 
     reason: str | None
     times: float = 0.0
     is_chosen: bool = False
     loads: int = 0
+    along: frozenset[str] = frozenset()
 
 
-def inline_producers(program: Program, ranges: Ranges) -> tuple[Program, Ranges, list[Remark]]:
+def inline_producers(program: Program, ranges: Ranges, target: Machine) -> tuple[Program, Ranges, list[Remark]]:
     """Temporaries are computed where they are read."""
     statements = {s.name: s for s in program.statements}
     remarks: dict[str, Remark] = {}
@@ -70,7 +75,7 @@ def inline_producers(program: Program, ranges: Ranges) -> tuple[Program, Ranges,
         version = program.tensor(s.target)
         if version.role != "temporary" or s.reduction is not None or len(writers[version.name]) != 1 or s.name in removed:
             continue
-        names, producer = readers.get(version.name, []), _Producer(s, own[s.name], version.base, ranges)
+        names, producer = readers.get(version.name, []), _Producer(s, own[s.name], version, ranges, target)
         cycle = next((c for c in cycles if s.name in c), set[str]())
         if 0 < len(cycle.intersection(names)) < len(names) and any(
             w.name in cycle and w.reduction is not None for r in reads(s.value) for w in writers.get(r.tensor, ())
@@ -100,10 +105,10 @@ def inline_producers(program: Program, ranges: Ranges) -> tuple[Program, Ranges,
 
 
 class _Producer:
-    """A statement that may be computed where others read what it assigns, which users know as `base`."""
+    """A statement that may be computed where others read the `version` of a tensor that it assigns."""
 
-    def __init__(self, s: Statement, own: StatementRanges, base: str, ranges: Ranges) -> None:
-        self.s, self.own, self.base, self.ranges = s, own, base, ranges
+    def __init__(self, s: Statement, own: StatementRanges, version: Tensor, ranges: Ranges, target: Machine) -> None:
+        self.s, self.own, self.version, self.ranges, self.target = s, own, version, ranges, target
         self.indices = [e.name for e in s.subscripts if isinstance(e, Index)]
         self.weight, self.look_ups = operation_weight(s.value), look_up_weight(s)
         self.reason: str | None = None
@@ -121,13 +126,15 @@ class _Producer:
         times, most = (of([0.0, *(use.times for use in uses.values())]) for of in (sum, max))
         # Consumers of the same elements share a pass, in which each is looked up once.
         again = self.weight * (times - 1) + self.look_ups * max(0.0, most - 1)
-        if reason is None and again > MAX_REPEATED_WEIGHT:
+        shared = set(self.indices).intersection(*(use.along for use in uses.values()))
+        stored = pass_operations(self.s, self.own, self.version.dtype, shared, self.ranges.typical, self.target)
+        bound = max(MAX_REPEATED_WEIGHT, stored) if most <= 1 and self.weight < FUNCTION_WORK else MAX_REPEATED_WEIGHT
+        if reason is None and again > bound:
             reason = f"{self.weight + self.look_ups} operations would be computed {times:.0f} times"
         if reason is None:
             return None, list(uses)
         # Beside what is stored for others: few elements, and no more loads than of these.
-        few = [n for n, use in uses.items() if use.is_chosen and use.loads <= 1]
-        few = [n for n in few if self.weight * uses[n].times <= MAX_REPEATED_WEIGHT]
+        few = [n for n, u in uses.items() if u.is_chosen and u.loads <= 1 and self.weight * u.times <= MAX_REPEATED_WEIGHT]
         return reason, few if len(few) < len(uses) else []
 
     def use(self, consumer: Statement, own: StatementRanges) -> _Use:
@@ -148,9 +155,10 @@ class _Producer:
             return _Use(f"{consumer.name} would grow to {total} nodes")
         has_borders = any(isinstance(n, Pad) and n.mode != "value" for n in walk(s.value))
         trips = {i: max(1, trip_count(own.indices[i].extent)) for i in consumer.indices}
-        times, chosen = 0.0, list[set[str]]()  # by read, the indices that data names
+        times, chosen, along = 0.0, list[set[str]](), {*self.indices}  # by read, the indices that data names
         for read in dict.fromkeys(found):
             repeats, named = float(prod(trips.values())), set[str]()
+            along &= {i for i, e in zip(self.indices, read.subscripts, strict=True) if mentions(e, *consumer.left_indices)}
             for index, sub in zip(self.indices, read.subscripts, strict=True):
                 linear = index_coefficients(sub)
                 if linear is not None:
@@ -171,7 +179,7 @@ class _Producer:
             return _Use(f"{consumer.name} reads it at data-dependent places")
         if any(not self._held(g.dimension) for g in own.guards if g.read.tensor == s.target):
             return _Use(f"{consumer.name} checks at run time where it reads it")
-        return _Use(None, times, all(chosen), loads)
+        return _Use(None, times, all(chosen), loads, frozenset(along))
 
     @cached_property
     def _value(self) -> Expr:
@@ -234,7 +242,8 @@ class _Producer:
             for r, d in self._held(g.dimension):
                 moved = substitute(r, there)
                 assert isinstance(moved, Read)
-                yield GuardedSubscript(replace(moved, span=g.read.span), d, condition, g.shown or (self.base, g.dimension))
+                shown = g.shown or (self.version.base, g.dimension)
+                yield GuardedSubscript(replace(moved, span=g.read.span), d, condition, shown)
 
         guards = tuple(dict.fromkeys(moved for g in own.guards for moved in move(g)))
         return map_statement(consumer, change), replace(own, guards=guards)

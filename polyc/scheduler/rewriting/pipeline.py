@@ -151,11 +151,8 @@ def _drop_exists(state: State, ctx: ProgramContext) -> State:
     """Clauses that only ranges were inferred from are gone.
 
     What they read may be inlined away."""
-    program = state.program
-    if not any(isinstance(w, Exists) for s in program.statements for w in s.where):
-        return state
-    statements = (replace(s, where=tuple(w for w in s.where if not isinstance(w, Exists))) for s in program.statements)
-    return replace(state, program=replace(program, statements=tuple(statements)))
+    statements = (replace(s, where=tuple(w for w in s.where if not isinstance(w, Exists))) for s in state.program.statements)
+    return replace(state, program=replace(state.program, statements=tuple(statements)))
 
 
 def _lower_loaded_bounds(state: State, ctx: ProgramContext) -> State:
@@ -190,7 +187,7 @@ def _inline_rewritten(state: State, ctx: ProgramContext) -> State:
     Only where a rule about sums had something to say."""
     if not any(r.pass_name in _SUM_RULES for r in ctx.remarks):
         return state
-    program, ranges, found = inline_producers(state.program, state.ranges)
+    program, ranges, found = inline_producers(state.program, state.ranges, ctx.target)
     return _change(state, ctx, (program, ranges, [r for r in found if r.kind == "passed"]))
 
 
@@ -225,7 +222,7 @@ _PASSES: tuple[Step, ...] = (
     _rule("single-values", assign_single_value),
     _rewriting("short-indices", write_out_short_indices, _VECTORS, lambda ctx: (ctx.target, ctx.options.reassociate)),
     _rewriting("short-recurrences", write_out_steps, _on("inline", "tile"), _with("target", "shared")),
-    _rewriting("inline", inline_producers, _INLINE),
+    _rewriting("inline", inline_producers, _INLINE, _with("target")),
     _rewriting("narrow", narrow_integers, _VECTORS),
     # Indices, before they are merged.
     _step("move-pairs", _move_pairs),
