@@ -4,7 +4,8 @@
 of one step is alive.  Apart, all states would go through memory, which is many times what is read and written otherwise.
 
 Recurrences without a parallel row, ``p(t,i)`` and ``q(t,i)`` of conjugate gradients, are followed by what accumulates their
-states: ``x(t,i) = x(t-1,i) + alpha(t-1) * p(t-1,i)``.  What makes a part of each state without needing them, a border of zeros
+states: ``x(t,i) = x(t-1,i) + alpha(t-1) * p(t-1,i)``, and by sums over what each step reads: ``r(i) += s(t) * A(t,i)`` where
+the steps read rows of A.  What makes a part of each state without needing them, a border of zeros
 ``A(t,0) = 0``, runs in their steps as well: all steps of it together are alive before the first state is.
 
 Reference: loop fusion as a means to contract arrays (Gao, Olsen, Sarkar and Thekkath, "Collective loop fusion for array
