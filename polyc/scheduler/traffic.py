@@ -9,10 +9,15 @@ over the sizes of a call.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
+from math import prod
 from typing import Generic
 
+from polyc.ir.expr import index_names, reads
+from polyc.ir.program import Statement
+from polyc.ir.types import DType
 from polyc.machine import Level, Machine
+from polyc.poly.ranges import StatementRanges, estimate_extent
 from polyc.records import dataclass
 from polyc.scheduler.amounts import A, Amount, Truth, common_power, either, largest, smallest, whole_part
 
@@ -62,6 +67,21 @@ def at_places(places: Places, cost: Callable[[Level], A]) -> A:
 def pass_cycles(size: A, between: A, target: Machine) -> A:
     """Writing `size` bytes, and reading them again after `between` bytes."""
     return at_places(find_places(between, target), lambda level: size / target.memory.passed[level])
+
+
+def pass_operations(
+    s: Statement, own: StatementRanges, dtype: DType, shared: Collection[str], typical: Mapping[str, int], target: Machine
+) -> float:
+    """Arithmetic operations for one element of what `s` writes, of type `dtype`, that take as long as writing it and reading it
+    in another loop, where loops over the indices `shared` are around both.
+
+    0 where sizes are not known, or who computes it elsewhere would read more than one array of its size in its order."""
+    as_large = {r for r in reads(s.value) if index_names(*r.subscripts).issuperset(s.indices)}
+    extents = [estimate_extent(own.indices[i].extent, typical) for i in s.indices if i not in shared]
+    if len(as_large) > 1 or any(r.subscripts != s.subscripts for r in as_large) or None in extents:
+        return 0.0
+    level = find_level(prod(n or 0 for n in extents) * dtype.itemsize, target)
+    return target.vector_bits // 8 * target.fma_per_cycle / target.memory.passed[level]
 
 
 def carries_sums(whole: float, read: float, n_steps: int, carried: float, target: Machine) -> bool:

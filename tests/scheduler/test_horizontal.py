@@ -99,6 +99,27 @@ def test_sums_down_columns_add_several_rows_at_once() -> None:
         assert re.search(r"vector\(.*\n\s+unroll\(at most 8\) .*\n\s+U\[.*\n\s+V\[", loops(source, *arrays, target="x86-64-v3"))
 
 
+def test_sums_that_share_a_pass_may_call_their_indices_otherwise() -> None:
+    """They ran down columns, an element of each line at a time."""
+    x = matrix(512, 4096)
+    arrays, renamed = (x, x[:, 0].copy(), x[:, 1].copy()), TURNED.replace("V(k) +=! X(m, k) * b(m)", "V(m) +=! X(k, m) * b(k)")
+    assert loops(renamed, *arrays, target="x86-64-v3") == loops(TURNED, *arrays, target="x86-64-v3")
+    for found, given in zip(polyc.compile(renamed)(*arrays), arrays[1:], strict=True):
+        np.testing.assert_allclose(found, given @ x, rtol=1e-4, atol=1e-3)
+
+
+def test_sums_down_columns_share_a_pass_beside_one_along_rows() -> None:
+    """Only neighbours in the text were asked whether they share what they read."""
+    text = TURNED.replace("(U, V)", "(U, W, V)").replace("  V", "  W(m) +=! X(m, k) * U(k)  V")
+    lowered = polyc.compile(text, target="x86-64-v4").lower(X=("float32", (60, 70)), a=("float32", (60,)), b=("float32", (60,)))
+    assert "S0, S2 share a pass over X" in [r.message for r in lowered.remarks]
+    x = matrix(60, 70)
+    u, w, v = polyc.compile(text)(x, x[:, 0].copy(), x[:, 1].copy())
+    np.testing.assert_allclose(u, x[:, 0] @ x, rtol=1e-4, atol=1e-3)
+    np.testing.assert_allclose(w, x @ u, rtol=1e-4, atol=1e-2)
+    np.testing.assert_allclose(v, x[:, 1] @ x, rtol=1e-4, atol=1e-3)
+
+
 @pytest.mark.each
 @pytest.mark.parametrize("rows, columns", SIZES)
 @pytest.mark.parametrize("level", ["host", "x86-64-v2"])

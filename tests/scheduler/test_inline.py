@@ -107,6 +107,29 @@ def test_a_value_that_a_loop_would_repeat_is_stored_but_a_copy_never():
     assert len(inline(text.format("X(i) * 2.0 + 1.0"), M=2, N=8)[0].statements) == 1
 
 
+RANK_TWO = """def f(double(N,N) A, double(N,N) C, double(N) u, double(N) v) -> (p, q, r) {{
+  B(i,j) = {} + u(i) * v(j) + v(i) * u(j)
+  p(i) +=! B({}) * u(j)  q(i) +=! B(i,j) * v(j)  r(i) +=! B(i,j) * (u(j) + v(j)) }}"""
+
+
+@pytest.mark.parametrize(
+    ("value", "columns", "n", "is_stored"),
+    [
+        ("A(i,j)", "j,i", 2000, False),
+        ("A(i,j)", "j,i", 200, True),  # stays in the second-level cache
+        ("A(i,j)", "i,j", 2000, True),  # rows are shared: one of them is stored at a time
+        ("A(i,j) * C(i,j)", "j,i", 2000, True),  # two arrays would be read instead of one
+        ("A(j,i)", "j,i", 2000, True),  # each sum would read columns
+        ("exp(A(i,j))", "j,i", 2000, True),
+    ],
+)
+def test_what_would_leave_the_caches_between_sums_in_two_directions_is_computed_again(value, columns, n, is_stored):
+    text = RANK_TWO.format(value, columns)
+    new, _, _ = inline(text, N=n)
+    assert ("B" in {s.target for s in new.statements}) == is_stored
+    check(text, {"N": 19})
+
+
 def test_a_value_used_in_a_sum_and_in_its_initial_value():
     text = "def f(float(N) b, float(N,K) X) -> (Y) { T(i) = b(i)  Y(i) = T(i) where i in 0:N  Y(i) += X(i,k) }"
     rng = np.random.default_rng(0)

@@ -92,6 +92,28 @@ def test_recurrences_follow_those_whose_states_they_take(name: str) -> None:
     assert {state: lowered.storage[state].moduli[0] for state in folded} == dict.fromkeys(folded, 1)
 
 
+KACZMARZ = """def f(double(T,N) A, double(T) c, double(N) b) -> ({results}) {{
+  x(0,i) = b(i)  s(t) +=! A(t,i) * x(t,i) where t in 0:T
+  x(t,i) = x(t-1,i) + (c(t-1) - s(t-1)) * A(t-1,i) where t in 1:T+1  y(i) = x(T,i) where i in 0:N  {sums} }}"""
+"""Each step takes one row of A."""
+
+
+@pytest.mark.parametrize("sums", ["r(i) +=! s(t) * A(t,i)", "r(j) max=! s(i) + A(i,j)"])
+def test_sums_over_steps_take_rows_while_a_recurrence_reads_them(sums: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They were one more pass over the rows of all steps (the adjoint of durbin by its states)."""
+    monkeypatch.setattr(steps, "MANY_STATES", 1)
+    text = KACZMARZ.format(results="y, r", sums=sums)
+    for sizes in ({"T": 9, "N": 20}, {"T": 8, "N": 1}, {"T": 1, "N": 7}, {"T": 0, "N": 5}):
+        lowered = check(text, sizes)
+        assert min(sizes.values()) < 5 or lowered.storage["s"].moduli[0] == 1
+
+
+def test_products_over_steps_stay_behind_a_recurrence(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(steps, "MANY_STATES", 1)
+    lowered = check(KACZMARZ.format(results="y, r", sums="r(i,j) +=! s(t) * A(t,i) * A(t,j)"), {"T": 40, "N": 20})
+    assert lowered.storage["s"].moduli[0] is None
+
+
 def test_a_stencil_that_takes_one_number_of_each_step_keeps_its_tiles() -> None:
     text = """def f(float(N,N) A, float(N) b, float(M) v, int64 T) -> (y) {
       p(0,i) = b(i)  q(t,i) +=! A(i,j) * p(t,j) where t in 0:T  s(t) max=! fabs(q(t,i)) where t in 0:T

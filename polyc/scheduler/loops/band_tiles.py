@@ -181,8 +181,9 @@ class BandTiles:
         tile = self.view.tile(reductions[0], lanes)
         if len(statements) == 1:
             return tile
-        # Statements that share a pass: the vector index is worth a tile where it is a left index of all.
-        if tile.vector is None or any(tile.vector not in s.left for s in statements):
+        # Statements that share a pass: the vector's loop is worth a tile where it runs along a left index of all.
+        along = next((m for m in members if tile.vector and self.view.index(m, reductions[0].name) == tile.vector), None)
+        if tile.vector is None or along is None or any(self.view.index(along, s.name) not in s.left for s in statements):
             # Rows are where it is summed over by all: each of them shares what it reads with the others.
             rows = self.view.shared_rows(statements, members)
             return RegisterTile(tile.vector, lanes, {i: n for m, n in rows if (i := self.view.index(m, reductions[0].name))})

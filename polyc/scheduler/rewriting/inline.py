@@ -2,6 +2,7 @@
 
 Before: ``T[i] = X[i] * 2 ; Y[i] = T[i] + 1``.  After: ``Y[i] = X[i] * 2 + 1``.  A producer is inlined where computing it
 again costs less than storing and loading it: no reduction, no transcendental or look-up twice, nothing that a loop repeats.
+More is computed again of what leaves the caches before another loop reads it (sums along its rows and sums down its columns).
 
 What data chooses of a producer is computed where it is read, if less is loaded for it than would be stored:
 
@@ -19,6 +20,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import cached_property
 from math import prod
 
+from polyc.code_limits import FUNCTION_WORK
 from polyc.diagnostics import Remark
 from polyc.ir.expr import Expr, Index, Pad, Read, Select, index_names, mentions, reads, rewrite, substitute, walk
 from polyc.ir.linear import index_coefficients
@@ -33,26 +35,28 @@ from polyc.records import dataclass, replace
 from polyc.scheduler.accesses import look_up_weight, operation_weight, trip_count
 from polyc.scheduler.rewriting.builder import ProgramBuilder, find_recurrences
 from polyc.scheduler.rewriting.reindexing import map_reads
+from polyc.scheduler.traffic import pass_operations
 
 MAX_NODES = 160
 """Expression nodes beyond which a statement takes no more inlined code."""
 
 MAX_REPEATED_WEIGHT = 7
-"""Arithmetic operations per element that may be computed again to save a store and a load (a blur whose rows have four and are
-read three times: 2.3 us for 32 x 256 with rows stored, 3.1 without)."""
+"""Arithmetic operations per element that may be computed again to save a store and a load in near caches (a blur whose rows
+have four and are read three times: 2.3 us for 32 x 256 with rows stored, 3.1 without)."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Use:
     """What a consumer reads of a producer: `times` that it would compute each element, on average, and the `weight` of that,
-    less look-ups; `is_chosen`: data names all elements that it reads, with `loads` for each; `reason`: why it reads what is
-    stored."""
+    less look-ups; `is_chosen`: data names all elements that it reads, with `loads` for each; `along`: indices of the producer
+    that its results move with; `reason`: why it reads what is stored."""
 
     reason: str | None
     times: float = 0.0
     weight: float = 0.0
     is_chosen: bool = False
     loads: int = 0
+    along: frozenset[str] = frozenset()
 
 
 def inline_producers(program: Program, ranges: Ranges, target: Machine) -> tuple[Program, Ranges, list[Remark]]:
@@ -104,14 +108,14 @@ def inline_producers(program: Program, ranges: Ranges, target: Machine) -> tuple
 
 
 class _Producer:
-    """A statement that may be computed where others read what it assigns."""
+    """A statement that may be computed where others read the `version` of a tensor that it assigns."""
 
-    def __init__(self, s: Statement, own: StatementRanges, tensor: Tensor, ranges: Ranges, target: Machine) -> None:
-        self.s, self.own, self.base, self.ranges = s, own, tensor.base, ranges
+    def __init__(self, s: Statement, own: StatementRanges, version: Tensor, ranges: Ranges, target: Machine) -> None:
+        self.s, self.own, self.version, self.ranges, self.target = s, own, version, ranges, target
         self.indices = [e.name for e in s.subscripts if isinstance(e, Index)]
         self.weight, self.look_ups = operation_weight(s.value), look_up_weight(s)
         # Lanes that data names are loaded and put together one by one, or by an instruction that takes as many loads.
-        self.look_up = target.lanes(tensor.dtype.itemsize) * (1 if target.has_fast_gather else 2)
+        self.look_up = target.lanes(version.dtype.itemsize) * (1 if target.has_fast_gather else 2)
         self.reason: str | None = None
         """Why no consumer computes it."""
         if own.guards:
@@ -127,7 +131,10 @@ class _Producer:
         times, most = (of([0.0, *(use.times for use in uses.values())]) for of in (sum, max))
         # Consumers of the same elements share a pass, in which each is looked up once.
         again = sum(use.weight for use in uses.values()) - self.weight + self.look_ups * max(0.0, most - 1)
-        if reason is None and again > MAX_REPEATED_WEIGHT:
+        shared = set(self.indices).intersection(*(use.along for use in uses.values()))
+        stored = pass_operations(self.s, self.own, self.version.dtype, shared, self.ranges.typical, self.target)
+        bound = max(MAX_REPEATED_WEIGHT, stored) if most <= 1 and self.weight < FUNCTION_WORK else MAX_REPEATED_WEIGHT
+        if reason is None and again > bound:
             reason = f"{self.weight + self.look_ups} operations would be computed {times:.0f} times"
         if reason is None:
             return None, list(uses)
@@ -154,9 +161,10 @@ class _Producer:
             return _Use(f"{consumer.name} would grow to {total} nodes")
         has_borders = any(isinstance(n, Pad) and n.mode != "value" for n in walk(s.value))
         trips = {i: max(1, trip_count(own.indices[i].extent)) for i in consumer.indices}
-        times, chosen = 0.0, list[set[str]]()  # by read, the indices that data names
+        times, chosen, along = 0.0, list[set[str]](), {*self.indices}  # by read, the indices that data names
         for read in dict.fromkeys(found):
             repeats, named, part = float(prod(trips.values())), set[str](), 1
+            along &= {i for i, e in zip(self.indices, read.subscripts, strict=True) if mentions(e, *consumer.left_indices)}
             for index, sub in zip(self.indices, read.subscripts, strict=True):
                 linear = index_coefficients(sub)
                 if linear is not None:
@@ -180,7 +188,7 @@ class _Producer:
         if any(not self._held(g.dimension) for g in own.guards if g.read.tensor == s.target):
             return _Use(f"{consumer.name} checks at run time where it reads it")
         saved = self.look_up if all(chosen) and not loads and self._is_looked_up(consumer, found) else 0
-        return _Use(None, times, times * max(0, self.weight - saved), all(chosen), loads)
+        return _Use(None, times, times * max(0, self.weight - saved), all(chosen), loads, frozenset(along))
 
     def _is_looked_up(self, consumer: Statement, found: Collection[Read]) -> bool:
         """Whether lanes of a consumer are looked up apart: not rows that data names, nor one element after the other."""
@@ -249,7 +257,8 @@ class _Producer:
             for r, d in self._held(g.dimension):
                 moved = substitute(r, there)
                 assert isinstance(moved, Read)
-                yield GuardedSubscript(replace(moved, span=g.read.span), d, condition, g.shown or (self.base, g.dimension))
+                shown = g.shown or (self.version.base, g.dimension)
+                yield GuardedSubscript(replace(moved, span=g.read.span), d, condition, shown)
 
         guards = tuple(dict.fromkeys(moved for g in own.guards for moved in move(g)))
         return map_statement(consumer, change), replace(own, guards=guards)

@@ -30,11 +30,12 @@ def lower_monoids(program: Program, ranges: Ranges, may_reassociate: bool) -> tu
     groups: dict[object, list[Statement]] = {}  # two of a group have one component where a text asks twice
     for s in program.statements:
         if s.reduction is not None and s.reduction.monoid is not None:
+            if not program.made_from(s.target).isdisjoint(r.tensor for r in all_reads(s)):
+                raise UnsupportedError(describe_monoid_recurrence(s))
             key = (s.reduction.monoid, tuple_components(s), s.subscripts, s.indices, s.where)
             groups.setdefault(key, []).append(s)
     if not groups:
         return program, ranges, []
-    _refuse_recurrences(program)
     builder = ProgramBuilder(program, ranges)
     made: dict[str, list[Statement]] = {}
     remarks: list[Remark] = []
@@ -44,14 +45,6 @@ def lower_monoids(program: Program, ranges: Ranges, may_reassociate: bool) -> tu
         remarks.append(Remark("passed", "monoid", "; ".join(writer.words), group[0].name, group[0].span))
     builder.statements += [n for s in program.statements for n in made.get(s.name, [s])]
     return (*builder.finish(), remarks)
-
-
-def _refuse_recurrences(program: Program) -> None:
-    for s in program.statements:
-        if s.reduction is not None and s.reduction.monoid is not None:
-            made = program.made_from(s.target)
-            if any(r.tensor in made for r in all_reads(s)):
-                raise UnsupportedError(describe_monoid_recurrence(s))
 
 
 class _Writer:

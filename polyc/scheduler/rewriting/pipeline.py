@@ -151,11 +151,8 @@ def _drop_exists(state: State, ctx: ProgramContext) -> State:
     """Clauses that only ranges were inferred from are gone.
 
     What they read may be inlined away."""
-    program = state.program
-    if not any(isinstance(w, Exists) for s in program.statements for w in s.where):
-        return state
-    statements = (replace(s, where=tuple(w for w in s.where if not isinstance(w, Exists))) for s in program.statements)
-    return replace(state, program=replace(program, statements=tuple(statements)))
+    statements = (replace(s, where=tuple(w for w in s.where if not isinstance(w, Exists))) for s in state.program.statements)
+    return replace(state, program=replace(state.program, statements=tuple(statements)))
 
 
 def _lower_loaded_bounds(state: State, ctx: ProgramContext) -> State:

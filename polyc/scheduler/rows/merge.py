@@ -33,7 +33,7 @@ from polyc.scheduler.rows.recurrence import (
     find_shifted_row,
 )
 from polyc.scheduler.rows.solver import Budget
-from polyc.scheduler.rows.steps import align_steps, find_borders, find_sharing, find_steps, find_stored, is_recurrence
+from polyc.scheduler.rows.steps import align_steps, find_borders, find_sharing, find_steps, find_stored, is_recurrence, sums_up
 
 
 class Merger:
@@ -151,7 +151,9 @@ class Merger:
         alone = tuple(sorted(moving, key=self._position))
         if self.finder.find_whole(alone, used, 2) is None and self._find_rows(alone, used).is_tiled:
             return False  # tiles over steps save more traffic than what it would take in its place
-        is_free = all(d in statements[n].fixed - used[n] for n, d in following.items())
+        is_free = all(
+            d not in used[n] and (d in statements[n].fixed or sums_up(self.model, n, own.keys())) for n, d in following.items()
+        )
         is_left = any(self._has_rows_left(name, used) for name in moving - steps.keys())
         if is_left or not is_free or len(dims) > self.most_together:
             return False

@@ -212,8 +212,8 @@ def _access_shape(
 
 def _find_links(scop: Scop) -> tuple[Link, ...]:
     """Statements that read one tensor with identical full-rank subscripts, or write what lies between each other's elements:
-    neighbours in source order only."""
-    seen: dict[tuple[str, _Shape], tuple[str, tuple[int, ...]]] = {}
+    neighbours in source order only, of all and of those that sum over the same dimensions."""
+    seen: dict[tuple[str, _Shape, tuple[bool, ...] | None], tuple[str, tuple[int, ...]]] = {}
     links: dict[tuple[str, str], Link] = {}
     for s in scop.statements:
         found: set[tuple[str, _Shape]] = set()
@@ -228,10 +228,11 @@ def _find_links(scop: Scop) -> tuple[Link, ...]:
             if key in found:
                 continue
             found.add(key)
-            if key in seen:
-                other, theirs = seen[key]
-                links.setdefault((other, s.name), Link(other, s.name, frozenset(zip(theirs, mine, strict=True))))
-            seen[key] = (s.name, mine)
+            for summed in (None, tuple(s.indices[d] in s.reduction_indices for d in mine)):
+                if (*key, summed) in seen:
+                    other, theirs = seen[*key, summed]
+                    links.setdefault((other, s.name), Link(other, s.name, frozenset(zip(theirs, mine, strict=True))))
+                seen[*key, summed] = (s.name, mine)
     return (*links.values(), *_link_alike(scop, links))
 
 

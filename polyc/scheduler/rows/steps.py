@@ -4,7 +4,8 @@
 of one step is alive.  Apart, all states would go through memory, which is many times what is read and written otherwise.
 
 Recurrences without a parallel row, ``p(t,i)`` and ``q(t,i)`` of conjugate gradients, are followed by what accumulates their
-states: ``x(t,i) = x(t-1,i) + alpha(t-1) * p(t-1,i)``.  What makes a part of each state without needing them, a border of zeros
+states: ``x(t,i) = x(t-1,i) + alpha(t-1) * p(t-1,i)``, and by sums over what each step reads: ``r(i) += s(t) * A(t,i)`` where
+the steps read rows of A.  What makes a part of each state without needing them, a border of zeros
 ``A(t,0) = 0``, runs in their steps as well: all steps of it together are alive before the first state is.
 
 Reference: loop fusion as a means to contract arrays (Gao, Olsen, Sarkar and Thekkath, "Collective loop fusion for array
@@ -14,6 +15,7 @@ contraction", 1992).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence, Set
+from math import prod
 
 from polyc.code_limits import MUCH
 from polyc.records import dataclass
@@ -141,7 +143,8 @@ def _find_followers(
     """Recurrences that may run in the steps of one, beginning with those that need nothing of the others.
 
     They run their steps in order anyway, so that it pays at any size.  So may what makes narrower elements of many states, as
-    comparisons of them.  What they need of single steps, their start for example, comes with them."""
+    comparisons of them, and sums over what the steps read.  What they need of single steps, their start for example, comes with
+    them."""
     before = find_stored(model, leaders)
     kept: set[str] = set()
     while before.keys() - kept:
@@ -151,7 +154,7 @@ def _find_followers(
             if part[0] in together or not sources:
                 continue
             inside = {*part, *sources}
-            if is_recurrence(part, successors) or _narrows(model, part[0], together):
+            if is_recurrence(part, successors) or _narrows(model, part[0], together) or sums_up(model, part[0], together):
                 read = {a.tensor for name in part for a in model.statements[name].accesses if not a.is_write}
                 is_wanted = read & find_stored(model, together).keys() - kept
                 if is_wanted and sources <= together | single and share_steps(together | inside, {*part}):
@@ -163,7 +166,9 @@ def _find_followers(
             later |= {*part}
         after = find_stored(model, together)
         if before.keys() & after.keys() == kept:
-            return together - leaders if _n_bytes(model, after) < _n_bytes(model, before) else set()
+            sums = {n for n in together - leaders if sums_up(model, n, leaders)}  # their results are stored in any case
+            stored = {t: size for t, size in after.items() if not model.writers[t] <= sums}
+            return together - leaders if _n_bytes(model, stored) < _n_bytes(model, before) else set()
         kept |= before.keys() & after.keys()
     return set()
 
@@ -175,6 +180,18 @@ def _narrows(model: Model, name: str, together: Set[str]) -> bool:
     narrowest = min((model.statements[w].itemsize for t in stored for w in model.writers[t]), default=0)
     is_many = max(stored.values(), default=0) >= MANY_STATES
     return readers == {name} and is_many and len(s.fixed) == s.n_dims and s.itemsize < narrowest
+
+
+def sums_up(model: Model, name: str, together: Set[str]) -> bool:
+    """Whether a statement sums few results over many elements of a tensor, each read once, that a recurrence reads as well:
+    apart it would be one more pass over what no near cache holds."""
+    s = model.statements[name]
+    (write,) = (a for a in s.accesses if a.is_write)
+    read = {a.tensor: a.footprint for a in s.accesses if not a.is_write}
+    theirs = {a.tensor: a.footprint for n in together for a in model.statements[n].accesses if not a.is_write}
+    largest = max((min(size, theirs[t]) for t, size in read.items() if t in theirs), default=0)
+    is_once = prod(s.extents) <= largest and MUCH * write.footprint <= largest
+    return len(s.fixed) < s.n_dims and is_once and largest >= MANY_STATES
 
 
 def _n_bytes(model: Model, stored: Mapping[str, int]) -> int:
