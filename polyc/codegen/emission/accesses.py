@@ -228,7 +228,8 @@ def _load_lane(state: State, one: Context, load: _Load) -> Val:
     A place that is a subscript as it was loaded is not negative: of the two in a load of 64 bits, the second one is a shift of
     that, and the address scales it."""
     buffer, last, itemsize = load.buffer, load.subscripts[-1], load.buffer.dtype.itemsize
-    if not isinstance(last, Cast) or not isinstance(last.value, Read) or buffer.strides[-1] != int_const(itemsize):
+    is_scaled = buffer.strides[-1] == int_const(itemsize) and buffer.space != "register"
+    if not is_scaled or not isinstance(last, Cast) or last.dtype != I64 or not isinstance(last.value, Read):
         return load_element(state, one, buffer, load.subscripts)
     row = byte_offset(one, buffer, (*load.subscripts[:-1], int_const(0)))
     place = state.fn.convert("zext", state.evaluate(one, last.value), llvm_type(I64))
