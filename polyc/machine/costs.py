@@ -97,8 +97,8 @@ class LoopCosts:
     read: float = 1.8
     far_read: float = 12.0
     """Of 64 bytes that a statement reads along memory, and lane by lane."""
-    learned_elements: int = 0
-    """Elements of segments, of any length, of which branch prediction learns where each segment ends if they come again."""
+    reads_on: bool = False
+    """Whether sums over segments are faster in vectors that load behind their end (`emission/overreads.py`) than in strips."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,7 +39,7 @@ ZEN4 = replace(
     fma_per_cycle=1,
     loads_per_cycle=1,
     cores=8,
-    loops=LoopCosts(learned_elements=1 << 18),
+    loops=LoopCosts(reads_on=True),
 )
 """Vectors of 512 bits are computed and loaded in two halves."""
 ZEN5 = replace(X86_64_V4, name="zen5", features=_VNNI + ",+avx512vp2intersect", cores=8, l1=48 << 10)

@@ -186,5 +186,6 @@ def _compute(scop: Scop) -> Dependences:
         return (order.get(source, -1), order.get(sink, -1), flow.tensor, flow.source, flow.sink)
 
     between = [Flow(source, sink, tensor, relation.coalesce()) for (source, sink, tensor), relation in flows.items()]
-    same_element = {s.name: s.write.apply_range(s.write.reverse()) for s in scop.statements if s.is_reduction}
+    reductions = [(s, parts.get(s.name)) for s in scop.statements if s.is_reduction]
+    same_element = {s.name: drop_exclusive(s.write.apply_range(s.write.reverse()), part, part) for s, part in reductions}
     return Dependences(tuple(sorted(between, key=position)), tuple(sorted(init_flows, key=position)), same_element)

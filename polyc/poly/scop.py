@@ -80,10 +80,13 @@ class ScopStatement:
         return self.op is not None
 
     @property
-    def assigns_parts(self) -> bool:
-        """Whether it assigns the elements of a partition, each in the part that it is in: at the points where the condition of
-        its value holds, which is a selection."""
-        return self.op is None and self.origin.reduction is not None
+    def writes_parts(self) -> bool:
+        """Whether it writes elements of a partition, each in its part: only where the condition of its value holds, which is a
+        selection.  Elsewhere not even the identity is added."""
+        if self.op is None:
+            return self.origin.reduction is not None
+        summed = set(self.reduction_indices)
+        return any(r.is_partition and i not in summed and r.outer & summed for i, r in self.loaded_ranges.items())
 
     @property
     def loaded_ranges(self) -> Mapping[str, LoadedRange]:

@@ -8,14 +8,17 @@ import pytest
 import polyc
 from polyc import driver
 from polyc.codegen.emission.unrolling import count_unrolled
+from polyc.codegen.objects.host import host_target
+from polyc.config import Options
 from polyc.ir.access import expressions_in
 from polyc.ir.expr import Select, reads
 from polyc.ir.loaded_ranges import LoadedRange, expected_trips, find_loaded_ranges
-from polyc.ir.loops import Loop, Store
+from polyc.ir.loops import Loop, Store, Update
 from polyc.ir.text_reader import parse_program
-from polyc.ir.walk import loops_in
+from polyc.ir.walk import Fact, loops_in, nodes_in
 from polyc.machine import X86_64_V2, X86_64_V3, X86_64_V4
 from polyc.poly.exclusive import find_parts
+from tests.property.pipeline import small_thresholds
 from tests.scheduler.support import check, infer, lower, read, run_pass
 
 ROWS = """def f(float(Z) v, int32(Z) c, int32(P) ptr, float(K,N) X) -> (Y) {
@@ -143,16 +146,74 @@ PACKED = """def f(float(T,D) q, float(T,D) k, int32(B) seq) -> (S) {
   S(i,j) +=! q(i,d) * k(j,d) where b in 1:B, i in seq(b-1):seq(b), j in seq(b-1):seq(b) }"""
 
 
-def test_sums_into_elements_of_segments_stay_on_one_thread():
-    """Where their loop is not cut to the segment they would add the identity to elements of other threads."""
-    lowered = lower(PACKED, {"T": 400, "D": 64, "B": 9})
-    (_, segments) = lowered.nest.body
-    assert isinstance(segments, Loop) and segments.kind == "serial" and len(segment_loops(lowered)) == 2
+SAMPLED = """def f(float(Z) v, int32(Z) c, int32(P) ptr, float(R,K) U, float(N,K) V) -> (d, best, s) {
+  d(p) +=! U(i,k) * V(c(p),k) where i in 0:R, p in ptr(i):ptr(i+1)
+  best(p) max=! U(i,k) + V(c(p),k) where i in 0:R, p in ptr(i):ptr(i+1)
+  s(i) +=! d(p) * v(p) where i in 0:R, p in ptr(i):ptr(i+1) }"""
+
+
+def test_threads_share_segments_of_elements_that_are_sums():
+    for text, sizes in ((PACKED, {"T": 400, "D": 64, "B": 9}), (SAMPLED, {"Z": 5000, "P": 401, "R": 400, "N": 300, "K": 24})):
+        lowered = lower(text, sizes)
+        segments = lowered.nest.body[-1]
+        assert isinstance(segments, Loop) and segments.kind == "parallel" and segments.is_uneven, text
     seq = np.array([0, 3, 3, 9, 10], np.int32)
     q, k = np.random.default_rng(1).integers(-4, 5, (2, 10, 7)).astype(np.float32)
     number = np.repeat(np.arange(4), np.diff(seq))
     expected = np.where(number[:, None] == number, q @ k.T, 0)
     np.testing.assert_array_equal(polyc.compile(PACKED)(q, k, seq), expected)
+
+
+@pytest.mark.parametrize("is_cut", [True, False])
+def test_sums_touch_no_elements_of_other_segments(is_cut):
+    """Where their loop is not cut to the segment they would add the identity to elements that another thread is at."""
+    options = Options(disable=() if is_cut else ("tighten-bounds",))
+    lowered = lower(SAMPLED, {"Z": 5000, "P": 401, "R": 400, "N": 300, "K": 24}, options=options)
+    found = [(n, scope) for n, scope in nodes_in(lowered.nest.body) if isinstance(n, Update) and n.buffer in ("d", "best")]
+    tested = [
+        any(isinstance(step, Fact) and any(True for _ in reads(step.condition)) for step in scope.path) for _, scope in found
+    ]
+    assert len(found) == 2 and tested == [not is_cut] * 2
+    assert not any(isinstance(n.value, Select) for n, _ in found)
+
+
+UNCOVERED = {
+    "random": [3, 0, 1, 17, 0, 40, 5],
+    "one giant": [1, 0, 900, 2],
+    "all empty": [0, 0, 0],
+    "none": [],
+}
+
+
+@pytest.mark.parametrize("target", [X86_64_V3, X86_64_V4])
+def test_sums_into_elements_of_segments_are_those_of_loops(target):
+    """Elements in no segment, in front of the first and behind the last one, have the initial value; threads change no bit."""
+    if target.vector_bits > host_target().vector_bits:
+        pytest.skip("the host has shorter vectors")
+    rng = np.random.default_rng(3)
+    for dynamic in (False, True):
+        op = polyc.compile(SAMPLED, target=target.name, dynamic=dynamic)
+        for what, counts in UNCOVERED.items():
+            ptr = (4 + np.concatenate([[0], np.cumsum(counts, dtype=np.int64)])).astype(np.int32)
+            z, rows = int(ptr[-1]) + 6, len(counts)
+            u, x = rng.standard_normal((rows, 5), np.float32), rng.standard_normal((9, 5), np.float32)
+            v, c = rng.standard_normal(z, np.float32), rng.integers(0, 9, z).astype(np.int32)
+            d, best, s = np.zeros(z, np.float32), np.full(z, -np.inf, np.float32), np.zeros(rows, np.float32)
+            for i, (a, b) in enumerate(pairwise(ptr)):
+                d[a:b], best[a:b] = x[c[a:b]] @ u[i], (x[c[a:b]] + u[i]).max(1)
+                s[i] = d[a:b] @ v[a:b]
+            try:
+                results = []
+                with small_thresholds():
+                    for n in (1, 2, 3):
+                        polyc.set_num_threads(n)
+                        results.append(op(v, c, ptr, u, x))
+            finally:
+                polyc.set_num_threads(None)
+            for got in results:
+                for one, wanted, first in zip(got, (d, best, s), results[0], strict=True):
+                    np.testing.assert_allclose(one, wanted, rtol=2e-4, atol=2e-4, err_msg=what)
+                    assert one.tobytes() == first.tobytes(), what
 
 
 def test_an_element_gets_one_value_in_text_too():

@@ -248,11 +248,26 @@ def _load_apart(state: State, ctx: Context, load: _Load) -> Val | None:
     for number in range(ctx.lanes):
         one = replace(ctx.bind(first.name, ctx.env[lane]).bind(lane, first + number), lane=None, lanes=1)
         if not known:
-            known = _load_pairs(state, ctx, one, load) if ctx.lanes > CHAINS and number + 1 < ctx.lanes else [{}]
+            known = _load_pairs(state, ctx, one, load) if number + 1 < ctx.lanes else [{}]
         state.memo = [known.pop(0)]  # what other lanes have read is no use
-        result = state.fn.insert(result, load_element(state, one, load.buffer, load.subscripts), number)
+        result = state.fn.insert(result, _load_lane(state, one, load), number)
     state.memo, state.certain = memo, certain
     return result
+
+
+def _load_lane(state: State, one: Context, load: _Load) -> Val:
+    """The element of a lane, in the context `one`.
+
+    A place that is a subscript as it was loaded is not negative: of the two in a load of 64 bits, the second one is a shift of
+    that, and the address scales it."""
+    buffer, last, itemsize = load.buffer, load.subscripts[-1], load.buffer.dtype.itemsize
+    is_scaled = buffer.strides[-1] == int_const(itemsize) and buffer.space != "register"
+    if not is_scaled or not isinstance(last, Cast) or last.dtype != I64 or not isinstance(last.value, Read):
+        return load_element(state, one, buffer, load.subscripts)
+    row = byte_offset(one, buffer, (*load.subscripts[:-1], int_const(0)))
+    place = state.fn.convert("zext", state.evaluate(one, last.value), llvm_type(I64))
+    text = f"getelementptr [{itemsize} x i8], {element_pointer(state, one, buffer, row)}, {place}"
+    return vectors.load_scalar(state.fn, buffer.dtype, state.fn.pure(text, "ptr"), None, load.epoch)
 
 
 def _load_pairs(state: State, ctx: Context, one: Context, load: _Load) -> list[dict[Read, Val]]:

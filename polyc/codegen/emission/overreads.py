@@ -5,8 +5,8 @@
             if (p + l < ptr[i + 1]) y[i] += t } } }``, in blocks whose last vector ends where the arrays do, or before
 
 Single loads have no mask: apart they would take a branch each.  What lanes behind the end load is there, and what they add is
-left out.  So there is one branch for a vector instead of two loops, which suits processors that learn how long rows are; where
-there are too many for that, `strips` take none that depends on it.
+left out.  So there is one branch for a vector instead of two loops, and terms go from registers into sums; `strips` take no
+branch that depends on how long a segment is, and store what they sum.
 """
 
 from __future__ import annotations
@@ -18,17 +18,28 @@ from polyc.codegen.emission.context import Context, State
 from polyc.codegen.emission.expressions import eval_value
 from polyc.codegen.writer.builder import Val, int_val
 from polyc.ir.expr import Expr, Index, Read, children, index_names, minimum, reads, substitute
-from polyc.ir.loops import Guard, Loop
+from polyc.ir.loops import Guard, Loop, Prefetch
 from polyc.ir.walk import map_nodes, node_expressions
 from polyc.records import dataclass, replace
 
 
 @dataclass(frozen=True, slots=True)
 class Overread:
-    """A loop over a segment in vectors, and how many entries the arrays have that it reads along."""
+    """A loop over a segment in vectors, how many entries the arrays have that it reads along, and which its checks read."""
 
     loop: Loop
     entries: Expr
+    checked: tuple[str, ...]
+
+    @property
+    def ahead(self) -> Index:
+        """How many entries ahead the segments of the next block are."""
+        return Index(f"{self.loop.var}·ahead")
+
+    @property
+    def requests(self) -> tuple[Prefetch, ...]:
+        """Software prefetch, in front of each segment, of what the checks of the next block wait for."""
+        return tuple(Prefetch(name, (self.loop.lower + self.ahead,), 1) for name in self.checked)
 
     def extend(self, state: State, ctx: Context, end: Val) -> Val:
         """Where the lanes behind `end` end, in the arrays."""
@@ -54,7 +65,9 @@ def find_overread(state: State, loop: Loop, checks: Iterable[Guard], number: int
     entries = minimum(*dict.fromkeys(state.by_name[r.tensor].shape[0] for r in along))
     own = Index(f"{loop.var}·over{number}")
     body = map_nodes(loop.body, lambda e: substitute(e, {loop.var: own}))
-    return Overread(replace(loop, var=own.name, lanes=CHAINS, interleave=1, body=body), entries)
+    checked = dict.fromkeys(r.tensor for n in checks for e in node_expressions(n) for r in reads(e) if r in along)
+    wide = replace(loop, var=own.name, lanes=CHAINS, interleave=1, body=body)
+    return Overread(wide, entries, tuple(checked))
 
 
 def _names(expr: Expr, variable: str) -> bool:

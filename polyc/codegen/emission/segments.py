@@ -7,7 +7,7 @@ no check of the block fails, the loop without checks and clamps, of `strips` whe
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial, reduce
 from itertools import dropwhile, takewhile
 from typing import Literal
@@ -20,7 +20,7 @@ from polyc.codegen.emission.overreads import Overread, find_overread
 from polyc.codegen.emission.strips import Strip, choose, count_segments, emit_strips, find_strip
 from polyc.codegen.writer.builder import Val, int_val
 from polyc.ir.access import written_in
-from polyc.ir.expr import Const, Expr, Index, all_hold, lt, mentions, operands_of, reads, substitute
+from polyc.ir.expr import Expr, Index, all_hold, lt, mentions, operands_of, reads, substitute
 from polyc.ir.facts import assume, hold, is_refused
 from polyc.ir.loops import Guard, If, Loop, Node, Prefetch
 from polyc.ir.simplify import simplify
@@ -123,7 +123,7 @@ def emit_segments(
         if inner in loop.body and (strip := find_strip(state, ctx, loop, alone, number)):
             checked[inner] = alone
             strips.append(strip)
-            if overread := find_overread(state, alone, checks, number):
+            if state.target.loops.reads_on and (overread := find_overread(state, alone, checks, number)):
                 overreads[inner] = overread
     plain = _with_inner(loop, checked)
     distinct: dict[tuple[object, ...], list[Loop]] = {}  # tiles ask the same
@@ -152,37 +152,22 @@ def emit_segments(
         run(ctx, plain, start, stop, 1)
 
     def emit_overread(start: Val, stop: Val) -> None:
-        wide = _with_inner(loop, {**checked, **{inner: o.loop for inner, o in overreads.items()}})
-        fits = int_val(1, "i1")
+        free, fits = replace(ctx, overread=frozenset(o.loop.var for o in overreads.values())), int_val(1, "i1")
         for inner, o in overreads.items():
-            fits = fn.binary("and", fits, o.fits(state, ctx, ends_of(inner, start, stop)[1]))
-        free = replace(ctx, overread=frozenset(o.loop.var for o in overreads.values()))
-        choose(state, fits, lambda: run(free, wide, start, stop, 1), lambda: run(ctx, wide, start, stop, 1))
-
-    def emit_as_strips() -> None:
-        emit({}, lambda start, stop: emit_strips(state, ctx, run, plain, strips, start, stop))
+            begin, end = ends_of(inner, start, stop)
+            fits = fn.binary("and", fits, o.fits(state, ctx, end))
+            free = free.bind(o.ahead.name, fn.binary("sub", end, begin))
+        wide = _with_inner(loop, {**checked, **{inner: o.loop for inner, o in overreads.items()}})
+        asking = _with_inner(loop, {**checked, **{inner: (*o.requests, o.loop) for inner, o in overreads.items()}})
+        choose(state, fits, lambda: run(free, asking, start, stop, 1), lambda: run(ctx, wide, start, stop, 1))
 
     if not strips:
         emit({}, emit_in_order)
-    elif len(overreads) < len(strips) or (is_learned := _are_learned(state, ctx, overreads.values())).ref == "false":
-        emit_as_strips()
-    elif is_learned.ref == "true":
+    elif len(overreads) == len(strips):
         emit(overreads, emit_overread)
     else:
-        choose(state, is_learned, lambda: emit(overreads, emit_overread), emit_as_strips)
+        emit({}, lambda start, stop: emit_strips(state, ctx, run, plain, strips, start, stop))
 
 
-def _are_learned(state: State, ctx: Context, overreads: Iterable[Overread]) -> Val:
-    """Whether segments are so few that the processor learns how long they are."""
-    fn, most = state.fn, state.target.loops.learned_elements
-    if not most:
-        return int_val(0, "i1")
-    sizes = [simplify(o.entries) for o in overreads]
-    known = [int(n.value) <= most for n in sizes if isinstance(n, Const)]
-    if len(known) == len(sizes) or not all(known):
-        return int_val(int(all(known)), "i1")
-    return reduce(partial(fn.binary, "and"), (fn.compare("icmp sle", eval_value(state, ctx, n), int_val(most)) for n in sizes))
-
-
-def _with_inner(loop: Loop, made: Mapping[Loop, Loop]) -> Loop:
+def _with_inner(loop: Loop, made: Mapping[Loop, Loop | Body]) -> Loop:
     return replace(loop, body=rewrite_nodes(loop.body, lambda n, _: made.get(n) if isinstance(n, Loop) else None))

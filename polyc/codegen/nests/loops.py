@@ -187,11 +187,9 @@ class _Translator:
             return [] if value == Read(buffer, subscripts) else [Store(buffer, subscripts, value, name)]
         guards = (Guard(n, g.value, g.bound, g.condition) for n, g in enumerate(s.guards, self.first_guards[s.name]))
         nodes: list[Node] = [g.map(lambda e: self._expression(e, values, ranges)) for g in guards]
-        if s.assigns_parts and isinstance(value, Select):
-            return [*nodes, If(value.condition, (Store(buffer, subscripts, value.then, name),))]
-        if s.op is None:
-            return [*nodes, Store(buffer, subscripts, value, name)]
-        return [*nodes, Update(buffer, subscripts, s.op, value, name)]
+        test, value = (value.condition, value.then) if s.writes_parts and isinstance(value, Select) else (None, value)
+        written = Store(buffer, subscripts, value, name) if s.op is None else Update(buffer, subscripts, s.op, value, name)
+        return [*nodes, written if test is None else If(test, (written,))]
 
     def _expression(self, expr: Expr | None, values: dict[str, Expr], ranges: dict[str, Values]) -> Expr:
         assert expr is not None
