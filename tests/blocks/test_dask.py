@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 import random
 import subprocess
@@ -407,28 +408,22 @@ def test_a_bound_of_memory_for_which_millions_of_tasks_were_needed_is_an_error()
     assert caught.value.code == "argument-memory"
 
 
-def test_command_line_runs_from_files_to_files(tmp_path: Path) -> None:
-    x = np.random.default_rng(0).random((60, 40), np.float32)
-    np.save(tmp_path / "x.npy", x)
-    (tmp_path / "op.tc").write_text(
-        text := "def f(float(N, M) x) -> (y, s) { y(i, j) = x(i, j) + x(i + 1, j)  s() +=! x(i, j) }"
-    )
-    arguments = ["run", str(tmp_path / "op.tc"), "--input", str(tmp_path / "x.npy"), "--memory", "8K", "--threads", "1"]
-    done = CliRunner().invoke(main, [*arguments, "--output", str(tmp_path / "out")])
-    assert done.exit_code == 0, done.output
-    y, s = polyc.compile(text)(x)
-    np.testing.assert_array_equal(np.load(tmp_path / "out/y.npy"), y)
-    np.testing.assert_allclose(np.load(tmp_path / "out/s.npy"), s, rtol=1e-5)
-    assert "parts of s, combined by add" in done.output
-    assert CliRunner().invoke(main, arguments).exit_code == 2  # no --output
-
-
-def test_command_line_reads_and_writes_zarr(tmp_path: Path) -> None:
-    pytest.importorskip("zarr")
-    x = np.random.default_rng(0).random((30, 8), np.float32)
-    da.from_array(x, chunks=(7, 8)).to_zarr(str(tmp_path / "x.zarr"))
-    (tmp_path / "op.tc").write_text(KINDS["pointwise"][0])
-    arguments = ["run", str(tmp_path / "op.tc"), "--input", f"x={tmp_path / 'x.zarr'}", "--memory", "1M"]
-    done = CliRunner().invoke(main, [*arguments, "--output", str(tmp_path / "y.zarr")])
-    assert done.exit_code == 0, done.output
-    np.testing.assert_array_equal(da.from_zarr(str(tmp_path / "y.zarr")).compute(), polyc.compile(KINDS["pointwise"][0])(x))
+def test_a_worker_that_lacks_the_instructions_of_a_chosen_target_says_so(tmp_path: Path) -> None:
+    graph = tmp_path / "graph"
+    operator = polyc.compile(KINDS["pointwise"][0], target="x86-64-v3")
+    try:
+        made = operator(da.from_array(np.ones((4, 3), np.float32), chunks=2))
+    except UnsupportedError:
+        pytest.skip("this machine lacks these instructions itself")
+    graph.write_bytes(pickle.dumps(made))
+    program = f"""
+import pickle, polyc
+made = pickle.load(open({str(graph)!r}, "rb"))
+try:
+    made.compute(scheduler="synchronous")
+except polyc.UnsupportedError as error:
+    print(pickle.loads(pickle.dumps(error)))
+"""
+    old = os.environ | {"POLYC_MACHINE": "x86-64-v2"}
+    done = subprocess.run([sys.executable, "-c", program], env=old, capture_output=True, text=True)
+    assert "code for x86-64-v3 cannot run on the machine x86-64-v2" in done.stdout, done.stderr
