@@ -30,6 +30,7 @@ from polyc.ir.expr import (
     Index,
     Pad,
     Read,
+    Select,
     Size,
     evaluate,
     index_names,
@@ -192,7 +193,7 @@ class TimeLoop:
             at = s.subscripts[self.axis]
             nodes = (n for e in statement_expressions(s) for n in walk(e)) if isinstance(at, Index) else ()
             for node in nodes:
-                if isinstance(at, Index) and (s.name, node) not in found and _is_of_time(node, at.name):
+                if isinstance(at, Index) and (s.name, node) not in found and is_of_time(node, at.name):
                     values = {**self.sizes, at.name: np.arange(self.steps.start, self.steps.stop)}
                     holds = np.broadcast_to(evaluate_all(node, values), len(self.steps))
                     if np.count_nonzero(holds[1:] != holds[:-1]) <= 2:
@@ -345,7 +346,12 @@ class TimeLoop:
                 moment = self._moment(node, t, time, now or 0)
                 others = tuple(map(change, self.others(node.subscripts)))
                 return read(node.tensor, moment, others, node.subscripts[self.axis])
-            if t is not None and _is_of_time(node, t):
+            if isinstance(node, Select):  # what is never chosen may read states that there are not
+                condition = simplify_value(change(node.condition))
+                if isinstance(condition, Const):
+                    return change(node.then if condition.value else node.other)
+                return replace(node, condition=condition, then=change(node.then), other=change(node.other))
+            if t is not None and is_of_time(node, t):
                 node = self._decide(s, node, None if now is None else now + time)
             return value if isinstance(node, Index) and node.name == t else map_children(node, change)
 
@@ -397,7 +403,7 @@ def distance(when: Expr, t: str | None) -> int | None:
     return int(back.value) if isinstance(back, Const) else None
 
 
-def _is_of_time(node: Expr, t: str) -> bool:
+def is_of_time(node: Expr, t: str) -> bool:
     """Whether an expression is a comparison of integers that are known with the time."""
     if not isinstance(node, Call) or node.op not in ("lt", "le", "gt", "ge", "eq", "ne") or reads(node):
         return False

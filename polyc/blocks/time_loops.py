@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from itertools import zip_longest
 
+from polyc.blocks.gathered import tests_of
 from polyc.blocks.retiming import retime
-from polyc.blocks.steps import State, TimeLoop, distance
+from polyc.blocks.steps import State, TimeLoop, distance, is_of_time
 from polyc.ir.components import Component, order_components
 from polyc.ir.expr import Index, evaluate, index_names, mentions, reads
-from polyc.ir.program import Program, RangeClause, statement_reads
+from polyc.ir.program import Program, statement_reads
 from polyc.poly.ranges import Interval, Ranges
 
 
@@ -47,10 +48,9 @@ def _read_time_loop(
             spans[s.name] = times_of(ranges.statements[s.name].indices[t])
             moving.append(spans[s.name])
             elsewhere = [e for d, e in enumerate(s.subscripts) if d != axis]
-            elsewhere += [e for w in s.where if not isinstance(w, RangeClause) or w.index != t for e in w.expressions]
+            if s.reduction is None:  # all elements of a state are computed at the same times
+                elsewhere += [e for w in s.where for e in tests_of(w) if not is_of_time(e, t)]
             if any(mentions(e, t) for e in elsewhere):
-                return None
-            if any(index_names(*w.expressions) for w in s.where if isinstance(w, RangeClause) and w.index == t):
                 return None
         if s.reduction is not None and any(r.tensor in component.versions for r in reads(s.reduction.init)):
             return None
