@@ -1,8 +1,8 @@
 """Counts of programs that are right on arrays in random chunks, refused by a named error, or wrong.
 
-``python -m tests.blocks.matrix [conformance] [polybench] [example] [random[=200]] [mixed[=200]] [NAME…] [vjp] [kernels] [-v]``;
-conformance, 200 random and 200 mixed programs by default.  Blocks are interpreted; with ``kernels`` they are compiled, with
-``vjp`` they are those of derivatives.  ``seed=3`` draws other chunks.
+``python -m tests.blocks.matrix [usual] [conformance] [polybench] [example] [random[=200]] [mixed[=200]] [NAME…] [vjp]
+[kernels] [-v]``; all but those of PolyBench and the examples by default.  Blocks are interpreted; with ``kernels`` they are
+compiled, with ``vjp`` they are those of derivatives.  ``seed=3`` draws other chunks.
 """
 
 from __future__ import annotations
@@ -26,11 +26,12 @@ from polyc.api.sources import FixedSource
 from polyc.diagnostics import PolycError, PolycWarning
 from polyc.ir.interpret import interpret
 from tests.blocks.differential import chunk, interpreted
+from tests.blocks.programs import BODIES, make_case
 from tests.gradients.helpers import Case
 from tests.gradients.sources import all_cases, mixed_case
 from tests.property.strategies import cases
 
-KINDS = ("conformance", "polybench", "example")
+KINDS = ("usual", "conformance", "polybench", "example")
 COUNT = 200
 TOLERANCE = {2: 2e-2, 4: 1e-4, 8: 1e-9}
 """Of the greatest value, by bytes of an element: sums over chunks are added up in another order."""
@@ -63,6 +64,12 @@ def make_operator(case: Case) -> Operator:
     return Operator(FixedSource(case.program), case.program.name, options)
 
 
+def typed(case: Case) -> Case:
+    """With the types that the program declares."""
+    types = case.program.types
+    return Case(case.program, case.sizes, {n: np.asarray(a, types[n].numpy) for n, a in case.arrays.items()}, case.out)
+
+
 def differentiate(case: Case) -> Case:
     """The derivatives of a program along ones."""
     with warnings.catch_warnings():
@@ -79,14 +86,14 @@ def differentiate(case: Case) -> Case:
 def outcome_of(make: Callable[[], Case], source: random.Random, has_kernels: bool, is_vjp: bool) -> str:
     """What came of a program: how many of its results are cut, what is refused, or what is wrong."""
     try:
-        case = make()
+        case = typed(make())
         if is_vjp:
             case = differentiate(case)
         expected = interpret(case.program, case.arrays, case.sizes, case.out)
     except PolycError as error:
         return f"no program: {error.code}"
     operator = make_operator(case)
-    numbers = {n: v for n, v in case.sizes.items() if n in operator.sizes and n not in case.arrays}
+    numbers = {n: v for n, v in case.sizes.items() if n in operator.program.sizes and n not in case.arrays}
     chunked = chunk(source, {n: np.asarray(a) if np.ndim(a) else a for n, a in case.arrays.items()})
     if not any(hasattr(a, "chunks") for a in chunked.values()):
         return "no arrays"
@@ -97,7 +104,7 @@ def outcome_of(make: Callable[[], Case], source: random.Random, has_kernels: boo
             results = made if isinstance(made, tuple) else (made,)
             values = dask.compute(*results, scheduler="synchronous")
     except PolycError as error:
-        return f"refused: {error.code}"
+        return f"refused: {error.code}: {error.diagnostics[0].message}"
     except Exception as error:  # whatever it is, the others are counted as well
         return f"wrong: {type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"
     for r, result, value in zip(operator.program.returns, results, values, strict=True):
@@ -130,8 +137,9 @@ def chosen(words: list[str]) -> Iterator[tuple[str, Callable[[], Case]]]:
     kinds = [w for w in words if w in KINDS]
     names = [w for w in words if w not in kinds and w.partition("=")[0] not in counts]
     if not words:
-        kinds, counts = ["conformance"], {"random": COUNT, "mixed": COUNT}
-    for name, make in all_cases() if kinds or names else ():
+        kinds, counts = ["usual", "conformance"], {"random": COUNT, "mixed": COUNT}
+    usual = ((f"usual {name}", partial(make_case, name)) for name in BODIES)
+    for name, make in (*usual, *all_cases()) if kinds or names else ():
         if any(name.startswith(k) for k in kinds) or name.split()[1] in names:
             yield name, make
     for number, case in enumerate(draw_cases(counts["random"]) if "random" in counts else ()):
