@@ -77,10 +77,10 @@ def _read_time_loop(
     needed = frozenset(state for state in single if state[0] not in kept)
     if any(time not in times[v] for v, time in needed):
         return None
-    first = max(min(span.start for span in moving), *(times[v].start + depth for v, depth in depths.items()))
-    stop = max(*(times[v].stop for v in kept), *(time + 1 for _, time in needed), first)
+    first = max([min(span.start for span in moving), *(times[v].start + depth for v, depth in depths.items())])
+    stop = max([first, *(times[v].stop for v in kept), *(time + 1 for _, time in needed)])
     n_before = first - min(span.start for span in times.values())
-    if first == stop or n_before > max(*depths.values(), stop - first):
+    if first == stop or n_before > max([stop - first, *depths.values()]):
         return None
     return TimeLoop(
         program,
