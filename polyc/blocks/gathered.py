@@ -37,6 +37,7 @@ from polyc.ir.expr import (
     rewrite,
     substitute,
 )
+from polyc.ir.linear import index_coefficients
 from polyc.ir.program import Condition, Program, RangeClause, Statement, map_statement
 from polyc.ir.read_sites import is_data_dependent
 from polyc.ir.simplify import simplify, simplify_value
@@ -79,7 +80,7 @@ def _gather(program: Program, ranges: Ranges, sizes: Mapping[str, int], s: State
     equal = [eq(Index(e), sub) for e, sub in zip(elements, subscripts, strict=True) if Index(e) != sub]
     whole = _frame(ranges, sizes, box, [*tests, *equal])
     solved = _solve(whole.domain, list(box), [i for i in s.indices if i not in elements])
-    if not solved:
+    if not solved or not all(_is_simple(value, own[i]) for i, value in solved.items()):
         return s
     indices = (*elements, *(i for i in s.indices if i not in elements and i not in solved))
     box = {i: box[i] for i in indices}
@@ -100,6 +101,12 @@ def _gather(program: Program, ranges: Ranges, sizes: Mapping[str, int], s: State
     value: Expr = Call(s.reduction.op, (init, gathered.value))
     value = Select(all_hold(tests), value, init) if tests else value
     return replace(gathered, value=value, where=tuple(clauses), reduction=None)
+
+
+def _is_simple(value: Expr, interval: Interval) -> bool:
+    """Whether what an index has become keeps it in bounds that are no quotients of several sizes."""
+    coefficients = index_coefficients(value) or {}
+    return isinstance(interval.extent, Const) or all(abs(n) <= 1 for n in coefficients.values())
 
 
 def tests_of(clause: object) -> list[Expr]:

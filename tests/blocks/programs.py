@@ -55,6 +55,7 @@ BODIES = {
   q(i) +=! (v(i + r) - s(i) / 4.0) * (v(i + r) - s(i) / 4.0) where r in 0:4
   y(i) = sqrt(q(i))""",
     "transposed-convolution": "y(2 * i + r) +=! v(i) * w(r)",
+    "transposed-convolution-of-three": "y(2 * i + r) +=! v(i) * w(r) where r in 0:3",
     "full-convolution": "y(i + r) +=! v(i) * w(r)",
     "pad-wrap": "y(i, j) = pad(x(i - 2, j), wrap) + pad(x(i + 1, j + 1), wrap) where i in 0:N, j in 0:M",
     "pad-reflect": "y(i, j) = pad(x(i - 2, j), reflect) + pad(x(i, j + 2), symmetric) where i in 0:N, j in 0:M",

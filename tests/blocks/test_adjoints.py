@@ -118,7 +118,7 @@ def test_compiled_adjoint_of_a_time_loop(target: str) -> None:
 
 
 def test_sums_into_computed_elements_are_solved_for_what_reaches_them() -> None:
-    program = polyc.compile("def f(float(N) X, float(K) W) -> (Y) { Y(2 * i + k) +=! X(i) * W(k) }").program
+    program = polyc.compile("def f(float(N) X, float(K) W) -> (Y) { Y(2 * i + k) +=! X(i) * W(k) where k in 0:3 }").program
     ranges = infer_ranges(program)
     made, _ = gather_sums(program, ranges, {"N": 9, "K": 3})
     (s,) = made.statements
