@@ -32,8 +32,14 @@ def is_hdf5(path: str) -> bool:
 def open_array(path: str, memory: int) -> Any:
     """A Zarr array in its own chunks, an array of an HDF5 file in chunks of about a fraction of `memory` bytes that consist of
     its own, or a ``.npy`` file, mapped, in chunks of such a fraction; one without dimensions is read.
+    Bytes are put in the order of this machine.
 
     Raises what NumPy, Zarr or h5py raise."""
+    array = _open_file(path, memory)
+    return array.astype(array.dtype.newbyteorder("="))
+
+
+def _open_file(path: str, memory: int) -> Any:
     da = load_dask()
     if is_zarr(path):
         return da.from_zarr(path)

@@ -82,8 +82,8 @@ KINDS: dict[str, tuple[str, tuple[tuple[int, ...], ...]]] = {
 }
 
 OUTWARDS = """def f(float(N, M) x) -> (y) {
-  y(4, j) = x(4, j)  y(i, j) = y(i + 1, j) * 0.5 + x(i, j) where i in 0:4
-  y(i, j) = y(i - 1, j) * 0.5 + x(i, j) where i in 5:N
+  y(1, j) = x(1, j)  y(i, j) = y(i + 1, j) * 0.5 + x(i, j) where i in 0:1
+  y(i, j) = y(i - 1, j) * 0.5 + x(i, j) where i in 2:N
 }"""
 
 
