@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from polyc.code_limits import CHAINS, WORD
+from polyc.code_limits import WORD
 from polyc.codegen.emission.arithmetic import emit_operator
 from polyc.codegen.emission.context import WORKSPACES, Context, State, byte_offset
 from polyc.codegen.emission.held import find_held
