@@ -38,12 +38,15 @@ class Stage:
     combines: str | None = None
     whole: tuple[str, ...] = ()
     classes: tuple[str, ...] = ()
+    again: tuple[str, ...] = ()
+    """Inputs that are read from their files once more, as an earlier stage has not kept them."""
     repeats: int = 1
     """How many stages of a time loop are alike; the other numbers are those of one."""
 
     def __str__(self) -> str:
         what = f"parts of {self.result}, combined by {self.combines}" if self.combines else self.result
-        moved = f"{show_bytes(self.read)} read, {show_bytes(self.written)} written"
+        again = f" ({', '.join(self.again)} again)" if self.again else ""
+        moved = f"{show_bytes(self.read)} read{again}, {show_bytes(self.written)} written"
         what += f", {self.repeats} times" if self.repeats > 1 else ""
         held = f"at most {show_bytes(self.held)} held by a task"
         return "\n  ".join((f"{what}: {self.n_tasks} tasks, {self.n_kernels} kernels, {moved}, {held}", *self.whole))

@@ -166,7 +166,7 @@ def _minus(a: Expr, b: Expr) -> Expr:
 def sum_out(program: Program, partial: str, n_cut: int) -> Program:
     """The program of a block with the first dimensions of its result `partial` combined, by the statement's own monoid.
 
-    Reads of it are of what is combined."""
+    Reads of it are of what is combined; the sum of a number is that number times their count."""
 
     def rule(e: Expr) -> Expr | None:
         return replace(e, subscripts=e.subscripts[n_cut:]) if isinstance(e, Read) and e.tensor == partial else None
@@ -176,9 +176,23 @@ def sum_out(program: Program, partial: str, n_cut: int) -> Program:
     for s in program.statements:
         if s.target == partial:
             order = (*(i for i in s.indices if Index(i) not in s.subscripts[:n_cut]), *_names(s.subscripts[:n_cut]))
-            s = replace(s, subscripts=s.subscripts[n_cut:], indices=order)
+            s = _multiply_out(replace(s, subscripts=s.subscripts[n_cut:], indices=order))
         statements.append(map_statement(s, lambda e: rewrite(e, rule)))
     return replace(program, tensors=tensors, statements=tuple(statements))
+
+
+def _multiply_out(s: Statement) -> Statement:
+    """A sum of a literal over a box as what it comes to."""
+    ranges = {w.index: w for w in s.where if isinstance(w, RangeClause)}
+    if s.reduction is None or s.reduction.op != "add" or not isinstance(s.value, Const) or len(ranges) < len(s.where):
+        return s
+    if s.value.dtype != I64 or s.reduction.init != int_const(0) or not s.has_plain_left:
+        return s
+    value: Expr = s.value
+    for i in s.reduction_indices:
+        value = value * (ranges[i].upper - ranges[i].lower)
+    where = tuple(ranges[i] for i in s.left_indices)
+    return replace(s, indices=s.left_indices, value=simplify(value), reduction=None, where=where)
 
 
 def _names(subscripts: Sequence[Expr]) -> list[str]:

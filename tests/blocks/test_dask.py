@@ -337,6 +337,29 @@ def test_memory_counts_chunks_that_wait_for_a_second_pass() -> None:
     assert 10 * chunk_bytes < softmax.greatest_memory(1) < 12.2 * chunk_bytes  # all chunks, a result and a copy of dask's
 
 
+def test_passes_over_a_file_that_does_not_fit_read_it_again(tmp_path: Path) -> None:
+    x = np.random.default_rng(0).random((8, 4096), np.float32)
+    np.save(tmp_path / "x.npy", x)
+    file = da.from_array(np.load(tmp_path / "x.npy", mmap_mode="r"), chunks=(8, 512))
+    operator = polyc.compile(KINDS["softmax"][0])
+    held, read = (operator.blocks(file, memory=m, dry_run=True) for m in ("1 MiB", "48 KiB"))
+    assert [s.again for s in held.stages] == [(), ()]
+    assert [s.again for s in read.stages] == [(), ("x",)]
+    assert "128KiB read (x again)" in str(read)
+    assert held.greatest_memory(1) > x.nbytes > 2 * read.greatest_memory(1)
+    y = operator.blocks(file, memory="48 KiB")
+    np.testing.assert_array_equal(y.compute(), operator.blocks(file).compute())
+    for other in (da.from_array(x, chunks=(8, 512)), file + 1):  # what is in memory, or computed, is not made twice
+        assert [s.again for s in operator.blocks(other, memory="48 KiB", dry_run=True).stages] == [(), ()]
+
+
+def test_passes_that_do_not_wait_for_each_other_read_a_file_once(tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", np.zeros((8, 4096), np.float32))
+    file = da.from_array(np.load(tmp_path / "x.npy", mmap_mode="r"), chunks=(8, 512))
+    operator = polyc.compile("def f(float(N, M) x) -> (a, b) { a(i) max=! x(i, j)  b(i) +=! x(i, j) }")
+    assert [s.again for s in operator.blocks(file, memory="48 KiB", dry_run=True).stages if s.combines] == [(), ()]
+
+
 def test_memory_counts_what_a_kernel_stores_of_temporaries() -> None:
     x = da.zeros((1024, 1024), chunks=(512, 1024), dtype=np.float32)
     operator = polyc.compile("def f(float(N, M) x) -> (y) { t(i, j) = x(i, j) + x(i + 1, j)  y(i, j) = t(i, j) * t(i, j) }")
