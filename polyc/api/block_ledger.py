@@ -81,8 +81,8 @@ class Ledger:
         op: str | None = None,
         whole: tuple[str, ...] = (),
     ) -> tuple[Stage, float]:
-        """The stage of a plan, and what part of their temporaries its kernels store: all of those that are small, and of those
-        that do not matter."""
+        """The stage of a plan, and how many times their temporaries its kernels store: once where these are small, or do not
+        matter."""
         chunks: dict[str, Chunks] = {n: a.chunks for n, a in inputs.items() if has_chunks(a)}
         share = 1.0
         stage = describe_plan(plan, chunks, result, op, share, whole)
@@ -104,7 +104,8 @@ class Ledger:
 
 
 def _find_share(plan: BlockPlan, inputs: Mapping[str, Any], make_operator: MakeOperator) -> float:
-    """The part of its temporaries that the kernel of the greatest block stores; it is compiled for that."""
+    """How many times its temporaries the kernel of the greatest block stores: it keeps rows of most, and may have some of its
+    own (exponentials, packed operands).  It is compiled for that."""
     blocks = max(plan.classes, key=lambda b: int(np.max(b.temporary_bytes)))
     n = int(np.argmax(blocks.temporary_bytes))
     program = blocks.restricted.program
@@ -115,4 +116,4 @@ def _find_share(plan: BlockPlan, inputs: Mapping[str, Any], make_operator: MakeO
         for p in blocks.restricted.inputs
     ]
     stored = make_operator(program).temporary_bytes([*arrays, *(int(v[n]) for v in blocks.sizes)], {})
-    return min(1.0, float(stored / blocks.temporary_bytes[n]))
+    return float(stored / blocks.temporary_bytes[n])

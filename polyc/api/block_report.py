@@ -93,9 +93,12 @@ class TaskBytes:
     temporaries: np.ndarray
     results: np.ndarray
 
-    def working(self, share: float) -> np.ndarray:
-        """What a task holds beside what it is given and its results, with so great a part of the temporaries stored."""
-        return self.copies + np.ceil(share * self.temporaries).astype(np.int64)
+    def workspace(self, share: float) -> np.ndarray:
+        """What a kernel stores that takes so many times the temporaries."""
+        return np.ceil(share * self.temporaries).astype(np.int64)
+
+    def held(self, share: float) -> np.ndarray:
+        return np.asarray(self.regions + self.copies + self.workspace(share) + self.results)
 
 
 def count_bytes(blocks: Blocks, inputs: Mapping[str, Chunks]) -> TaskBytes:
@@ -116,13 +119,13 @@ def describe_plan(
     share: float = 1.0,
     whole: tuple[str, ...] = (),
 ) -> Stage:
-    """The stage of a plan whose kernels store so great a part of their temporaries."""
+    """The stage of a plan whose kernels store so many times what their temporaries are."""
     read = written = held = 0
     classes: list[tuple[int, str]] = []
     for blocks in plan.classes:
         own = count_bytes(blocks, inputs)
         read, written = read + int(np.sum(own.regions)), written + int(np.sum(own.results))
-        held = max(held, int(np.max(own.regions + own.working(share) + own.results)))
+        held = max(held, int(np.max(own.held(share))))
         classes += [(n, _describe_class(found, n, list(blocks.regions))) for found, n in blocks.classes]
     lines = tuple(line for _, line in sorted(classes, key=lambda c: -c[0]))
     return Stage(result, len(plan.places), len(plan.classes), read, written, held, combines, whole, lines)

@@ -57,9 +57,10 @@ Follow = Callable[[Program, Ranges, Statement, Mapping[str, int]], Found]
 class Cut:
     """One reduction that is computed in parts, and what it selects.
 
-    `results` are the names of what is reduced; `plan` is of partial results, which are `combined` each by its own operator, with `n_cut` dimensions more in its chunks and
-    places than in its blocks: the first ones, along which the blocks are combined.  `rest` is the program with the totals as
-    its inputs `totals`: one for each of the `combined`, None where it is not needed any more.
+    `results` are the names of what is reduced.  `plan` is of partial results, which are `combined` each by its own operator,
+    with `n_cut` dimensions more in its chunks and places than in its blocks: the first ones, along which the blocks are
+    combined.  `rest` is the program with the totals as its inputs `totals`: one for each of the `combined`, None where it is
+    not needed any more.
     """
 
     results: tuple[str, ...]
