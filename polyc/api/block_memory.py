@@ -47,8 +47,8 @@ def greatest_memory(arrays: Sequence[Any], jobs: Mapping[Any, Job], n_workers: i
     Tasks that have no job (those that come before chunks) hold nothing.  One that reads from a store holds what it reads beside
     the chunk.  Tasks are taken to run as long as they have bytes.  What is freed is used again, but seldom given back to the
     system: the C library keeps it for the thread that asked for it, what lends results (`polyc.runtime.memory`) for blocks of
-    the same size, and each thread keeps its workspace.  Of each of these pools the most stays.  Which thread asks is a matter of
-    chance: each but one is taken to keep one of the largest chunks, which others hold more of meanwhile."""
+    the same size, and each thread keeps its workspace.  Of each of these pools the most stays.  Which thread asks is a matter
+    of chance: each but one is taken to keep one of the largest chunks, while others hold more of them."""
     from dask.highlevelgraph import HighLevelGraph
     from dask.order import order
 
