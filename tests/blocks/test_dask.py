@@ -333,7 +333,7 @@ def test_memory_counts_chunks_that_wait_for_a_second_pass() -> None:
     softmax = polyc.compile(KINDS["softmax"][0]).blocks(x, dry_run=True)
     chunk_bytes = 4 * 400 * 300
     assert chunk_bytes < total.greatest_memory(1) < 1.1 * chunk_bytes
-    assert 2 * chunk_bytes < total.greatest_memory(2) < 2.1 * chunk_bytes
+    assert 3 * chunk_bytes < total.greatest_memory(2) < 3.1 * chunk_bytes  # with one that the C library keeps for a thread
     assert 10 * chunk_bytes < softmax.greatest_memory(1) < 12.2 * chunk_bytes  # all chunks, a result and a copy of dask's
 
 
