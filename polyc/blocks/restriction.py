@@ -134,7 +134,7 @@ def _count_from_zero(program: Program, lows: Mapping[str, Sequence[Expr]]) -> Pr
         if not isinstance(node, Read):
             return None
         starts = lows.get(node.tensor, [int_const(0)] * len(node.subscripts))
-        return replace(node, subscripts=tuple(simplify(e - low) for e, low in zip(node.subscripts, starts, strict=True)))
+        return replace(node, subscripts=tuple(simplify(_minus(e, low)) for e, low in zip(node.subscripts, starts, strict=True)))
 
     statements: list[Statement] = []
     for s in program.statements:
@@ -153,7 +153,7 @@ def _count_from_zero(program: Program, lows: Mapping[str, Sequence[Expr]]) -> Pr
             else w
             for w in moved.where
         )
-        subscripts = tuple(simplify(e - low) for e, low in zip(moved.subscripts, lows[s.target], strict=True))
+        subscripts = tuple(_minus(e, low) for e, low in zip(moved.subscripts, lows[s.target], strict=True))
         statements.append(replace(moved, subscripts=subscripts, where=where))
     return replace(program, statements=tuple(statements))
 
