@@ -27,6 +27,7 @@ Examples:
   python -m benchmarks blocks --workers 2 --json out.json
   python -m benchmarks blocks covariance --scheduler processes
   python -m benchmarks blocks --faults
+  python -m benchmarks blocks --overhead
 """
 CLOSE = 0.2
 """Part by which the greatest memory may differ from what was said of it."""
@@ -156,6 +157,7 @@ def as_json(results: Sequence[Result], runner: Runner) -> str:
     is_flag=True,
     help="Instead: clusters in which a worker is killed, has other instructions, little memory, or a damaged cache.",
 )
+@click.option("--overhead", "is_overhead", is_flag=True, help="Instead: CPU time of planning, and of tasks without work.")
 @click.option("--list", "list_only", is_flag=True, help="List the rows with their sizes.")
 def main(
     names: tuple[str, ...],
@@ -168,6 +170,7 @@ def main(
     folder: Path | None,
     json_path: Path | None,
     is_faulty: bool,
+    is_overhead: bool,
     list_only: bool,
 ) -> None:
     """Measure rows NAME (all of them by default) on dask arrays, against what one would write with dask.array, SciPy and numba.
@@ -191,6 +194,11 @@ def main(
         from benchmarks.blocks.faults import run_faults
 
         sys.exit(0 if run_faults(lambda text: console.print(text, markup=False)) else 1)
+    if is_overhead:
+        from benchmarks.blocks.overhead import run_overhead
+
+        run_overhead(lambda text: console.print(text, markup=False), rounds)
+        return
     for name in names:
         if name not in ROWS:
             raise click.UsageError(f"no row {name!r}; there are {', '.join(ROWS)}")

@@ -11,17 +11,24 @@ from typing import Any
 
 import numpy as np
 
+from polyc.runtime.memory import REUSE_FROM
+from polyc.runtime.pages import round_up
+
+MAPPED_FROM = 32 << 20
+"""Bytes from which the C library always maps memory, and gives it back to the system when it is freed."""
+
 
 @dataclass(frozen=True, slots=True)
 class Job:
     """Bytes of a task: of its result, which stays until the last task that needs it is done, and of what it holds beside that
-    and what it is given while it runs.
+    and what it is given while it runs: `copies`, and the `workspace` of its kernel.
 
     A task whose result is a part of another one's memory has no bytes of its own, and `shares` the key of that.
-    `is_lent`: the bytes are memory that polyc lends."""
+    `is_lent`: result and copies are memory that polyc lends."""
 
     result: int
-    working: int = 0
+    copies: int = 0
+    workspace: int = 0
     shares: Any = None
     is_lent: bool = False
 
@@ -39,7 +46,9 @@ def greatest_memory(arrays: Sequence[Any], jobs: Mapping[Any, Job], n_workers: i
 
     Tasks that have no job (those that come before chunks) hold nothing.  One that reads from a store holds what it reads beside
     the chunk.  Tasks are taken to run as long as they have bytes.  What is freed is used again, but seldom given back to the
-    system, neither by the C library nor by what lends results (`polyc.runtime.memory`): of both the most stays."""
+    system: the C library keeps it for the thread that asked for it, what lends results (`polyc.runtime.memory`) for blocks of
+    the same size, and each thread keeps its workspace.  Of each of these pools the most stays.  Which thread asks is a matter
+    of chance: each but one is taken to keep one of the largest chunks, while others hold more of them."""
     from dask.highlevelgraph import HighLevelGraph
     from dask.order import order
 
@@ -51,7 +60,7 @@ def greatest_memory(arrays: Sequence[Any], jobs: Mapping[Any, Job], n_workers: i
     for key, found in needs.items():
         job = jobs.get(key, NOTHING)
         is_read = not job.is_lent and not stores.isdisjoint(found)
-        own[key] = replace(job, working=job.working + job.result) if is_read else job
+        own[key] = replace(job, copies=job.copies + job.result) if is_read else job
     results = [key for a in arrays for key in product([a.name], *map(range, a.numblocks))]
     stored = {("polyc-stored", *key): {key} for key in results}
     needs.update(stored)
@@ -77,25 +86,30 @@ def _simulate(jobs: Mapping[Any, Job], needs: Mapping[Any, set[Any]], rank: Mapp
             users[owners[n]] += 1
         users[owners[key]] += 1  # itself
     ready = sorted((key for key, found in needs.items() if not found), key=rank.__getitem__, reverse=True)
+    idle = list(range(n_workers))
     running: list[tuple[float, int, Any]] = []
+    threads: dict[Any, int] = {}
+    pools = _Pools()
     now, last = 0.0, None
-    held, most = [0, 0], [0, 0]  # of what others allocate, and of what polyc lends
 
     def give_up(owner: Any) -> None:
         users[owner] -= 1
         if not users[owner]:
-            held[jobs[owner].is_lent] -= jobs[owner].result
+            pools.add(jobs[owner], -jobs[owner].result, "result")
 
     while ready or running:
-        while ready and len(running) < n_workers:
-            key = ready.pop()
+        while ready and idle:
+            key, thread = ready.pop(), idle.pop()
             job = jobs[key]
-            held[job.is_lent] += job.result + job.working
-            length = job.result + job.working + sum(jobs[n].result for n in needs[key])
+            threads[key] = thread
+            pools.add(job, job.result, "result")
+            pools.add(job, job.copies, "copies")
+            pools.note(("workspace", thread), job.workspace)
+            length = job.result + job.copies + job.workspace + sum(jobs[n].result for n in needs[key])
             heappush(running, (now + length, rank[key], key))
-        most = [max(pair) for pair in zip(most, held, strict=True)]
         now, _, key = heappop(running)
-        held[jobs[key].is_lent] -= jobs[key].working
+        pools.add(jobs[key], -jobs[key].copies, "copies")
+        idle.append(threads.pop(key))
         for n in sorted(dependents[key], key=rank.__getitem__, reverse=True):
             waiting[n].discard(key)
             if not waiting[n]:
@@ -105,4 +119,31 @@ def _simulate(jobs: Mapping[Any, Job], needs: Mapping[Any, set[Any]], rank: Mapp
         if last is not None:
             give_up(owners[last])
         last = key
-    return sum(most)
+    return sum(pools.most.values()) + (n_workers - 1) * pools.largest
+
+
+class _Pools:
+    """Memory that is used again for the same alone: what is held of each pool, and the most of it."""
+
+    def __init__(self) -> None:
+        self.held: defaultdict[Any, int] = defaultdict(int)
+        self.most: defaultdict[Any, int] = defaultdict(int)
+        self.largest = 0
+        """Bytes of the largest result that the C library keeps for a thread once it is freed."""
+
+    def note(self, pool: Any, held: int) -> None:
+        self.most[pool] = max(self.most[pool], held)
+
+    def add(self, job: Job, n_bytes: int, use: str) -> None:
+        """Bytes of a job for a ``result`` or ``copies``, or less of them.  What is read from a store is copies, by threads of
+        the store's own."""
+        size = abs(n_bytes)
+        pool: Any = use
+        if job.is_lent:
+            pool = round_up(size) if size >= REUSE_FROM else "result"
+        elif size >= MAPPED_FROM:
+            pool = "mapped"
+        elif use == "result":
+            self.largest = max(self.largest, size)
+        self.held[pool] += n_bytes
+        self.note(pool, self.held[pool])

@@ -38,12 +38,15 @@ class Stage:
     combines: str | None = None
     whole: tuple[str, ...] = ()
     classes: tuple[str, ...] = ()
+    again: tuple[str, ...] = ()
+    """Inputs that are read from their files once more, as an earlier stage has not kept them."""
     repeats: int = 1
     """How many stages of a time loop are alike; the other numbers are those of one."""
 
     def __str__(self) -> str:
         what = f"parts of {self.result}, combined by {self.combines}" if self.combines else self.result
-        moved = f"{show_bytes(self.read)} read, {show_bytes(self.written)} written"
+        again = f" ({', '.join(self.again)} again)" if self.again else ""
+        moved = f"{show_bytes(self.read)} read{again}, {show_bytes(self.written)} written"
         what += f", {self.repeats} times" if self.repeats > 1 else ""
         held = f"at most {show_bytes(self.held)} held by a task"
         return "\n  ".join((f"{what}: {self.n_tasks} tasks, {self.n_kernels} kernels, {moved}, {held}", *self.whole))
@@ -90,9 +93,12 @@ class TaskBytes:
     temporaries: np.ndarray
     results: np.ndarray
 
-    def working(self, share: float) -> np.ndarray:
-        """What a task holds beside what it is given and its results, with so great a part of the temporaries stored."""
-        return self.copies + np.ceil(share * self.temporaries).astype(np.int64)
+    def workspace(self, share: float) -> np.ndarray:
+        """What a kernel stores that takes so many times the temporaries."""
+        return np.ceil(share * self.temporaries).astype(np.int64)
+
+    def held(self, share: float) -> np.ndarray:
+        return np.asarray(self.regions + self.copies + self.workspace(share) + self.results)
 
 
 def count_bytes(blocks: Blocks, inputs: Mapping[str, Chunks]) -> TaskBytes:
@@ -113,13 +119,13 @@ def describe_plan(
     share: float = 1.0,
     whole: tuple[str, ...] = (),
 ) -> Stage:
-    """The stage of a plan whose kernels store so great a part of their temporaries."""
+    """The stage of a plan whose kernels store so many times what their temporaries are."""
     read = written = held = 0
     classes: list[tuple[int, str]] = []
     for blocks in plan.classes:
         own = count_bytes(blocks, inputs)
         read, written = read + int(np.sum(own.regions)), written + int(np.sum(own.results))
-        held = max(held, int(np.max(own.regions + own.working(share) + own.results)))
+        held = max(held, int(np.max(own.held(share))))
         classes += [(n, _describe_class(found, n, list(blocks.regions))) for found, n in blocks.classes]
     lines = tuple(line for _, line in sorted(classes, key=lambda c: -c[0]))
     return Stage(result, len(plan.places), len(plan.classes), read, written, held, combines, whole, lines)

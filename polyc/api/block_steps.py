@@ -46,14 +46,15 @@ def run_recurrences(planner: Planner) -> None:
         loop, begin, rest = found.loop, found.loop.begin(), found.loop.rest()
         made = _make(planner, begin, {}, {})
         given = {name: made[name] for name in loop.given}
-        n_before = len(planner.stages)
+        stages = planner.ledger.stages
+        n_before = len(stages)
         states: States = {state: made[name] for state, name in begin.results.items()}
         if found.most:
             _run_unrolled(planner, loop, found.most, states, given)
         else:
             _run_rolled(planner, loop, found.lengths, states, given)
-        several = Counter(planner.stages[n_before:])
-        planner.stages[n_before:] = [replace(stage, repeats=n) for stage, n in several.items()]
+        several = Counter(stages[n_before:])
+        stages[n_before:] = [replace(stage, repeats=n) for stage, n in several.items()]
         states |= {(name, WHOLE): array for name, array in given.items()}
         planner.inputs |= given | {name: states[state] for state, name in rest.inputs.items()}
         planner.program, planner.ranges = rest.program, rest.ranges
@@ -106,7 +107,7 @@ def _choose_count(planner: Planner, loop: TimeLoop, proposed: dict[str, Any]) ->
     plan, _, _ = plan_cuttable(one.program, one.ranges, values, group, chunks)
     if all(len(c) == 1 for c in plan.chunks):
         return 0
-    return choose_count(loop, plan, driver.select_target(planner.operator.options))
+    return choose_count(loop, plan, driver.select_target(planner.operator.options), planner.ledger.limit)
 
 
 def _cut_steps(planner: Planner, loop: TimeLoop, proposed: dict[str, Any]) -> tuple[int, ...]:
@@ -170,5 +171,5 @@ def _make(planner: Planner, part: Part, inputs: dict[str, Any], values: dict[str
     known = {name: value for name, value in values.items() if name is not None}
     own = planner.part(part, planner.inputs | inputs | {name: np.array(value) for name, value in known.items()}, known)
     made = own.make_all(None)
-    planner.stages += own.stages
+    planner.ledger.stages += own.ledger.stages
     return made

@@ -122,11 +122,6 @@ def _combine_tuples(monoid: Monoid, left: list[np.ndarray], right: list[np.ndarr
     return [np.asarray(v, c.dtype.numpy) for v, c in made]
 
 
-def refer_to_maximum(maximum: np.ndarray) -> np.ndarray:
-    """What is subtracted in the place of a maximum: nothing from values that all are -inf."""
-    return np.where(np.isneginf(maximum), np.zeros((), maximum.dtype), maximum)
-
-
 def combine_parts(combined: Sequence[Combined], parts: Sequence[Any]) -> Any:
     """Partial results of blocks, of several results tuples, each by its monoid from left to right."""
     columns = list(zip(*(p if isinstance(p, tuple) else (p,) for p in parts), strict=True))
@@ -137,11 +132,9 @@ def combine_parts(combined: Sequence[Combined], parts: Sequence[Any]) -> Any:
             totals = reduce(partial(_combine_tuples, monoid), map(list, zip(*columns, strict=True)))
             return tuple(totals) if len(totals) > 1 else totals[0]
         for how, values in zip(combined, columns, strict=True):
-            if how.scale is not None:
-                reference = refer_to_maximum(totals[0])
-                weights = [np.exp(how.scale * (m - reference)).astype(m.dtype) for m in columns[0]]
-                n_more = values[0].ndim - reference.ndim
-                values = tuple(v * w.reshape(w.shape + (1,) * n_more) for v, w in zip(values, weights, strict=True))
+            if how.law is not None:
+                blocks = zip(*columns, strict=True)
+                values = tuple(how.law.apply(v, own, totals) for v, own in zip(values, blocks, strict=True))
             for n in how.agreeing:
                 agree = [(t == totals[n]) | ((t != t) & (totals[n] != totals[n])) for t in columns[n]]
                 values = tuple(np.where(a, v, v.dtype.type(how.none)) for a, v in zip(agree, values, strict=True))

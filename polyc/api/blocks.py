@@ -4,18 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from itertools import product
-from math import prod
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from polyc import driver
-from polyc.api.block_memory import Job, Jobs
-from polyc.api.block_report import BlockReport, Stage, describe_plan
+from polyc.api.block_ledger import Ledger, Memo
+from polyc.api.block_report import BlockReport, Stage
 from polyc.api.block_steps import run_recurrences
 from polyc.api.block_sums import find_sums
-from polyc.api.checkpoints import read_bytes, show_bytes
+from polyc.api.checkpoints import read_bytes
 from polyc.api.dask_arrays import Graphs, as_chunked, load_dask, read_chunks
 from polyc.api.sources import FixedSource
 from polyc.blocks.chunks import propose_chunks
@@ -32,6 +28,7 @@ from polyc.ir.simplify import simplify
 from polyc.poly.block_regions import Widened
 from polyc.poly.infer import concrete_shapes
 from polyc.poly.ranges import Ranges
+from polyc.records import replace
 from polyc.runtime.arrays import argument_error, has_chunks
 from polyc.runtime.kernel import host_check_error
 
@@ -40,9 +37,6 @@ if TYPE_CHECKING:
 
 MOST_BLOCKS = 1 << 16
 """Results are cut into no more than these to keep to a limit of memory: each is a task that dask keeps track of."""
-
-ASKED_FROM = 1 << 20
-"""Bytes of a task's temporaries from which it matters what a kernel stores of them, so that one is compiled to say it."""
 
 
 def make_blocks(
@@ -70,7 +64,7 @@ def make_blocks(
             try:
                 sized, values = _size(program, sizes, is_symbolic)
                 gathered = gather_sums(sized.program, sized.ranges, values)
-                planner = Planner(operator, *gathered, values, arrays, limit, dry_run)
+                planner = Planner(operator, *gathered, values, arrays, Ledger(limit, dry_run))
                 made = planner.make_all(chunks)
                 break
             except NotPlanned as problem:
@@ -78,7 +72,7 @@ def make_blocks(
                     message = f"blocks cannot be planned: {str(problem).splitlines()[0]}"
                     raise UnsupportedError(Diagnostic("unsupported-blocks", message, None, "x.compute() first")) from problem
     if dry_run:
-        return BlockReport(tuple(planner.stages), planner.jobs, tuple(made.values()))
+        return BlockReport(tuple(planner.ledger.stages), planner.ledger.jobs, tuple(made.values()))
     results = tuple(made[r.version] for r in program.returns)
     return results if len(results) > 1 else results[0]
 
@@ -128,23 +122,19 @@ class Planner:
         ranges: Ranges,
         values: Mapping[str, int],
         inputs: Mapping[str, Any],
-        limit: int | None,
-        dry_run: bool,
-        jobs: Jobs | None = None,
+        ledger: Ledger,
+        memo: Memo | None = None,
     ) -> None:
-        self.operator, self.values, self.inputs, self.limit, self.dry_run = operator, dict(values), dict(inputs), limit, dry_run
+        self.operator, self.values, self.inputs = operator, dict(values), dict(inputs)
         self.program, self.ranges = program, ranges
+        self.ledger, self.memo = ledger, memo or Memo()
         self.shapes = self.shapes_of(ranges, values)
-        self.stages: list[Stage] = []
-        self.jobs: Jobs = {} if jobs is None else jobs
-        for a in self.inputs.values():
-            if has_chunks(a):
-                lengths = product(*(c for c in a.chunks))
-                for place, n in zip(np.ndindex(*map(len, a.chunks)), lengths, strict=True):
-                    self.jobs.setdefault((a.name, *place), Job(a.dtype.itemsize * prod(n)))
-        self.remembered: dict[Any, Any] = {}
+        self.passes: dict[str, int] = {}
+        """Of totals: how many passes over inputs there are until they are known."""
         self.start: str | None = None
         self.is_part = False
+        for a in self.inputs.values():
+            ledger.note_chunks(a)
 
     @staticmethod
     def shapes_of(ranges: Ranges, values: Mapping[str, int]) -> dict[str, tuple[int, ...]]:
@@ -156,19 +146,16 @@ class Planner:
         """One for a program that makes something of `inputs`, with additional `values` of sizes."""
         own = {name: inputs[name] for name in part.program.parameters if name in inputs}
         known = {**self.values, **values}
-        made = Planner(self.operator, part.program, part.ranges, known, own, self.limit, self.dry_run, self.jobs)
-        made.remembered, made.start, made.is_part = self.remembered, part.start, True
+        made = Planner(self.operator, part.program, part.ranges, known, own, self.ledger.part(), self.memo)
+        made.start, made.is_part = part.start, True
         return made
 
     def remember(self, key: tuple[Any, ...], make: Callable[[], Any], any_start: bool = False) -> Any:
-        """What was made for the same program, sizes and chunks before: the stages of a recurrence are alike.
+        """What was made for the same program, sizes and chunks before.
 
         With `any_start` the first step of a stage does not count."""
         values = [item for item in self.values.items() if not any_start or item[0] != self.start]
-        whole = (id(self.program), *key, *values, *self.chunks.items())
-        if whole not in self.remembered:
-            self.remembered[whole] = self.program, make()  # the program lives as long as its number counts
-        return self.remembered[whole][1]
+        return self.memo.get(self.program, (*key, *values, *self.chunks.items()), make)
 
     @property
     def chunks(self) -> dict[str, Chunks]:
@@ -196,10 +183,11 @@ class Planner:
             cut = self.remember(("cut",), find)
             if cut is None:
                 return
-            bases = ", ".join(dict.fromkeys(self.program.tensor(t).base for t in cut.targets))
-            stage, share = self._describe(cut.plan, bases, _name_operators(cut))
-            self._check_memory(stage)
-            self.inputs |= self._graphs().totals(cut, share)
+            stage, share = self._describe(cut.plan, ", ".join(cut.results), _name_operators(cut))
+            self.ledger.check(stage)
+            self.ledger.stages.append(stage)
+            self.inputs |= self._graphs(cut.plan).totals(cut, share)
+            self.passes |= dict.fromkeys((t for t in cut.totals if t is not None), self._pass_of(cut.plan) + 1)
             self.program, self.ranges = cut.rest, cut.rest_ranges
 
     def make(self, group: Sequence[str], asked: Any) -> dict[str, Any]:
@@ -224,19 +212,18 @@ class Planner:
         alone = {d for w in widened for d in w.axes if len(plan.chunks[d]) == 1 < shape[d]}
         axes = () if self.is_part else sorted(refused | alone)  # a stage is as long as what it follows
         whole = tuple(self._explain(base, d, [*reasons, *widened]) for d in axes)
-        return self._graphs().results(*self._fit(plan, group, asked is None, whole))
+        plan, share = self._fit(plan, group, asked is None, whole)
+        return self._graphs(plan).results(plan, share)
 
     def _plan(self, group: Sequence[str], chunks: Chunks) -> tuple[BlockPlan, frozenset[int], tuple[Widened, ...]]:
         """The plan, by the classes of one that was made for other values of sizes where these are all that there are."""
-        key = (id(self.program), "classes", *group, chunks)
-        if key in self.remembered:
-            plan, refused, reasons = self.remembered[key]
-            again = refit_plan(plan, self.values)
-            if again is not None:
-                return again, refused, reasons
-        found = plan_cuttable(self.program, self.ranges, self.values, group, chunks)
-        self.remembered.setdefault(key, found)
-        return found
+
+        def find() -> tuple[BlockPlan, frozenset[int], tuple[Widened, ...]]:
+            return plan_cuttable(self.program, self.ranges, self.values, group, chunks)
+
+        plan, refused, reasons = self.memo.get(self.program, ("classes", *group, chunks), find)
+        again = refit_plan(plan, self.values)
+        return find() if again is None else (again, refused, reasons)
 
     def _propose(self, group: Sequence[str]) -> tuple[Chunks, tuple[Widened, ...]]:
         shape = self.shapes[group[0]]
@@ -263,59 +250,44 @@ class Planner:
         bases = ", ".join(dict.fromkeys(self.program.tensor(v).base for v in group))
         while True:
             stage, share = self._describe(plan, bases, whole=whole)
-            if self.limit is None or stage.held <= self.limit:
-                return plan, share
-            fixed: set[int] = set()
-            finer: BlockPlan | None = None
-            while may_cut and finer is None and len(fixed) < len(plan.chunks):
-                d = max((d for d in range(len(plan.chunks)) if d not in fixed), key=lambda d: max(plan.chunks[d]))
-                if max(plan.chunks[d]) < 2 or 2 * len(plan.places) > MOST_BLOCKS:
-                    break
-                halves = tuple(h for c in plan.chunks[d] for h in (c - c // 2, c // 2) if h)
-                chunks = (*plan.chunks[:d], halves, *plan.chunks[d + 1 :])
-                found, refused, _ = plan_cuttable(self.program, self.ranges, self.values, group, chunks)
-                finer = None if d in refused or found.chunks == plan.chunks else found
-                fixed.add(d)
-            self.stages.pop()
+            finer = None if self.ledger.keeps(stage) or not may_cut else self._halve(plan, group)
             if finer is None:
-                self._check_memory(stage)
+                self.ledger.check(stage)
+                self.ledger.stages.append(stage)
                 return plan, share
             plan = finer
 
-    def _check_memory(self, stage: Stage) -> None:
-        if self.limit is not None and stage.held > self.limit:
-            message = f"a block of {stage.result} holds {show_bytes(stage.held)}, and memory is {show_bytes(self.limit)}"
-            help = f"give memory={show_bytes(stage.held, up=True)!r}, or the inputs smaller chunks"
-            raise argument_error("argument-memory", message, None, help)
+    def _halve(self, plan: BlockPlan, group: Sequence[str]) -> BlockPlan | None:
+        """The plan with chunks half as long along the longest dimension that can be cut."""
+        fixed: set[int] = set()
+        while len(fixed) < len(plan.chunks):
+            d = max((d for d in range(len(plan.chunks)) if d not in fixed), key=lambda d: max(plan.chunks[d]))
+            if max(plan.chunks[d]) < 2 or 2 * len(plan.places) > MOST_BLOCKS:
+                return None
+            halves = tuple(h for c in plan.chunks[d] for h in (c - c // 2, c // 2) if h)
+            chunks = (*plan.chunks[:d], halves, *plan.chunks[d + 1 :])
+            found, refused, _ = plan_cuttable(self.program, self.ranges, self.values, group, chunks)
+            if d not in refused and found.chunks != plan.chunks:
+                return found
+            fixed.add(d)
+        return None
 
     def _describe(
         self, plan: BlockPlan, result: str, op: str | None = None, whole: tuple[str, ...] = ()
     ) -> tuple[Stage, float]:
-        """The stage of a plan, which is noted, and what its kernels store of their temporaries: all that are small, and that
-        do not matter."""
-        share = 1.0
-        stage = describe_plan(plan, self.chunks, result, op, share, whole)
-        temporaries = max(int(np.max(b.temporary_bytes)) for b in plan.classes)
-        if temporaries >= ASKED_FROM and (self.dry_run or (self.limit is not None and stage.held > self.limit)):
-            share = self._find_share(plan)
-            stage = describe_plan(plan, self.chunks, result, op, share, whole)
-        self.stages.append(stage)
-        return stage, share
+        inputs = self._inputs_of(plan)
+        stage, share = self.ledger.describe(plan, inputs, self._make_operator, result, op, whole)
+        read = dict.fromkeys(n for blocks in plan.classes for n in blocks.regions if inputs[n] is not self.inputs[n])
+        return replace(stage, again=tuple(read)), share
 
-    def _find_share(self, plan: BlockPlan) -> float:
-        """The part of its temporaries that the kernel of the greatest block stores; it is compiled for that."""
-        blocks = max(plan.classes, key=lambda b: int(np.max(b.temporary_bytes)))
-        n = int(np.argmax(blocks.temporary_bytes))
-        program = blocks.restricted.program
-        kernel = self._make_operator(program)
-        arrays = [
-            np.broadcast_to(np.zeros((), program.types[p].numpy), tuple(int(e[n]) for _, e in blocks.regions[p]))
-            if has_chunks(self.inputs[p])
-            else self.inputs[p]
-            for p in blocks.restricted.inputs
-        ]
-        stored = kernel.temporary_bytes([*arrays, *(int(v[n]) for v in blocks.sizes)], {})
-        return min(1.0, float(stored / blocks.temporary_bytes[n]))
+    def _pass_of(self, plan: BlockPlan) -> int:
+        """How many passes over inputs are over before the tasks of a plan can run."""
+        return max((self.passes.get(n, 0) for blocks in plan.classes for n in blocks.regions), default=0)
+
+    def _inputs_of(self, plan: BlockPlan) -> dict[str, Any]:
+        """The inputs, some of which are read again for this plan."""
+        number = self._pass_of(plan)
+        return {n: self.ledger.choose_reading(a, number) for n, a in self.inputs.items()}
 
     def _explain(self, result: str, d: int, reasons: Sequence[Widened]) -> str:
         """Why a dimension of a result is one chunk."""
@@ -335,15 +307,10 @@ class Planner:
         help = f"leave dimension {d} in one chunk: chunks={{{d}: -1}}"
         return UnsupportedError(Diagnostic("unsupported-block-axis", self._explain(result, d, reasons), span, help))
 
-    def _graphs(self) -> Graphs:
-        identity = (repr(self.operator.options), dict(self.values))
-        return Graphs(
-            self.operator.name, identity, self.program, dict(self.inputs), self._make_operator, self.dry_run, self.jobs
-        )
+    def _graphs(self, plan: BlockPlan) -> Graphs:
+        identity, ledger = (repr(self.operator.options), dict(self.values)), self.ledger
+        inputs = self._inputs_of(plan)
+        return Graphs(self.operator.name, identity, self.program, inputs, self._make_operator, ledger.dry_run, ledger.jobs)
 
-    def _make_operator(self, program: Program) -> Operator:
-        key = ("operator", id(program))
-        if key not in self.remembered:
-            self.remembered[key] = program, make_operator(self.operator, program)
-        found: Operator = self.remembered[key][1]
-        return found
+    def _make_operator(self, program: Program) -> Any:
+        return self.memo.get(program, ("operator",), lambda: make_operator(self.operator, program))

@@ -73,7 +73,7 @@ class Graphs:
     """Makes dask arrays: of blocks of `program`, which are compiled now unless it is a `dry_run`, on `inputs` by name.
 
     `name` begins the names of arrays; with `identity` it is all that these depend on beside plans and inputs.  `jobs` are told
-    what tasks hold; kernels store the `share` that is said of temporaries."""
+    what tasks hold; kernels store `share` times what temporaries are."""
 
     name: str
     identity: tuple[Any, ...]
@@ -160,14 +160,14 @@ class Graphs:
             sizes = zip(*(v.tolist() for v in blocks.sizes), strict=True) if blocks.sizes else repeat(())
             places = [plan.places[n] for n in blocks.numbers.tolist()]
             own_bytes = count_bytes(blocks, {n: a.chunks for n, a in arrays.items()})
-            held = zip(own_bytes.results.tolist(), own_bytes.working(share).tolist(), strict=True)
-            for place, own, out, (made, working), *regions in zip(
+            held = zip(own_bytes.results.tolist(), own_bytes.copies.tolist(), own_bytes.workspace(share).tolist(), strict=True)
+            for place, own, out, (made, copies, workspace), *regions in zip(
                 places, sizes, _take_results(plan, blocks), held, *met, strict=False
             ):
                 task = Task(number, tuple(r for r, _ in regions), own, out)
                 keys = [key for _, chosen in regions for key in chosen]
                 layer[(name, *place)] = (run_block, kernels_key, task, keys)
-                self.jobs[(name, *place)] = Job(made, working, is_lent=True)
+                self.jobs[(name, *place)] = Job(made, copies, workspace, is_lent=True)
         layer |= parts.layer
         dependencies = [a for a in self.inputs.values() if has_chunks(a)]
         return _Tasks(name, HighLevelGraph.from_collections(name, layer, dependencies=dependencies))

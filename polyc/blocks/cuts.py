@@ -5,14 +5,14 @@ like any other, so that regions, borders and what cannot be cut are known (`plan
 up along r again (`restriction.sum_out`); what remains to be done with the partial results is the monoid's own operator.
 
 What an extremum selects (`selections`) is reduced in the same pass, by the extremum of the block alone, and so are sums of
-exponentials under a maximum.  A user's monoid has a result for each of its components.
+exponentials under a maximum and products of deviations from a mean (`laws`).  A user's monoid has a result for each of its
+components.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from itertools import count
 
 from polyc.blocks.chunks import propose_chunks
@@ -42,24 +42,28 @@ from polyc.ir.program import Program, RangeClause, Reduction, Return, Statement,
 from polyc.ir.program import order_components as order_values
 from polyc.ir.read_sites import is_data_dependent
 from polyc.ir.simplify import simplify
+from polyc.ir.types import DType
 from polyc.poly.infer import infer_ranges
 from polyc.poly.ranges import Ranges
 from polyc.records import replace
 
-Follow = Callable[[Program, Ranges, Statement], Sequence[tuple[Statement, Combined]]]
-"""Sums of exponentials under the maximum that a statement is, with all that is computed of the maximum in their values."""
+Found = tuple[Program, Ranges, Sequence[tuple[Statement, Combined]]]
+"""The program with what is reduced beside a statement, which is in it then, and how partial results of that are combined."""
+Follow = Callable[[Program, Ranges, Statement, Mapping[str, int]], Found]
+"""Finds sums that blocks make with their own result of a statement, with all that is computed of that in their values."""
 
 
 @dataclass(frozen=True)
 class Cut:
     """One reduction that is computed in parts, and what it selects.
 
-    `plan` is of partial results, which are `combined` each by its own operator, with `n_cut` dimensions more in its chunks and
-    places than in its blocks: the first ones, along which the blocks are combined.  `rest` is the program with the totals as
-    its inputs `totals`: one for each of the `combined`, None where it is not needed any more.
+    `results` are the names of what is reduced.  `plan` is of partial results, which are `combined` each by its own operator,
+    with `n_cut` dimensions more in its chunks and places than in its blocks: the first ones, along which the blocks are
+    combined.  `rest` is the program with the totals as its inputs `totals`: one for each of the `combined`, None where it is
+    not needed any more.
     """
 
-    targets: tuple[str, ...]
+    results: tuple[str, ...]
     plan: BlockPlan
     n_cut: int
     combined: tuple[Combined, ...]
@@ -77,7 +81,7 @@ def find_cut(
     follow: Follow | None = None,
 ) -> Cut | None:
     """The first reduction with an index that moves, alone, along a dimension of an input that is in several chunks; without
-    `reassociate` none whose rounding depends on the order.  `follow` finds sums that go in the pass of a maximum."""
+    `reassociate` none whose rounding depends on the order.  `follow` finds sums that go in the pass of another reduction."""
     if not any(len(c) > 1 for chunks in inputs.values() for c in chunks):
         return None
     for component in order_components(program):
@@ -126,29 +130,34 @@ def _cut_statement(
     if not kept:
         return None
     chunks = tuple(c for n, c in enumerate(chunks) if n >= len(candidates) or len(c) > 1)
-    groups: list[tuple[list[Statement], tuple[Combined, ...]]] = []
+    groups: list[tuple[Program, Ranges, list[Statement], tuple[Combined, ...]]] = []
     if s.reduction.monoid is not None:
         program, ranges, members = _add_components(program, ranges, s)
-        groups.append((members, (Combined(s.reduction.monoid.name, monoid=s.reduction.monoid),) * len(members)))
+        own_way = Combined(s.reduction.monoid.name, monoid=s.reduction.monoid)
+        groups.append((program, ranges, members, (own_way,) * len(members)))
     else:
         own_way = Combined(s.reduction.op)
-        sums = [] if follow is None else follow(program, ranges, s)
-        for found in (sums, find_selections(program, ranges, s)):
+        none: Found = program, ranges, []
+        selections: Found = program, ranges, find_selections(program, ranges, s)
+        for more, more_ranges, found in (none if follow is None else follow(program, ranges, s, sizes), selections):
             if found:
-                groups.append(([s, *(x for x, _ in found)], (own_way, *(c for _, c in found))))
-        groups.append(([s], (own_way,)))
-    for statements, combined in groups:
-        terms, term_ranges, names = _all_terms(program, ranges, statements, kept)
+                groups.append((more, more_ranges, [s, *(x for x, _ in found)], (own_way, *(c for _, c in found))))
+        groups.append((program, ranges, [s], (own_way,)))
+    for own_program, own_ranges, statements, combined in groups:
+        terms, term_ranges, names = _all_terms(own_program, own_ranges, statements, kept)
         if term_ranges is None:
             continue
         try:
-            plan, refused, _ = plan_cuttable(terms, term_ranges, sizes, names, chunks, len(kept))
-            rest, totals = _rest(program, ranges, statements, combined)
+            is_whole = any(c.law is not None and c.law.needs_whole for c in combined)
+            own_chunks = tuple((sum(c),) if is_whole and n >= len(kept) else c for n, c in enumerate(chunks))
+            plan, refused, _ = plan_cuttable(terms, term_ranges, sizes, names, own_chunks, len(kept))
+            rest, totals = _rest(own_program, own_ranges, statements, combined)
             rest_ranges = infer_ranges(rest)
         except (NotPlanned, PolycError):
             continue
         if all(axis >= len(kept) for axis in refused):
-            return Cut(tuple(x.target for x in statements), plan, len(kept), combined, rest, rest_ranges, totals)
+            bases = dict.fromkeys(own_program.tensor(x.target).base for x in statements)
+            return Cut(tuple(bases), plan, len(kept), combined, rest, rest_ranges, totals)
     return None
 
 
@@ -187,22 +196,24 @@ def _all_terms(
     """The program whose results are the terms of some reductions over the same points, later ones of earlier ones; their
     names."""
     results: list[str] = []
-    terms: dict[str, Expr] = {}  # that stand for an element of a target
+    terms: dict[str, tuple[str, DType]] = {}  # of a target, and its type
+
+    def read_terms(e: Expr) -> Expr | None:
+        if not isinstance(e, Read) or e.tensor not in terms:
+            return None
+        name, dtype = terms[e.tensor]
+        element = Read(name, (*(Index(i) for i in cut), *(rewrite(x, read_terms) for x in e.subscripts)))
+        return element if dtype == dtype.computed else Cast(element, dtype)
+
     for s in reductions:
-        program, name = _add_terms(program, ranges, replace(s, value=rewrite(s.value, partial(_read_terms, terms))), cut)
-        element: Expr = Read(name, (*(Index(i) for i in cut), *s.subscripts))
-        dtype = program.types[s.target]
-        terms[s.target] = element if dtype == dtype.computed else Cast(element, dtype)
+        program, name = _add_terms(program, ranges, replace(s, value=rewrite(s.value, read_terms)), cut)
+        terms[s.target] = name, program.types[s.target]
         results.append(name)
     found = keep_results(program, results)
     try:
         return found, infer_ranges(found), results
     except PolycError:
         return found, None, results
-
-
-def _read_terms(terms: Mapping[str, Expr], e: Expr) -> Expr | None:
-    return terms.get(e.tensor) if isinstance(e, Read) else None
 
 
 def _add_terms(program: Program, ranges: Ranges, s: Statement, cut: Sequence[str]) -> tuple[Program, str]:
@@ -251,7 +262,9 @@ def _rest(
     """The program in which the totals of some reductions are inputs, where it still needs them; their names."""
     totals: list[str] = []
     for s, how in zip(reductions, combined, strict=True):
-        program, total = _put_total(program, ranges, s, None if how.scale is None else reductions[0].target)
+        (leader, *_) = reductions
+        is_under_maximum = how.law is not None and leader.reduction is not None and leader.reduction.op == "max"
+        program, total = _put_total(program, ranges, s, leader.target if is_under_maximum else None)
         totals.append(total)
     results = list(dict.fromkeys(r.version for r in program.returns))
     needed = needed_tensors(program, results)

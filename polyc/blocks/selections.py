@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from polyc.blocks.laws import Law
 from polyc.ir.expr import MONOIDS, Call, Expr, Read, Select, identity_of, operands_of, reads
 from polyc.ir.program import Monoid, Program, Statement
 from polyc.poly.ranges import Ranges
@@ -26,14 +27,13 @@ class Combined:
     """How one of the partial results of blocks is combined: by the monoid `op`, of those blocks alone whose partial results at
     the places `agreeing` are the totals; others count as `none`.
 
-    With `monoid`, a user's, all partial results together are one of its tuples.  With `scale` they are sums of exponentials of
-    that many times what a maximum is subtracted from, and the maxima are the partial results at the first place."""
+    With `monoid`, a user's, all partial results together are one of its tuples.  With a `law` its terms are combined."""
 
     op: str
     agreeing: tuple[int, ...] = ()
     none: Any = 0
     monoid: Monoid | None = None
-    scale: float | None = None
+    law: Law | None = None
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ pytest.importorskip("zarr", minversion="3")
 
 import dask
 
-from benchmarks.blocks import ROWS, command, faults, schedulers, worker
+from benchmarks.blocks import ROWS, command, faults, overhead, schedulers, worker
 from benchmarks.blocks.measure import Measured, Result, Runner
 from benchmarks.blocks.row import Inputs, Row
 from benchmarks.worker import largest_error
@@ -192,6 +192,12 @@ def test_board_of_faults_ends_with_an_error_where_a_result_is_wrong(monkeypatch:
     done = CliRunner().invoke(command.main, ["--faults"])
     assert done.exit_code == 1 and "second: WRONG" in done.output and "third: right" in done.output
     assert len(set(folders)) == 3 and not any(f.exists() for f in folders)
+
+
+def test_overhead_is_told_of_planning_and_of_tasks() -> None:
+    told: list[str] = []
+    overhead.run_overhead(told.append, rounds=1, side=3)
+    assert len(told) == 5 and told[0].startswith("graph of a blur, 9 blocks") and "dask's own" in told[-1]
 
 
 def test_board_lists_its_rows() -> None:

@@ -242,3 +242,18 @@ def test_halos_are_deeper_where_stages_cost_more_than_what_is_computed_again() -
     assert counts[64, 4] == 1  # compiling more would take longer than running them
     assert counts[1 << 30, 50] > 3
     assert counts[1 << 30, 3] <= 3
+
+
+def test_halos_are_as_deep_as_memory_allows() -> None:
+    text, _, _ = KINDS["heat-clamp"]
+    operator = polyc.compile(text, target="x86-64-v4")
+    x = da.zeros((1 << 12, 1 << 12), chunks=1 << 10, dtype=np.float32)
+    counts = {}
+    for memory in (None, "1 GiB", "2 KiB"):
+        with patch.object(block_steps, "split_steps", return_value=[]) as split, pytest.raises(KeyError):
+            operator.blocks(x, 50, memory=memory, dry_run=True)
+        counts[memory] = split.call_args.args[1]
+    assert counts[None] == counts["1 GiB"] > 4
+    assert (
+        1 < counts["2 KiB"] < 4
+    )  # with a halo of 4 a block of 8 squared would take more, and smaller ones are four times as many

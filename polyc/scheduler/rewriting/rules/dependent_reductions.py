@@ -64,9 +64,20 @@ def _find_dependence(s: Statement, leader: Statement, program: Program, ranges: 
     """How a sum depends on `leader`; None where it does not, or at several places."""
     if s.reduction is None or s.reduction.op != "add" or s.name == leader.name or not is_simple(s, ranges):
         return None
+    value, between = write_out(s.value, leader, program, ranges)
+    uses = list(dict.fromkeys(r for r in reads(value) if r.tensor == leader.target))
+    place = plain_place(uses[0], leader.subscripts) if len(uses) == 1 else None
+    elsewhere = (r.tensor for r in all_reads(s) if r not in reads(s.value))
+    if place is None or not set(place.values()) <= set(s.left_indices) or leader.target in elsewhere:
+        return None
+    return Dependence(s, value, uses[0], place, between)
+
+
+def write_out(value: Expr, leader: Statement, program: Program, ranges: Ranges) -> tuple[Expr, Mapping[str, Mapping[str, str]]]:
+    """A value with those of plain statements that read the leader's result written out; their indices → those of the value."""
     writers, between = program.writers(), dict[str, Mapping[str, str]]()
 
-    def write_out(node: Expr) -> Expr | None:
+    def rule(node: Expr) -> Expr | None:
         own = writers.get(node.tensor, []) if isinstance(node, Read) and node.tensor != leader.target else []
         if not isinstance(node, Read) or len(own) != 1 or own[0].reduction is not None or not is_simple(own[0], ranges):
             return None
@@ -76,14 +87,7 @@ def _find_dependence(s: Statement, leader: Statement, program: Program, ranges: 
         between[own[0].name] = inside
         return substitute(own[0].value, {i: Index(n) for i, n in inside.items()})
 
-    value = rewrite(s.value, write_out)
-    uses = list(dict.fromkeys(r for r in reads(value) if r.tensor == leader.target))
-    place = plain_place(uses[0], leader.subscripts) if len(uses) == 1 else None
-    if place is None or not set(place.values()) <= set(s.left_indices):
-        return None
-    if any(r.tensor == leader.target for r in all_reads(s) if r not in reads(s.value)):
-        return None
-    return Dependence(s, value, uses[0], place, between)
+    return rewrite(value, rule), between
 
 
 def find_deviations(
@@ -105,8 +109,8 @@ def find_deviations(
 def is_maximum(s: Statement, program: Program) -> bool:
     """Whether a statement has the maxima of floats, of -inf where there are none."""
     dtype = program.tensor(s.target).dtype
-    is_plain = s.has_plain_left and dtype.is_float and not dtype.is_storage
-    return is_plain and s.reduction is not None and s.reduction == Reduction("max", identity_of("max", dtype))
+    is_float = dtype.is_float and not dtype.is_storage
+    return is_float and s.has_plain_left and s.reduction == Reduction("max", identity_of("max", dtype))
 
 
 def reduced_at(leader: Statement, place: Mapping[str, str]) -> Expr:

@@ -39,7 +39,7 @@ from polyc.ir.expr import (
     type_of,
     walk,
 )
-from polyc.ir.program import Program, Statement
+from polyc.ir.program import Program, Reduction, Statement
 from polyc.ir.scales import find_scale, linear_in, literal
 from polyc.ir.simplify import simplify_int
 from polyc.ir.types import DType
@@ -70,9 +70,8 @@ def block_moments(program: Program, ranges: Ranges, target: Machine) -> tuple[Pr
 def _rewrite(group: list[Statement], program: Program, ranges: Ranges, target: Machine) -> tuple[Program, Ranges, str] | None:
     (leader,) = group
     dtype = program.tensor(leader.target).dtype
-    if leader.reduction is None or leader.reduction.op != "add" or not dtype.is_float:
-        return None
-    if leader.reduction.init != identity_of("add", dtype) or not is_whole_box(leader, program, ranges):
+    is_sum = dtype.is_float and leader.reduction == Reduction("add", identity_of("add", dtype))
+    if not is_sum or not is_whole_box(leader, program, ranges):
         return None
     extents = {i: ranges.statements[leader.name].indices[i].extent for i in leader.reduction_indices}
     counts = {i: n for i, n in ranges.trips(leader.name).items() if n and i in extents}
@@ -125,9 +124,9 @@ def _find_squares(d: Dependence, leader: Statement, index: str, extents: dict[st
         if any(own.indices[n] != theirs[i] for i, n in whole.items()):
             continue
         base = reduced_at(leader, whole)
-        x = _without_factors(base)
+        x = without_factors(base)
         rest = replace_node(d.value, x, int_const(0))
-        if not mentions(rest, *s.reduction_indices) and all(_has_mean(d, base, x, extents, sizes) for sizes in trials):
+        if not mentions(rest, *s.reduction_indices) and all(has_mean(d, base, x, extents, sizes) for sizes in trials):
             return _Squares(d, whole[index], x)
     return None
 
@@ -147,7 +146,7 @@ def _may_wrap(value: Expr) -> bool:
     return any(sum(isinstance(leaf, Size) for leaf in walk(n)) > 1 and not reads(n) for n in products)
 
 
-def _has_mean(d: Dependence, base: Expr, x: Expr, extents: dict[str, Expr], sizes: dict[str, Expr]) -> bool:
+def has_mean(d: Dependence, base: Expr, x: Expr, extents: dict[str, Expr], sizes: dict[str, Expr]) -> bool:
     """Whether, for these sizes, squares of ``a * x + b * m`` are summed, where m, the sum of `base`, is ``-a / b`` times the
     mean of x."""
     value, base, x, use = (substitute(e, {}, sizes) for e in (d.value, base, x, d.use))
@@ -155,9 +154,7 @@ def _has_mean(d: Dependence, base: Expr, x: Expr, extents: dict[str, Expr], size
     root = _square_root(value)
     form = None if root is None else linear_in(root, x, use, with_rest=False)
     weight = linear_in(base, x, use, with_rest=False)
-    if form is None or weight is None or not form[0]:
-        return False
-    return isclose(form[1] * weight[0] * count, -form[0], rel_tol=1e-6)
+    return form is not None and weight is not None and isclose(form[1] * weight[0] * count, -form[0], rel_tol=1e-6)
 
 
 def _square_root(expr: Expr) -> Expr | None:
@@ -171,15 +168,15 @@ def _square_root(expr: Expr) -> Expr | None:
     return scaled and _square_root(scaled[1])
 
 
-def _without_factors(expr: Expr) -> Expr:
+def without_factors(expr: Expr) -> Expr:
     """A product or quotient without what reads nothing in it."""
     match expr:
         case Call("neg", (a,)):
-            return _without_factors(a)
+            return without_factors(a)
         case Call("mul" | "truediv", (a, b)) if not index_names(b) and not reads(b):
-            return _without_factors(a)
+            return without_factors(a)
         case Call("mul", (a, b)) if not index_names(a) and not reads(a):
-            return _without_factors(b)
+            return without_factors(b)
     return expr
 
 
