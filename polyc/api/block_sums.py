@@ -33,11 +33,12 @@ from polyc.ir.expr import (
     substitute,
 )
 from polyc.ir.program import Program, Reduction, Statement
+from polyc.ir.scales import find_scale, linear_in, literal
 from polyc.ir.simplify import simplify_int
 from polyc.ir.types import I64
 from polyc.poly.ranges import Ranges
 from polyc.records import dataclass, replace
-from polyc.scheduler.rewriting.rules.analysis import find_scale, is_simple, is_whole_box, linear_in, literal, plain_place
+from polyc.scheduler.rewriting.rules.analysis import is_simple, is_whole_box, plain_place
 from polyc.scheduler.rewriting.rules.dependent_reductions import (
     Dependence,
     find_dependences,
