@@ -177,6 +177,13 @@ def test_planes_that_numbers_name_are_computed_once_each():
     check(text, {"N": 40})
 
 
+def test_a_plane_that_each_of_the_others_reads_is_stored():
+    text = """def f(float(4,N) X) -> (Y) {
+      I(c,i) = (X(c,i) + 1.0) * (X(3,i) + 2.0) - X(c,i) * X(c,i)
+      Y(c,i) = I(c,i) / I(3,i) where c in 0:3 }"""
+    assert "I" in {s.target for s in inline(text, N=40)[0].statements}
+
+
 TABLE = """def f(int32(N) K, float a) -> (Y) {
   m(i) = a * exp(float(i) / 8.0) / (1.0 + float(i)) where i in 0:64
   Y(j) = VALUE where j in 0:N }"""

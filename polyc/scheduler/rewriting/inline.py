@@ -168,7 +168,6 @@ class _Producer:
             for index, sub in zip(self.indices, read.subscripts, strict=True):
                 linear = index_coefficients(sub)
                 if linear is not None:
-                    # One of several planes.
                     part *= 1 if linear else max(1, trip_count(self.own.indices[index].extent))
                     # Windows that overlap come to the same element several times.
                     repeats /= 1 + sum(abs(c) * (trips.get(i, 1) - 1) for i, c in linear.items())
@@ -180,7 +179,8 @@ class _Producer:
             if has_borders and consumer.reduction is not None and repeats > 1:
                 return _Use(f"{consumer.name} would find elements beyond borders {repeats:.0f} times")
             chosen.append(named)
-            times += (repeats if named else max(1.0, repeats)) / part
+            # Of several planes, one that is read once is a part of the tensor.
+            times += repeats if named or repeats > 1 else 1 / part
         names = set[str]().union(*chosen)
         loads = len({r for r in reads(s.value) if mentions(r, *names)})
         if names and not (times * loads <= 1 and self._is_read_anywhere(names)):
