@@ -49,8 +49,7 @@ def _is_order(check: DataCheck, part: Part) -> bool:
 
 
 def _find_part(s: ScopStatement) -> Part | None:
-    """The partition that a statement runs through, by elements that it writes if it does."""
-    for index, r in sorted(s.loaded_ranges.items(), key=lambda found: found[0] not in s.left):
+    for index, r in s.loaded_ranges.items():
         if r.is_partition and r.begin is not None and len(r.outer) == 1:
             (outer,) = r.outer
             if s.is_reduction and outer not in s.separate_left and not s.writes_parts:

@@ -82,11 +82,11 @@ class ScopStatement:
     @property
     def writes_parts(self) -> bool:
         """Whether it writes elements of a partition, each in its part: only where the condition of its value holds, which is a
-        selection.  Elsewhere not even the identity is added."""
+        selection.  Elsewhere not even the identity is added.  Of sums those whose elements are the only positions in parts."""
         if self.op is None:
             return self.origin.reduction is not None
-        summed = set(self.reduction_indices)
-        return any(r.is_partition and i not in summed and r.outer & summed for i, r in self.loaded_ranges.items())
+        found, summed = [(i, r.outer) for i, r in self.loaded_ranges.items() if r.is_partition], set(self.reduction_indices)
+        return len(found) == 1 and found[0][0] not in summed and not summed.isdisjoint(found[0][1])
 
     @property
     def loaded_ranges(self) -> Mapping[str, LoadedRange]:

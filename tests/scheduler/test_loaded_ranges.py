@@ -153,10 +153,12 @@ SAMPLED = """def f(float(Z) v, int32(Z) c, int32(P) ptr, float(R,K) U, float(N,K
 
 
 def test_threads_share_segments_of_elements_that_are_sums():
-    for text, sizes in ((PACKED, {"T": 400, "D": 64, "B": 9}), (SAMPLED, {"Z": 5000, "P": 401, "R": 400, "N": 300, "K": 24})):
-        lowered = lower(text, sizes)
-        segments = lowered.nest.body[-1]
-        assert isinstance(segments, Loop) and segments.kind == "parallel" and segments.is_uneven, text
+    lowered = lower(SAMPLED, {"Z": 5000, "P": 401, "R": 400, "N": 300, "K": 24})
+    segments = lowered.nest.body[-1]
+    assert isinstance(segments, Loop) and segments.kind == "parallel" and segments.is_uneven
+
+
+def test_sums_over_pairs_in_segments_are_those_of_dense_products():
     seq = np.array([0, 3, 3, 9, 10], np.int32)
     q, k = np.random.default_rng(1).integers(-4, 5, (2, 10, 7)).astype(np.float32)
     number = np.repeat(np.arange(4), np.diff(seq))
