@@ -12,8 +12,7 @@ import numpy as np
 from polyc.api.block_memory import Job, Jobs
 from polyc.api.block_report import Stage, describe_plan
 from polyc.api.checkpoints import show_bytes
-from polyc.api.dask_arrays import MakeOperator
-from polyc.api.dask_files import is_in_file, read_again
+from polyc.api.dask_arrays import MakeOperator, is_in_file, read_again
 from polyc.blocks.plan import BlockPlan, Chunks
 from polyc.ir.program import Program
 from polyc.limits import available_memory

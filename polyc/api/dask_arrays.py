@@ -52,6 +52,26 @@ def as_chunked(value: Any) -> Any:
     return load_dask().from_array(value, chunks=-1)
 
 
+def is_in_file(array: Any) -> bool:
+    """Whether the chunks of a dask array are what lies in a file (Zarr, HDF5, a mapped one), and nothing is computed of it."""
+    stored = f"original-{array.name}"
+    if set(array.dask.layers) != {stored, array.name}:
+        return False
+    source = array.dask.layers[stored].get(stored)
+    return type(getattr(source, "value", source)) is not np.ndarray
+
+
+def read_again(array: Any, number: int) -> Any:
+    """An array that `is_in_file`, with chunks that are read once more; `number` tells several such arrays from each other."""
+    from dask.highlevelgraph import HighLevelGraph
+
+    stored, layer = f"original-{array.name}", array.dask.layers[array.name]
+    made, _ = layer.clone(set(array.dask.layers[array.name].get_output_keys()), f"polyc-{number}")
+    (name,) = {key[0] for key in made.get_output_keys()}
+    graph = HighLevelGraph({stored: array.dask.layers[stored], name: made}, {stored: set(), name: {stored}})
+    return load_dask().Array(graph, name, array.chunks, dtype=array.dtype, meta=array._meta)
+
+
 def read_chunks(asked: Any, result: str, shape: tuple[int, ...], dtype: np.dtype) -> Chunks:
     """Chunks as dask takes them: a length, a text, or lengths along each dimension."""
     from dask.array.core import normalize_chunks

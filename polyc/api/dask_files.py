@@ -54,26 +54,6 @@ def _open_file(path: str, memory: int) -> Any:
     return da.from_array(array, chunks=chunks, lock=_lock() if is_hdf5(path) else False)
 
 
-def is_in_file(array: Any) -> bool:
-    """Whether the chunks of a dask array are what lies in a file (Zarr, HDF5, a mapped one), and nothing is computed of it."""
-    stored = f"original-{array.name}"
-    if set(array.dask.layers) != {stored, array.name}:
-        return False
-    source = array.dask.layers[stored].get(stored)
-    return type(getattr(source, "value", source)) is not np.ndarray
-
-
-def read_again(array: Any, number: int) -> Any:
-    """An array that `is_in_file`, with chunks that are read once more; `number` tells several such arrays from each other."""
-    from dask.highlevelgraph import HighLevelGraph
-
-    stored, layer = f"original-{array.name}", array.dask.layers[array.name]
-    made, _ = layer.clone(set(array.dask.layers[array.name].get_output_keys()), f"polyc-{number}")
-    (name,) = {key[0] for key in made.get_output_keys()}
-    graph = HighLevelGraph({stored: array.dask.layers[stored], name: made}, {stored: set(), name: {stored}})
-    return load_dask().Array(graph, name, array.chunks, dtype=array.dtype, meta=array._meta)
-
-
 def store_results(results: Mapping[str, Any], output: str, n_workers: int) -> list[str]:
     """Compute dask arrays on `n_workers` threads into ``output/NAME.npy``, or where `output` ends in ``.zarr`` into that: one
     result as the array itself, several as arrays by name.  Into an HDF5 file as well: ``FILE.h5:/NAME`` is one result or the

@@ -141,7 +141,7 @@ def _count_from_zero(program: Program, lows: Mapping[str, Sequence[Expr]]) -> Pr
         ranges = {w.index: w for w in s.where if isinstance(w, RangeClause)}
         if s.reduction is not None and not isinstance(s.reduction.init, Const):
             return None
-        if set(ranges) != set(s.indices) or any(not isinstance(w, RangeClause | Condition) for w in s.where):
+        if set(ranges) != set(s.indices) or any(not isinstance(w, (RangeClause, Condition)) for w in s.where):
             return None
         starts = {i: w.lower for i, w in ranges.items()}
         starts |= {e.name: low for e, low in zip(s.subscripts, lows[s.target], strict=True) if isinstance(e, Index)}
