@@ -18,7 +18,6 @@ from types import MappingProxyType
 
 from polyc.gradients.forward import drop_unused
 from polyc.gradients.inputs import Names
-from polyc.gradients.inversion import upper_end
 from polyc.gradients.reverse import vjp
 from polyc.gradients.rules import plus, refuse
 from polyc.gradients.time_loops import Place, TimeLoop, find_time_loop, place_of
@@ -40,6 +39,7 @@ from polyc.ir.program import (
 from polyc.ir.segments import is_loaded
 from polyc.ir.simplify import constant_of, difference, simplify
 from polyc.ir.types import I64
+from polyc.poly.frames import upper_end
 from polyc.poly.infer import infer_ranges
 from polyc.poly.ranges import Interval
 from polyc.records import dataclass, replace

@@ -15,7 +15,6 @@ from functools import reduce
 
 from polyc.gradients.adjoints import conditions_of
 from polyc.gradients.inputs import Names
-from polyc.gradients.inversion import Frame, kept_to, upper_end
 from polyc.gradients.sums import Part
 from polyc.gradients.time_loops import find_axes
 from polyc.ir.components import order_components
@@ -38,6 +37,7 @@ from polyc.ir.expr import (
 from polyc.ir.program import Program, RangeClause, Statement, Tensor
 from polyc.ir.segments import loaded_clauses
 from polyc.ir.types import BOOL, U8
+from polyc.poly.frames import Frame, kept_to, upper_end
 from polyc.poly.ranges import Ranges
 from polyc.records import replace
 

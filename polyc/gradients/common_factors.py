@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import reduce
 from itertools import permutations
 
-from polyc.gradients.inversion import Frame
 from polyc.gradients.pieces import Term, add_terms
 from polyc.ir.expr import Const, Expr, Index, Read, index_names, operands_of, padded_reads, reads, substitute
 from polyc.ir.linear import index_coefficients
@@ -24,6 +23,7 @@ from polyc.ir.segments import loaded_clauses
 from polyc.ir.simplify import simplify
 from polyc.ir.types import DType
 from polyc.poly.domains import condition_inside, unite_domains
+from polyc.poly.frames import Frame
 from polyc.poly.isl import Set, dim_type
 from polyc.poly.ranges import Interval, Ranges
 from polyc.records import dataclass, replace

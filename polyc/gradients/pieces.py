@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import reduce
 
-from polyc.gradients.inversion import Frame, upper_end
 from polyc.gradients.rules import plus
 from polyc.ir.expr import Const, Expr, Index, Select, eq, int_const, reads, substitute
 from polyc.ir.program import RangeClause, Statement
@@ -20,6 +19,7 @@ from polyc.ir.segments import loaded_clauses
 from polyc.ir.simplify import simplify
 from polyc.ir.types import DType
 from polyc.poly.domains import condition_inside, has_divs, subtract_domain
+from polyc.poly.frames import Frame, upper_end
 from polyc.poly.isl import Set, dim_type
 from polyc.poly.ranges import Interval, Ranges
 from polyc.records import dataclass, replace

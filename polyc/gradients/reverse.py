@@ -19,7 +19,6 @@ from polyc.gradients.common_factors import add_common_factors
 from polyc.gradients.custom import Spliced, rules_of
 from polyc.gradients.forward import drop_unused
 from polyc.gradients.inputs import Names, check_inputs, check_results, drop_unread, shown_name, take_initial_values
-from polyc.gradients.inversion import Frame, upper_end
 from polyc.gradients.phases import Phased, by_phases
 from polyc.gradients.pieces import Term, drop_repeated, find_reached, make_pieces
 from polyc.gradients.reductions import seeds_of
@@ -33,6 +32,7 @@ from polyc.ir.program import Program, RangeClause, Return, Statement, Tensor, st
 from polyc.ir.simplify import simplify
 from polyc.ir.storage_types import widen_arithmetic
 from polyc.ir.types import DType
+from polyc.poly.frames import Frame, upper_end
 from polyc.poly.infer import infer_ranges
 from polyc.poly.ranges import Interval
 from polyc.records import replace

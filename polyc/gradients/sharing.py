@@ -15,11 +15,11 @@ from collections.abc import Iterator, Sequence
 
 from polyc.gradients.adjoints import Conditions, select
 from polyc.gradients.inputs import Names
-from polyc.gradients.inversion import upper_end
 from polyc.gradients.rules import is_differentiable
 from polyc.ir.expr import Call, Cast, Expr, Index, Read, Select, ge, index_names, lt, map_children, reads, type_of
 from polyc.ir.program import Condition, Exists, Program, RangeClause, Statement, Tensor, Where
 from polyc.ir.segments import loaded_clauses
+from polyc.poly.frames import upper_end
 from polyc.poly.infer import infer_ranges
 from polyc.poly.ranges import Interval
 from polyc.records import replace

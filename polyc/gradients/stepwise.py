@@ -19,7 +19,6 @@ from collections.abc import Sequence
 
 from polyc.gradients.adjoints import conditions_of
 from polyc.gradients.inputs import Names
-from polyc.gradients.inversion import Frame, kept_to, upper_end
 from polyc.gradients.rules import is_differentiable
 from polyc.ir.expr import (
     Call,
@@ -43,6 +42,7 @@ from polyc.ir.program import Program, RangeClause, Statement, Tensor, Where, tup
 from polyc.ir.segments import loaded_clauses
 from polyc.ir.simplify import simplify
 from polyc.ir.types import BOOL, DType
+from polyc.poly.frames import Frame, kept_to, upper_end
 from polyc.poly.infer import infer_ranges
 from polyc.poly.ranges import Interval, Ranges
 from polyc.records import dataclass, replace

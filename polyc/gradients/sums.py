@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import reduce
 
 from polyc.gradients.adjoints import Conditions, conditions_of, select
-from polyc.gradients.inversion import Frame, Solution, kept_to, solve, upper_end
+from polyc.gradients.inversion import Solution, solve
 from polyc.gradients.pieces import Term
 from polyc.gradients.rules import plus
 from polyc.ir.expr import (
@@ -38,6 +38,7 @@ from polyc.ir.segments import loaded_clauses
 from polyc.ir.simplify import difference, simplify
 from polyc.ir.types import DType
 from polyc.poly.domains import condition_inside, has_divs
+from polyc.poly.frames import Frame, kept_to, upper_end
 from polyc.poly.isl import Set
 from polyc.poly.ranges import Interval, Ranges
 from polyc.records import dataclass, replace

@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 
 from polyc.diagnostics import UnsupportedError
-from polyc.gradients.inversion import upper_end
 from polyc.gradients.rules import refuse
 from polyc.ir.components import order_components, order_statements
 from polyc.ir.expr import Expr, Index, Read, index_names, reads
 from polyc.ir.program import Program, Statement, statement_reads
 from polyc.ir.segments import loaded_clauses
 from polyc.ir.simplify import constant_of, difference, simplify
+from polyc.poly.frames import upper_end
 from polyc.poly.ranges import Ranges
 from polyc.records import dataclass
 
