@@ -20,6 +20,7 @@ from polyc.api.dask_arrays import Graphs, as_chunked, load_dask, read_chunks
 from polyc.api.sources import FixedSource
 from polyc.blocks.chunks import propose_chunks
 from polyc.blocks.cuts import Cut, find_cut
+from polyc.blocks.gathered import gather_sums
 from polyc.blocks.plan import BlockPlan, Chunks, NotPlanned, plan_cuttable, refit_plan, size_values
 from polyc.blocks.programs import check_program
 from polyc.blocks.steps import Part
@@ -68,7 +69,8 @@ def make_blocks(
         for is_symbolic in (True, False):  # sizes, unless only numbers say what a block needs
             try:
                 sized, values = _size(program, sizes, is_symbolic)
-                planner = Planner(operator, sized.program, sized.ranges, values, arrays, limit, dry_run)
+                gathered = gather_sums(sized.program, sized.ranges, values)
+                planner = Planner(operator, *gathered, values, arrays, limit, dry_run)
                 made = planner.make_all(chunks)
                 break
             except NotPlanned as problem:
