@@ -17,7 +17,8 @@ from polyc.blocks.cuts import find_cut
 from polyc.blocks.plan import NotPlanned, plan_cuttable
 from polyc.blocks.rolled import roll_steps, step_terms
 from polyc.blocks.stages import choose_count, split_steps
-from polyc.blocks.steps import WHOLE, Part, State, TimeLoop, find_time_loops
+from polyc.blocks.steps import WHOLE, Part, State, TimeLoop
+from polyc.blocks.time_loops import find_time_loops
 from polyc.diagnostics import PolycError
 from polyc.records import replace
 
@@ -90,7 +91,7 @@ def _propose(planner: Planner, loop: TimeLoop) -> dict[str, Any] | None:
 def _choose_count(planner: Planner, loop: TimeLoop, proposed: dict[str, Any]) -> int:
     """How many steps a stage has that reads neighbours; 0 where none of them is in another chunk."""
     names = loop.begin().results
-    one = loop.advance(1, [(v, 0) for v in loop.depths])
+    one = loop.advance(loop.steps.start, 1, [(v, 0) for v in loop.depths if loop.steps.start in loop.times[v]])
     values = planner.values | ({one.start: loop.steps.start} if one.start else {})
     own = {name: proposed[names[v, loop.steps.start + time]] for (v, time), name in one.inputs.items()}
     inputs = planner.chunks | own | {name: proposed[name] for name in loop.given}
@@ -110,6 +111,8 @@ def _choose_count(planner: Planner, loop: TimeLoop, proposed: dict[str, Any]) ->
 
 def _cut_steps(planner: Planner, loop: TimeLoop, proposed: dict[str, Any]) -> tuple[int, ...]:
     """Lengths of stages that end where chunks of what the steps read end; none where it is in one chunk."""
+    if not loop.is_uniform:
+        return ()
     program, ranges, result = step_terms(loop)
     shape = planner.shapes_of(ranges, planner.values)[result]
     if 0 in shape:
@@ -131,16 +134,16 @@ def _run_unrolled(planner: Planner, loop: TimeLoop, most: int, states: States, g
     now = loop.steps.start
     for count in split_steps(len(loop.steps), most):
         times = range(now, now + count)
-        whole = {(v, time) for v in loop.kept for time in times}
-        wanted = [(v, time - now) for v, time in {*loop.carried(now + count), *loop.needed, *whole} if time in times]
-        part = loop.advance(count, wanted)
+        whole = {(v, time) for v in loop.kept for time in loop.times[v]}
+        later = loop.carried(now + count) if now + count < loop.steps.stop else []
+        wanted = [(v, time - now) for v, time in {*later, *loop.needed, *whole} if time in times]
+        part = loop.advance(now, count, wanted)
         own = given | {name: states[v, now + time] for (v, time), name in part.inputs.items()}
         made = _make(planner, part, own, {part.start: now} if part.start else {})
         states |= {(v, now + time): made[name] for (v, time), name in part.results.items()}
         now += count
     for v in loop.kept:
-        times = range(loop.first_time(v), now)
-        states[v, WHOLE] = load_dask().stack([states[v, time] for time in times], loop.axis)
+        states[v, WHOLE] = load_dask().stack([states[v, time] for time in loop.times[v]], loop.axis)
 
 
 def _run_rolled(planner: Planner, loop: TimeLoop, lengths: Sequence[int], states: States, given: dict[str, Any]) -> None:
@@ -156,7 +159,7 @@ def _run_rolled(planner: Planner, loop: TimeLoop, lengths: Sequence[int], states
                 states[v, time] = da.take(made[name], time - now, axis)
         now += n
     for v in loop.kept:
-        times = range(loop.first_time(v), loop.steps.start)
+        times = range(loop.times[v].start, loop.steps.start)
         first = [da.stack([states[v, time] for time in times], axis)] if times else []
         ends = (len(times) + lengths[0], *lengths[1:])
         states[v, WHOLE] = da.concatenate([*first, *parts[v]], axis).rechunk({axis: ends})

@@ -11,10 +11,12 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TypeVar
 
-from polyc.blocks.steps import Part, State, TimeLoop, copy_tensor, free, read_shifted
+from polyc.blocks.steps import Part, State, TimeLoop
+from polyc.blocks.tensors import copy_tensor, free, read_shifted
 from polyc.ir.expr import Expr, Index, Read, Size, int_const
 from polyc.ir.program import Program, RangeClause, Return, Statement
 from polyc.ir.simplify import simplify
+from polyc.poly.frames import upper_end
 from polyc.poly.ranges import Interval, Ranges
 from polyc.records import replace
 
@@ -58,7 +60,7 @@ def _roll(loop: TimeLoop) -> Part:
         copied = copy_tensor(target, _with_time(loop, loop.box(v), when), read)
         statements.append(replace(copied, name=free(copied.name, taken)))
 
-    for v, time in loop.carried(0):
+    for v, time in loop.before:
         name = inputs[v, time] = free(f"{program.tensor(v).base}_before{-time}", taken)
         tensors.append(loop.input(v, name))
         moment = Interval(simplify(Size(start) + time), int_const(1))
@@ -91,9 +93,13 @@ def _place(
     """A statement of a step at `times` (None: at all times of the loop)."""
     t = s.subscripts[loop.axis]
     assert isinstance(t, Index)
-    interval = loop.ranges.statements[s.name].indices[t.name] if times is None else times
-    placed = loop.place(s, 0, t, s.target, read, set())
-    clause = RangeClause(t.name, interval.lower, simplify(interval.lower + interval.extent), s.span)
+    if times is None:
+        whole, span = loop.ranges.statements[s.name].indices[t.name], loop.spans[s.name]
+        lower = simplify(whole.lower + (loop.steps.start - span.start))
+        times = Interval(lower, simplify(whole.extent + (len(loop.steps) - len(span))))
+    placed = loop.place(s, 0, None, t, s.target, read, set())
+    assert placed is not None
+    clause = RangeClause(t.name, times.lower, upper_end(times), s.span)
     reduction = placed.reduction
     return replace(
         placed, name=s.name, subscripts=s.subscripts, indices=s.indices, where=(clause, *placed.where), reduction=reduction

@@ -5,33 +5,42 @@ is cut along t: the program of k steps has the states before them as inputs, ``S
 statements ``S₁[i] = f(S₀[i-1], …)``, so that regions, borders and what cannot be cut are those of any chain of statements:
 a block reads a halo k times as deep as a step's, and computes what is left of it after each step (overlapped, or trapezoidal,
 tiling; Krishnamoorthy et al., "Effective automatic parallelization of stencil computations", PLDI 2007).
+
+What depends on the time alone is decided for each step: which statements run, and conditions such as ``t >= 1``, unless their
+value changes more than twice.  So the first and the last steps may differ from the others, as those of adjoints do.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
-from itertools import zip_longest
+from functools import cached_property, partial
 
+import numpy as np
+
+from polyc.blocks.gathered import tests_of
+from polyc.blocks.plan import NotPlanned, evaluate_all
 from polyc.blocks.programs import keep_results
-from polyc.ir.components import Component, order_components
+from polyc.blocks.tensors import copy_tensor, free, read_shifted
+from polyc.ir.components import Component
 from polyc.ir.expr import (
+    Call,
     Const,
     Expr,
     Index,
+    Pad,
     Read,
+    Select,
     Size,
     evaluate,
-    ge,
     index_names,
     int_const,
-    lt,
     map_children,
     mentions,
     reads,
     size_names,
     substitute,
+    walk,
 )
 from polyc.ir.program import (
     Condition,
@@ -44,8 +53,9 @@ from polyc.ir.program import (
     statement_expressions,
     statement_reads,
 )
-from polyc.ir.simplify import simplify
-from polyc.ir.types import I64
+from polyc.ir.simplify import is_i64, simplify, simplify_value
+from polyc.ir.types import BOOL, I64
+from polyc.poly.frames import upper_end
 from polyc.poly.infer import infer_ranges
 from polyc.poly.ranges import Interval, Ranges
 from polyc.records import replace
@@ -74,11 +84,11 @@ class Part:
 
 @dataclass(frozen=True, eq=False)
 class TimeLoop:
-    """A recurrence over `steps` along dimension `axis` of its tensors.
+    """A recurrence over `steps` along dimension `axis` of its tensors; what lies before them is computed at once.
 
-    `depths`: for each tensor how many steps back it is read.  `needed`: states that the rest of the program reads; `kept`:
-    tensors of which it reads all, or that are results.
-    `crossing`: dimensions of states along which a step reads neighbours."""
+    `spans`: the times at which each statement runs, and `times`: those of the states of each tensor.  `depths`: for each
+    tensor how many steps back it is read.  `needed`: states that the rest of the program reads; `kept`: tensors of which it
+    reads all, or that are results.  `crossing`: dimensions of states along which a step reads neighbours."""
 
     program: Program
     ranges: Ranges
@@ -86,6 +96,8 @@ class TimeLoop:
     component: Component
     axis: int
     steps: range
+    spans: Mapping[str, range]
+    times: Mapping[str, range]
     depths: Mapping[str, int]
     needed: frozenset[State]
     kept: frozenset[str]
@@ -101,29 +113,33 @@ class TimeLoop:
 
     def carried(self, now: int) -> list[State]:
         """What a step at time `now` may read of those before."""
-        return [(v, now - back) for v, depth in self.depths.items() for back in range(1, depth + 1)]
+        return [(v, now + time) for v, time in self.before if now + time in self.times[v]]
+
+    @property
+    def before(self) -> list[State]:
+        """The states that a step reads, if there are all of them: how many steps before it, as a negative number."""
+        return [(v, -back) for v, depth in self.depths.items() for back in range(1, depth + 1)]
 
     def begin(self) -> Part:
         """What there is before the first step: states, by absolute times, and the tensors `given` under their own names."""
-        wanted = self.before_first()
-        fixed = [(s, self.fixed_time(s.subscripts[self.axis])) for s in self.component.statements]
-        return self.remember("begin", lambda: self._make([(s, t, int_const(t)) for s, t in fixed if t is not None], wanted))
-
-    def first_time(self, tensor: str) -> int:
-        """The first time that a tensor has."""
-        return evaluate(self.ranges.tensors[tensor][self.axis].lower, self.sizes)
+        return self.remember("begin", lambda: self._make(0, range(self.steps.start), self.before_first(), None))
 
     def before_first(self) -> list[State]:
         """The states before the first step that something reads."""
-        before = [(v, time) for v in sorted(self.kept) for time in range(self.first_time(v), self.steps.start)]
-        return [*self.carried(self.steps.start), *(s for s in self.needed if s[1] < self.steps.start), *before]
+        kept = [(v, time) for v in sorted(self.kept) for time in self.times[v]]
+        return [*self.carried(self.steps.start), *(s for s in (*self.needed, *kept) if s[1] < self.steps.start)]
 
-    def advance(self, count: int, wanted: Iterable[State]) -> Part:
-        """`count` steps, with results `wanted`; times are counted from the first of them."""
+    def advance(self, now: int, count: int, wanted: Iterable[State]) -> Part:
+        """`count` steps from `now` on, with results `wanted`; times are counted from the first of them."""
         wanted = tuple(sorted(set(wanted)))
-        start = free("step", self.names())
-        moments = [(s, t, simplify(Size(start) + t)) for t in range(count) for s in self.moving]
-        return self.remember((count, wanted), lambda: self._make(moments, wanted, start))
+        key = (tuple(self._outline(time) for time in range(now, now + count)), wanted)
+        return self.remember(key, lambda: self._make(now, range(count), wanted, free("step", self.names())))
+
+    def _outline(self, time: int) -> tuple[object, ...]:
+        """All that distinguishes a step from others."""
+        active = tuple(s.name for s in self.component.statements if time in self.spans[s.name])
+        decided = tuple(bool(holds[time - self.steps.start]) for holds in self._decided.values())
+        return active, decided, tuple((v, time - before) for v, before in self.carried(time))
 
     def rest(self) -> Part:
         """What is left of the program, with the states `needed` and the tensors `given` as inputs, and at the time `WHOLE` the
@@ -159,8 +175,41 @@ class TimeLoop:
 
     @property
     def moving(self) -> list[Statement]:
-        """The statements of a step."""
-        return [s for s in self.component.statements if isinstance(s.subscripts[self.axis], Index)]
+        """The statements of steps."""
+        return [s for s in self.component.statements if set(self.spans[s.name]) & set(self.steps)]
+
+    @property
+    def is_uniform(self) -> bool:
+        """Whether all steps have the same statements."""
+        spans = [self.spans[s.name] for s in self.moving if isinstance(s.subscripts[self.axis], Index)]
+        first, stop = self.steps.start, self.steps.stop
+        return len(spans) == len(self.moving) and all(span.start <= first and stop <= span.stop for span in spans)
+
+    @cached_property
+    def _decided(self) -> dict[tuple[str, Expr], np.ndarray]:
+        """Conditions on the time alone that change at most twice over the steps: for each step whether they hold."""
+        found: dict[tuple[str, Expr], np.ndarray] = {}
+        for s in self.moving:
+            at = s.subscripts[self.axis]
+            nodes = (n for e in statement_expressions(s) for n in walk(e)) if isinstance(at, Index) else ()
+            for node in nodes:
+                if isinstance(at, Index) and (s.name, node) not in found and is_of_time(node, at.name):
+                    values = {**self.sizes, at.name: np.arange(self.steps.start, self.steps.stop)}
+                    holds = np.broadcast_to(evaluate_all(node, values), len(self.steps))
+                    if np.count_nonzero(holds[1:] != holds[:-1]) <= 2:
+                        found[s.name, node] = holds
+        return found
+
+    def _decide(self, s: Statement, condition: Expr, time: int | None) -> Expr:
+        """A condition on the time alone at one time, where that decides it; at None where it is the same at all steps."""
+        at = s.subscripts[self.axis]
+        assert isinstance(at, Index)
+        if time is not None and time not in self.steps:
+            return Const(bool(evaluate(condition, {**self.sizes, at.name: time})), BOOL)
+        holds = self._decided.get((s.name, condition))
+        if holds is None or (time is None and holds.any() != holds.all()):
+            return condition
+        return Const(bool(holds[0 if time is None else time - self.steps.start]), BOOL)
 
     def fixed_time(self, at: Expr) -> int | None:
         return None if index_names(at) else evaluate(at, self.sizes)
@@ -188,23 +237,30 @@ class TimeLoop:
         """A read of what was computed before, which is counted from 0."""
         return read_shifted(name, subscripts, self.box(tensor))
 
-    def _make(self, moments: Sequence[tuple[Statement, int, Expr]], wanted: Iterable[State], start: str | None = None) -> Part:
-        """The program of statements at times, each with the value of its time."""
+    def _make(self, now: int, times: range, wanted: Iterable[State], start: str | None) -> Part:
+        """The program of the statements at some times, which are counted from `now` on: that is the value of `start`."""
         program, taken = self.program, self.names() | {start or ""}
+        moments = [(s, time) for time in times for s in self.component.statements if now + time in self.spans[s.name]]
         names: dict[State, str] = {}
         inputs: dict[State, str] = {}
-        for s, time, _ in moments:
+        for s, time in moments:
             if (s.target, time) not in names:
                 names[s.target, time] = free(f"{program.tensor(s.target).base}_step{time}", taken)
 
         def read(tensor: str, time: int, subscripts: Sequence[Expr], _: Expr) -> Expr:
             if (tensor, time) in names:
                 return Read(names[tensor, time], tuple(subscripts))
+            if now + time not in self.times[tensor]:
+                raise NotPlanned(f"a step reads {program.tensor(tensor).base} where that has none")
             if (tensor, time) not in inputs:
                 inputs[tensor, time] = free(f"{program.tensor(tensor).base}_before{-time}", taken)
             return self.read_input(tensor, inputs[tensor, time], subscripts)
 
-        statements = [self.place(s, time, value, names[s.target, time], read, taken) for s, time, value in moments]
+        statements: list[Statement] = []
+        for s, time in moments:
+            value = int_const(time) if start is None else simplify(Size(start) + time)
+            placed = self.place(s, time, now, value, names[s.target, time], read, taken)
+            statements += [] if placed is None else [placed]
         tensors = [self.input(v, name) for (v, _), name in inputs.items()]
         for (v, _), name in names.items():
             own = program.tensor(v)
@@ -272,121 +328,74 @@ class TimeLoop:
         self,
         s: Statement,
         time: int,
+        now: int | None,
         value: Expr,
         target: str,
         read: Callable[[str, int, Sequence[Expr], Expr], Expr],
         taken: set[str],
-    ) -> Statement:
-        """A statement at one time, whose value is given: it writes `target`."""
+    ) -> Statement | None:
+        """A statement at one time, whose value is given and which is `now` + `time` (None: any step): it writes `target`.  None
+        where no point is left."""
         at = s.subscripts[self.axis]
         t = at.name if isinstance(at, Index) else None
 
         def change(node: Expr) -> Expr:
-            if isinstance(node, Read) and node.tensor in self.component.versions:
-                when = node.subscripts[self.axis]
-                back = _distance(when, t)
-                moment = self.fixed_time(when) if back is None else time - back
-                assert moment is not None
-                return read(node.tensor, moment, tuple(map(change, self.others(node.subscripts))), when)
+            if isinstance(node, Pad) and now is not None and self._lacks_state(node, t, now + time):
+                return change(node.value)
+            if isinstance(node, Read) and node.tensor in self.times:
+                moment = self._moment(node, t, time, now or 0)
+                others = tuple(map(change, self.others(node.subscripts)))
+                return read(node.tensor, moment, others, node.subscripts[self.axis])
+            if isinstance(node, Select):  # what is never chosen may read states that there are not
+                condition = simplify_value(change(node.condition))
+                if isinstance(condition, Const):
+                    return change(node.then if condition.value else node.other)
+                return replace(node, condition=condition, then=change(node.then), other=change(node.other))
+            if t is not None and is_of_time(node, t):
+                node = self._decide(s, node, None if now is None else now + time)
             return value if isinstance(node, Index) and node.name == t else map_children(node, change)
 
         own = self.ranges.statements[s.name].indices
-        where: list[RangeClause | Condition] = []
-        for i in s.indices:
-            if i != t:
-                where.append(RangeClause(i, own[i].lower, simplify(own[i].lower + own[i].extent), s.span))
-        for w in s.where:
-            if isinstance(w, Condition):
-                where.append(Condition(change(w.condition), w.span))
-            elif isinstance(w, RangeClause) and index_names(*w.expressions):
-                where.append(Condition(ge(Index(w.index), change(w.lower)), w.span))
-                where.append(Condition(lt(Index(w.index), change(w.upper)), w.span))
+        clauses = [RangeClause(i, own[i].lower, upper_end(own[i]), s.span) for i in s.indices if i != t]
+        tests = [simplify(change(test)) for w in s.where for test in tests_of(w)]
+        is_empty = any(isinstance(test, Const) and not test.value for test in tests)
+        if is_empty and s.reduction is None:
+            return None
+        conditions = [Condition(test, s.span) for test in tests if not isinstance(test, Const)]
         placed = replace(
             s,
             name=free(s.name, taken),
             target=target,
             subscripts=tuple(map(change, self.others(s.subscripts))),
             indices=tuple(i for i in s.indices if i != t),
-            value=change(s.value),
-            where=tuple(where),
+            value=s.value if is_empty else simplify_value(change(s.value)),
+            where=(*clauses, *conditions),
         )
         if s.reduction is not None:
             elements = dict(zip(self._others_of(s.element_names), map(Index, placed.element_names), strict=True))
-            init = substitute(s.reduction.init, {**elements, s.element_names[self.axis]: value})
-            placed = replace(placed, reduction=replace(s.reduction, init=change(init)))
+            init = change(substitute(s.reduction.init, {**elements, s.element_names[self.axis]: value}))
+            placed = replace(placed, reduction=replace(s.reduction, init=init))
+            if is_empty:
+                left = [c for c in clauses if c.index in placed.left_indices]
+                placed = replace(placed, indices=placed.left_indices, value=init, where=tuple(left), reduction=None)
         return placed
+
+    def _lacks_state(self, node: Pad, t: str | None, time: int) -> bool:
+        """Whether a padded read has its value for want of a state."""
+        times = self.times.get(node.read.tensor)
+        return node.mode == "value" and times is not None and self._moment(node.read, t, time, 0) not in times
+
+    def _moment(self, read: Read, t: str | None, time: int, now: int) -> int:
+        """The time of a state that a statement at `time` reads."""
+        when = read.subscripts[self.axis]
+        back = distance(when, t)
+        return evaluate(when, self.sizes) - now if back is None else time - back
 
     def _others_of(self, names: Sequence[str]) -> list[str]:
         return [n for d, n in enumerate(names) if d != self.axis]
 
 
-def find_time_loops(program: Program, ranges: Ranges, sizes: Mapping[str, int]) -> Iterator[TimeLoop]:
-    """The recurrences over steps, in order, and along each dimension that may be that of steps."""
-    for component in order_components(program):
-        if component.is_recurrence:
-            for axis in range(min(program.tensor(v).rank for v in component.versions)):
-                found = _read_time_loop(program, ranges, sizes, component, axis)
-                if found is not None:
-                    yield found
-
-
-def _read_time_loop(
-    program: Program, ranges: Ranges, sizes: Mapping[str, int], component: Component, axis: int
-) -> TimeLoop | None:
-    """The component as a time loop along one dimension, if it is one."""
-    spans: list[range] = []
-    fixed: set[State] = set()
-    depths: dict[str, int] = {}
-    crossing = set[int]()
-    for s in component.statements:
-        at = s.subscripts[axis]
-        t = at.name if isinstance(at, Index) else None
-        if t is None and (index_names(at) or reads(at)):
-            return None
-        if t is None:
-            fixed.add((s.target, evaluate(at, sizes)))
-        else:
-            own = ranges.statements[s.name].indices[t]
-            first = evaluate(own.lower, sizes)
-            spans.append(range(first, first + evaluate(own.extent, sizes)))
-            elsewhere = [e for d, e in enumerate(s.subscripts) if d != axis]
-            elsewhere += [e for w in s.where if not isinstance(w, RangeClause) or w.index != t for e in w.expressions]
-            if any(mentions(e, t) for e in elsewhere):
-                return None
-            if any(index_names(*w.expressions) for w in s.where if isinstance(w, RangeClause) and w.index == t):
-                return None
-        if s.reduction is not None and any(r.tensor in component.versions for r in reads(s.reduction.init)):
-            return None
-        for r in statement_reads(s):
-            if r.tensor not in component.versions:
-                continue
-            when = r.subscripts[axis]
-            back = _distance(when, t)
-            if (t is None and index_names(when)) or (t is not None and (back is None or back < 0)):
-                return None
-            if back:
-                depths[r.tensor] = max(back, depths.get(r.tensor, 0))
-            if t is not None:
-                pairs = [p for d, p in enumerate(zip_longest(r.subscripts, s.subscripts)) if d != axis]
-                crossing |= {d for d, (a, b) in enumerate(pairs) if a is not None and a != b}
-    if not depths or not spans or any(span != spans[0] for span in spans) or not spans[0]:
-        return None
-    kept = {r.version for r in program.returns} & set(component.versions)
-    single = set[State]()
-    for s in program.statements:
-        for r in statement_reads(s) if s.target not in component.versions else ():
-            if r.tensor in component.versions:
-                if index_names(r.subscripts[axis]) or reads(r.subscripts[axis]):
-                    kept.add(r.tensor)
-                else:
-                    single.add((r.tensor, evaluate(r.subscripts[axis], sizes)))
-    needed = frozenset(state for state in single if state[0] not in kept)
-    found = TimeLoop(program, ranges, sizes, component, axis, spans[0], depths, needed, frozenset(kept), frozenset(crossing))
-    before = {s for s in found.before_first() if s[1] < spans[0].start}
-    return found if before <= fixed and all(time < spans[0].start for _, time in fixed) else None
-
-
-def _distance(when: Expr, t: str | None) -> int | None:
+def distance(when: Expr, t: str | None) -> int | None:
     """How many steps before `t` a subscript is; None where that is no number."""
     if t is None or not mentions(when, t):
         return None
@@ -394,23 +403,8 @@ def _distance(when: Expr, t: str | None) -> int | None:
     return int(back.value) if isinstance(back, Const) else None
 
 
-def read_shifted(name: str, subscripts: Iterable[Expr], box: Sequence[Interval]) -> Read:
-    """A read of a tensor that is counted from 0, at subscripts in `box`."""
-    places = zip(subscripts, box, strict=True)
-    return Read(name, tuple(e if i.lower == int_const(0) else simplify(e - i.lower) for e, i in places))
-
-
-def copy_tensor(target: str, box: Sequence[Interval], read: Callable[[Sequence[Expr]], Expr]) -> Statement:
-    """The statement that fills a box of a tensor with what `read` makes of the subscripts."""
-    names = [f"e{d}" for d in range(len(box))]
-    places: list[Expr] = [Index(n) for n in names]
-    where = tuple(RangeClause(n, i.lower, simplify(i.lower + i.extent)) for n, i in zip(names, box, strict=True))
-    return Statement(f"{target}_copy", target, tuple(places), tuple(names), read(places), None, where)
-
-
-def free(wanted: str, taken: set[str]) -> str:
-    name, k = wanted, 2
-    while name in taken:
-        name, k = f"{wanted}_{k}", k + 1
-    taken.add(name)
-    return name
+def is_of_time(node: Expr, t: str) -> bool:
+    """Whether an expression is a comparison of integers that are known with the time."""
+    if not isinstance(node, Call) or node.op not in ("lt", "le", "gt", "ge", "eq", "ne") or reads(node):
+        return False
+    return index_names(node) == {t} and any(map(is_i64, node.args))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 import random
 import subprocess
@@ -80,8 +81,9 @@ KINDS: dict[str, tuple[str, tuple[tuple[int, ...], ...]]] = {
     "half": ("def f(float16(N, M) x) -> (y) { y(i) +=! x(i, j) }", ((9, 7),)),
 }
 
-BACKWARDS = """def f(float(N, M) x) -> (y) {
-  y(N - 1, j) = x(N - 1, j)  y(i, j) = y(i + 1, j) * 0.5 + x(i, j) where i in 0:N - 1
+OUTWARDS = """def f(float(N, M) x) -> (y) {
+  y(1, j) = x(1, j)  y(i, j) = y(i + 1, j) * 0.5 + x(i, j) where i in 0:1
+  y(i, j) = y(i - 1, j) * 0.5 + x(i, j) where i in 2:N
 }"""
 
 
@@ -160,7 +162,7 @@ def test_chunks_follow_from_those_of_inputs() -> None:
         strided = polyc.compile("def f(float(N, M) x) -> (y) { y(i, j) = x(2 * i, j) where i in 0:10 }")(x)
         assert strided.chunks == ((4, 4, 2), (5, 7))
         assert polyc.compile(KINDS["scan"][0])(x).chunks == x.chunks
-        assert polyc.compile(BACKWARDS)(x).chunks == ((20,), (5, 7))
+        assert polyc.compile(OUTWARDS)(x).chunks == ((20,), (5, 7))
 
 
 def test_names_depend_on_what_is_computed_alone() -> None:
@@ -249,6 +251,15 @@ def test_sums_in_the_order_of_the_source_are_not_cut() -> None:
     assert [stage.combines for stage in operator.blocks(x, dry_run=True).stages] == [None]
 
 
+def test_a_range_that_another_tensor_gives_is_kept() -> None:
+    operator = polyc.compile(
+        "def f(float(N) x) -> (y, t) { t(i, j) = x(i) * x(j)  y(i) = 2.0 * x(i) where exists t(i + 1, 0) }"
+    )
+    x = np.arange(9, dtype=np.float32)
+    with interpreted():
+        compare(operator(da.from_array(x, chunks=4)), (2 * x[:-1], x[:, None] * x))
+
+
 def test_masks_are_not_lost() -> None:
     x = da.ma.masked_equal(da.arange(20, chunks=6, dtype=np.float32), 3)
     with pytest.raises(PolycError, match="mask"):
@@ -256,7 +267,7 @@ def test_masks_are_not_lost() -> None:
 
 
 def test_axis_that_a_recurrence_needs_whole_is_refused_by_name() -> None:
-    operator = polyc.compile(BACKWARDS)
+    operator = polyc.compile(OUTWARDS)
     x = da.zeros((12, 8), chunks=4, dtype=np.float32)
     with pytest.raises(UnsupportedError, match="y cannot be cut along dimension 0: each step of a recurrence") as caught:
         operator.blocks(x, chunks=(4, 4))
@@ -346,7 +357,7 @@ def test_memory_counts_what_a_kernel_stores_of_temporaries() -> None:
 def test_explanation_says_what_is_read_and_why_an_axis_is_one_chunk() -> None:
     x = da.zeros((12, 8), chunks=4, dtype=np.float32)
     assert "cannot" not in polyc.compile(KINDS["scan"][0]).blocks(x, dry_run=True).explain()
-    text = polyc.compile(BACKWARDS).blocks(x, dry_run=True).explain()
+    text = polyc.compile(OUTWARDS).blocks(x, dry_run=True).explain()
     assert "y cannot be cut along dimension 0: each step of a recurrence needs more of the one before" in text
     assert "2 read x[0 : N, first1 : count1 + first1]" in text
     assert "greatest memory, by threads: 1 " in text
@@ -407,28 +418,22 @@ def test_a_bound_of_memory_for_which_millions_of_tasks_were_needed_is_an_error()
     assert caught.value.code == "argument-memory"
 
 
-def test_command_line_runs_from_files_to_files(tmp_path: Path) -> None:
-    x = np.random.default_rng(0).random((60, 40), np.float32)
-    np.save(tmp_path / "x.npy", x)
-    (tmp_path / "op.tc").write_text(
-        text := "def f(float(N, M) x) -> (y, s) { y(i, j) = x(i, j) + x(i + 1, j)  s() +=! x(i, j) }"
-    )
-    arguments = ["run", str(tmp_path / "op.tc"), "--input", str(tmp_path / "x.npy"), "--memory", "8K", "--threads", "1"]
-    done = CliRunner().invoke(main, [*arguments, "--output", str(tmp_path / "out")])
-    assert done.exit_code == 0, done.output
-    y, s = polyc.compile(text)(x)
-    np.testing.assert_array_equal(np.load(tmp_path / "out/y.npy"), y)
-    np.testing.assert_allclose(np.load(tmp_path / "out/s.npy"), s, rtol=1e-5)
-    assert "parts of s, combined by add" in done.output
-    assert CliRunner().invoke(main, arguments).exit_code == 2  # no --output
-
-
-def test_command_line_reads_and_writes_zarr(tmp_path: Path) -> None:
-    pytest.importorskip("zarr")
-    x = np.random.default_rng(0).random((30, 8), np.float32)
-    da.from_array(x, chunks=(7, 8)).to_zarr(str(tmp_path / "x.zarr"))
-    (tmp_path / "op.tc").write_text(KINDS["pointwise"][0])
-    arguments = ["run", str(tmp_path / "op.tc"), "--input", f"x={tmp_path / 'x.zarr'}", "--memory", "1M"]
-    done = CliRunner().invoke(main, [*arguments, "--output", str(tmp_path / "y.zarr")])
-    assert done.exit_code == 0, done.output
-    np.testing.assert_array_equal(da.from_zarr(str(tmp_path / "y.zarr")).compute(), polyc.compile(KINDS["pointwise"][0])(x))
+def test_a_worker_that_lacks_the_instructions_of_a_chosen_target_says_so(tmp_path: Path) -> None:
+    graph = tmp_path / "graph"
+    operator = polyc.compile(KINDS["pointwise"][0], target="x86-64-v3")
+    try:
+        made = operator(da.from_array(np.ones((4, 3), np.float32), chunks=2))
+    except UnsupportedError:
+        pytest.skip("this machine lacks these instructions itself")
+    graph.write_bytes(pickle.dumps(made))
+    program = f"""
+import pickle, polyc
+made = pickle.load(open({str(graph)!r}, "rb"))
+try:
+    made.compute(scheduler="synchronous")
+except polyc.UnsupportedError as error:
+    print(pickle.loads(pickle.dumps(error)))
+"""
+    old = os.environ | {"POLYC_MACHINE": "x86-64-v2"}
+    done = subprocess.run([sys.executable, "-c", program], env=old, capture_output=True, text=True)
+    assert "code for x86-64-v3 cannot run on the machine x86-64-v2" in done.stdout, done.stderr
