@@ -37,9 +37,24 @@ if TYPE_CHECKING:
     from polyc.runtime.sizes import Formal
 
 MEMORY_HELP = (
-    "Bytes to hold at a time (2G): arrays in files, X.npy or X.zarr, are read and written block by block. "
+    "Bytes to hold at a time (2G): arrays in files, X.npy, X.zarr or F.h5:/NAME, are read and written block by block. "
     "With --vjp or --grad: bytes of temporaries; steps of a time loop are computed again to keep to it."
 )
+
+
+class OutputPath(click.Path):
+    """A directory, or a file that holds arrays by name."""
+
+    def __init__(self) -> None:
+        super().__init__(file_okay=False)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if Path(value).is_file():
+            from polyc.api.dask_files import is_hdf5
+
+            if is_hdf5(value):
+                return value
+        return super().convert(value, param, ctx)
 
 
 @click.command("run", cls=Verb)
@@ -49,7 +64,7 @@ MEMORY_HELP = (
 @click.option("--input", "inputs", multiple=True, metavar="[NAME=]X.npy", help="An input, by name or in order; repeatable.")
 @click.option("--seed", type=int, default=0, show_default=True, help="For the inputs that are not given.")
 @click.option("--verify", is_flag=True, help="Compare every element with the reference interpreter (slow).")
-@click.option("--output", metavar="DIR", type=click.Path(file_okay=False), help="Write each result to DIR/NAME.npy.")
+@click.option("--output", metavar="DIR", type=OutputPath(), help="Write each result to DIR/NAME.npy.")
 @model_options
 @guard_errors
 def run_command(
@@ -80,6 +95,7 @@ def run_command(
       polyc run softmax.tc --size N=64,D=1000 --verify
       polyc run mm.tc --input a.npy --input B=b.npy --output results
       polyc run mm.tc --input a.npy --input b.npy --output results --memory 2G
+      polyc run blur.tc --input x=big.h5:/x --output y.h5:/y --memory 2G
       polyc run mm.tc --vjp A,B --size M=64,K=64,N=64 --verify
       polyc run pendula.tc --vjp r --memory 64KiB --size N=100,T=200
       cat mm.tc | polyc run - --size M=64,K=64,N=64 --threads 1

@@ -25,7 +25,9 @@ def open_input(path: str, memory: int) -> Any:
         if isinstance(error, OSError) and error.strerror:
             raise file_error(path, error) from error
         message = f"{path} cannot be read: {error}"
-        raise ArgumentError(Diagnostic("argument-file", message, None, "give a .npy file or a .zarr array")) from error
+        raise ArgumentError(
+            Diagnostic("argument-file", message, None, "give a .npy file, a .zarr array, or FILE.h5:/NAME")
+        ) from error
 
 
 def run_blocks(operator: Any, inputs: Mapping[str, Any], sizes: Mapping[str, int], memory: str, output: str) -> None:
