@@ -60,6 +60,8 @@ def load_kernel(made: Any, constants: Sequence[Any] = (), bound: Mapping[str, An
 
 
 def _refuse_foreign(target: Machine) -> None:
+    import platform
+
     from polyc.codegen.objects.host import host_target, physical_host
     from polyc.machine import is_runnable
 
@@ -68,7 +70,8 @@ def _refuse_foreign(target: Machine) -> None:
     if lacking is not None:
         is_foreign = target.architecture != lacking.architecture
         which = f"which is {lacking.architecture}" if is_foreign else "which lacks some of its instructions"
-        where = "this machine" if lacking is physical else f"the machine {machine.name} (POLYC_MACHINE)"
+        this = f"this machine ({platform.node()}, {physical.cpu})"
+        where = this if lacking is physical else f"the machine {machine.name} (POLYC_MACHINE)"
         message = f"code for {target.name} cannot run on {where}, {which}"
         variable = "" if machine is physical else ", or unset POLYC_MACHINE"
         help = f"write it to a file (polyc compile -o, or object_code()), or leave the option target out{variable}"
