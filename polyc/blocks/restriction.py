@@ -177,7 +177,7 @@ def _restrict(model: BlockModel, found: BlockClass, s: Statement) -> Statement:
                 low = simplify(interval.lower + box.lower)
                 clauses.append(Condition(ge(subscript, low), s.span))
                 clauses.append(Condition(lt(subscript, simplify(low + box.extent)), s.span))
-    return replace(map_statement(s, lambda e: _on_regions(e, model, found)), where=tuple(clauses))
+    return map_statement(replace(s, where=tuple(clauses)), lambda e: _on_regions(e, model, found))
 
 
 def _on_regions(expr: Expr, model: BlockModel, found: BlockClass) -> Expr:

@@ -277,6 +277,15 @@ def walk_arguments(task: Any) -> Iterator[Any]:
         yield getattr(argument, "value", argument)
 
 
+def test_a_range_that_another_tensor_gives_is_kept() -> None:
+    operator = polyc.compile(
+        "def f(float(N) x) -> (y, t) { t(i, j) = x(i) * x(j)  y(i) = 2.0 * x(i) where exists t(i + 1, 0) }"
+    )
+    x = np.arange(9, dtype=np.float32)
+    with interpreted():
+        compare(operator(da.from_array(x, chunks=4)), (2 * x[:-1], x[:, None] * x))
+
+
 def test_masks_are_not_lost() -> None:
     x = da.ma.masked_equal(da.arange(20, chunks=6, dtype=np.float32), 3)
     with pytest.raises(PolycError, match="mask"):
