@@ -37,6 +37,13 @@ def load_dask() -> Any:
     return dask.array
 
 
+def make_lock(name: str) -> Any:
+    """The lock of this name: for a C library that does one thing at a time, so that threads need not wait in it."""
+    from dask.utils import SerializableLock
+
+    return SerializableLock(name)
+
+
 def check_chunks(formals: Sequence[Formal], inputs: Sequence[Any]) -> None:
     """Refuse arrays that have no known shape."""
     for f, value in zip(formals, inputs, strict=True):

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from polyc.api.dask_arrays import load_dask
+from polyc.api.dask_arrays import load_dask, make_lock
 from polyc.diagnostics import ArgumentError, Diagnostic, UnsupportedError
 
 CHUNKS_IN_MEMORY = 16
@@ -51,7 +51,7 @@ def _open_file(path: str, memory: int) -> Any:
     limit = max(array.dtype.itemsize, memory // CHUNKS_IN_MEMORY)
     own = getattr(array, "chunks", None)
     chunks = da.core.normalize_chunks("auto", array.shape, limit=limit, dtype=array.dtype, previous_chunks=own)
-    return da.from_array(array, chunks=chunks, lock=_lock() if is_hdf5(path) else False)
+    return da.from_array(array, chunks=chunks, lock=make_lock("polyc-hdf5") if is_hdf5(path) else False)
 
 
 def store_results(results: Mapping[str, Any], output: str, n_workers: int) -> list[str]:
@@ -88,13 +88,6 @@ def _load_h5py() -> Any:
         message = "HDF5 files need h5py, which is not installed"
         raise UnsupportedError(Diagnostic("unsupported-package", message, None, "pip install h5py")) from problem
     return h5py
-
-
-def _lock() -> Any:
-    """The one of all HDF5 files: the C library does one thing at a time, and threads that wait for it need not wait in it."""
-    from dask.utils import SerializableLock
-
-    return SerializableLock("polyc-hdf5")
 
 
 def _split(path: str) -> tuple[str, str | None]:
@@ -139,5 +132,5 @@ def _store_hdf5(results: Mapping[str, Any], output: str, workers: Mapping[str, A
                 del file[own]
             chunks = tuple(max(c) for c in array.chunks) if array.ndim and 0 not in array.shape else None
             datasets.append(file.create_dataset(own, array.shape, array.dtype, chunks=chunks))
-        load_dask().store(arrays, datasets, lock=_lock(), **workers)
+        load_dask().store(arrays, datasets, lock=make_lock("polyc-hdf5"), **workers)
     return [f"{file_path}:/{own}" for own in names]

@@ -14,8 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
-import islpy
-
 from polyc.diagnostics import PolycError
 from polyc.ir.expr import (
     MONOIDS,
@@ -43,6 +41,7 @@ from polyc.ir.read_sites import is_data_dependent
 from polyc.ir.simplify import simplify, simplify_value
 from polyc.poly.frames import Frame, kept_to
 from polyc.poly.infer import infer_ranges
+from polyc.poly.isl import Set, dim_type
 from polyc.poly.ranges import Interval, Ranges
 from polyc.records import replace
 
@@ -173,7 +172,7 @@ def _needed(ranges: Ranges, sizes: Mapping[str, int], box: Mapping[str, Interval
     return kept
 
 
-def _solve(domain: islpy.Set, names: Sequence[str], wanted: Collection[str]) -> dict[str, Expr]:
+def _solve(domain: Set, names: Sequence[str], wanted: Collection[str]) -> dict[str, Expr]:
     """What some of the `wanted` names are, by equalities that hold everywhere in a domain, over the names that are left."""
     rows = _equalities(domain, names)
     found: dict[str, Expr] = {}
@@ -193,11 +192,11 @@ def _solve(domain: islpy.Set, names: Sequence[str], wanted: Collection[str]) -> 
     return found
 
 
-def _equalities(domain: islpy.Set, names: Sequence[str]) -> list[dict[Expr, int]]:
+def _equalities(domain: Set, names: Sequence[str]) -> list[dict[Expr, int]]:
     """The equalities of the affine hull: coefficients of indices, sizes, and of 1 for the constant."""
     hull = domain.affine_hull().remove_divs()
-    kinds = islpy.dim_type
-    terms: list[tuple[islpy.dim_type, int, Expr]] = [(kinds.set, n, Index(name)) for n, name in enumerate(names)]
+    kinds = dim_type
+    terms: list[tuple[dim_type, int, Expr]] = [(kinds.set, n, Index(name)) for n, name in enumerate(names)]
     terms += [(kinds.param, n, Size(str(hull.get_dim_name(kinds.param, n)))) for n in range(hull.dim(kinds.param))]
     rows = []
     for constraint in hull.get_constraints():
