@@ -95,7 +95,7 @@ def run_command(
       polyc run softmax.tc --size N=64,D=1000 --verify
       polyc run mm.tc --input a.npy --input B=b.npy --output results
       polyc run mm.tc --input a.npy --input b.npy --output results --memory 2G
-      polyc run blur.tc --input x=big.h5:/x --output y.h5:/y --memory 2G
+      polyc run softmax.tc --input X=big.h5:/x --output y.h5:/y --memory 2G
       polyc run mm.tc --vjp A,B --size M=64,K=64,N=64 --verify
       polyc run pendula.tc --vjp r --memory 64KiB --size N=100,T=200
       cat mm.tc | polyc run - --size M=64,K=64,N=64 --threads 1

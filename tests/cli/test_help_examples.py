@@ -77,6 +77,9 @@ def test_example_runs(line, directory, monkeypatch):
         pytest.importorskip("onnxruntime")
     if "--memory" in line or "--chunk" in line:
         pytest.importorskip("dask.array")
+    if ".h5" in line:
+        with pytest.importorskip("h5py").File(directory / "big.h5", "w") as file:
+            file["x"] = np.ones((8, 6), np.float32)
     words, given, environment = shlex.split(line), None, {}
     if words[0] == "cat":
         given, words = words[1], words[3:]
