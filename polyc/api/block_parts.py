@@ -13,7 +13,7 @@ import numpy as np
 
 from polyc.api.block_memory import Job, Jobs
 from polyc.api.block_tasks import Box, Region, take_parts
-from polyc.blocks.plan import Chunks
+from polyc.blocks.plan import Chunks, NotPlanned
 
 SMALL = 8
 """Parts of a chunk that are cut by one task are together at most so great a part of it: all stay until the last is used."""
@@ -48,6 +48,8 @@ def _split_dimension(lengths: Sequence[int], lows: np.ndarray, extents: np.ndarr
 
 
 def _meet_chunks(lengths: Sequence[int], ends: Sequence[int], low: int, extent: int) -> Meeting:
+    if extent and not 0 <= low <= low + extent <= ends[-1]:
+        raise NotPlanned(f"a block whose sums have no terms needs the elements from {low} up to {low + extent}")
     k, at, high = bisect_right(ends, low), low, low + extent
     chunks: list[int] = []
     taken: list[tuple[int, int] | None] = []

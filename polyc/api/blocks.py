@@ -63,8 +63,8 @@ def make_blocks(
         for is_symbolic in (True, False):  # sizes, unless only numbers say what a block needs
             try:
                 sized, values = _size(program, sizes, is_symbolic)
-                gathered = gather_sums(sized.program, sized.ranges, values)
-                planner = Planner(operator, *gathered, values, arrays, Ledger(limit, dry_run))
+                planned = gather_sums(sized.program, sized.ranges, values) if is_symbolic else (sized.program, sized.ranges)
+                planner = Planner(operator, *planned, values, arrays, Ledger(limit, dry_run))
                 made = planner.make_all(chunks)
                 break
             except NotPlanned as problem:
@@ -176,8 +176,9 @@ class Planner:
     def cut_reductions(self) -> None:
         """Put totals of partial results in the place of reductions over chunked axes."""
         reassociate = self.operator.options.reassociate
+        follow = find_sums if reassociate else None
         while True:
-            find = partial(find_cut, self.program, self.ranges, self.values, self.chunks, reassociate, find_sums)
+            find = partial(find_cut, self.program, self.ranges, self.values, self.chunks, reassociate, follow)
             if self.remember(("cuts",), find, any_start=True) is None:
                 return
             cut = self.remember(("cut",), find)

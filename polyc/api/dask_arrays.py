@@ -53,7 +53,9 @@ def check_chunks(formals: Sequence[Formal], inputs: Sequence[Any]) -> None:
 
 
 def as_chunked(value: Any) -> Any:
-    """A dask array; a value without dimensions that is none as it is."""
+    """A dask array, in chunks of which none is empty but where all are; a value without dimensions that is none as it is."""
+    if has_chunks(value) and any(0 in lengths and len(lengths) > 1 for lengths in value.chunks):
+        return value.rechunk(tuple(tuple(n for n in lengths if n) or (0,) for lengths in value.chunks))
     if has_chunks(value) or value.ndim == 0:
         return value
     return load_dask().from_array(value, chunks=-1)

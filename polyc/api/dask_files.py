@@ -50,7 +50,8 @@ def _open_file(path: str, memory: int) -> Any:
         return np.array(array[()])
     limit = max(array.dtype.itemsize, memory // CHUNKS_IN_MEMORY)
     own = getattr(array, "chunks", None)
-    chunks = da.core.normalize_chunks("auto", array.shape, limit=limit, dtype=array.dtype, previous_chunks=own)
+    auto = -1 if 0 in array.shape else "auto"
+    chunks = da.core.normalize_chunks(auto, array.shape, limit=limit, dtype=array.dtype, previous_chunks=own)
     return da.from_array(array, chunks=chunks, lock=make_lock("polyc-hdf5") if is_hdf5(path) else False)
 
 
@@ -59,6 +60,11 @@ def store_results(results: Mapping[str, Any], output: str, n_workers: int) -> li
     result as the array itself, several as arrays by name.  Into an HDF5 file as well: ``FILE.h5:/NAME`` is one result or the
     group of several, and ``FILE.h5`` takes each by its name.  The paths."""
     da, path = load_dask(), Path(output)
+    if (is_zarr(output) or is_hdf5(output)) and (own := [n for n, a in results.items() if a.dtype.kind == "V"]):
+        message = f"{output} cannot hold {results[own[0]].dtype} ({', '.join(own)})"
+        raise ArgumentError(
+            Diagnostic("argument-file", message, None, "return float(…) of it, or give a directory of .npy files")
+        )
     workers: dict[str, Any] = {"scheduler": "threads", "num_workers": n_workers}
     if is_zarr(output):
         paths = [path if len(results) == 1 else path / name for name in results]
@@ -118,6 +124,8 @@ def _say_which(path: str, names: Sequence[str]) -> str:
 def _store_hdf5(results: Mapping[str, Any], output: str, workers: Mapping[str, Any]) -> list[str]:
     h5py, (file_path, name) = _load_h5py(), _split(output)
     place = "" if name is None else name.strip("/")
+    if {".", ".."} & set(place.split("/")):
+        raise ArgumentError(Diagnostic("argument-file", f"{name} is no name of an array", None, "give one without dots"))
     names = [place] if place and len(results) == 1 else [f"{place}/{result}".strip("/") for result in results]
     try:
         file = h5py.File(file_path, "a")
@@ -128,9 +136,13 @@ def _store_hdf5(results: Mapping[str, Any], output: str, workers: Mapping[str, A
     with file:
         arrays, datasets = [_regular(a) for a in results.values()], []
         for own, array in zip(names, arrays, strict=True):
-            if own in file:
+            if isinstance(file.get(own), h5py.Dataset):
                 del file[own]
             chunks = tuple(max(c) for c in array.chunks) if array.ndim and 0 not in array.shape else None
-            datasets.append(file.create_dataset(own, array.shape, array.dtype, chunks=chunks))
+            try:
+                datasets.append(file.create_dataset(own, array.shape, array.dtype, chunks=chunks))
+            except (KeyError, TypeError, ValueError) as problem:  # a group of that name, or an array as a part of the path
+                message = f"{file_path} cannot hold an array {own}: {problem}"
+                raise ArgumentError(Diagnostic("argument-file", message, None, "give another name")) from problem
         load_dask().store(arrays, datasets, lock=make_lock("polyc-hdf5"), **workers)
     return [f"{file_path}:/{own}" for own in names]

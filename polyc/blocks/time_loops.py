@@ -57,8 +57,10 @@ def _read_time_loop(
         for r in statement_reads(s):
             if r.tensor not in component.versions:
                 continue
-            back = distance(r.subscripts[axis], t)
-            if back:
+            when = r.subscripts[axis]
+            fixed = t is None and not index_names(when) and not reads(when)
+            back = evaluate(at, sizes) - evaluate(when, sizes) if fixed else distance(when, t)
+            if back is not None and back > 0:
                 depths[r.tensor] = max(back, depths.get(r.tensor, 0))
             if t is not None:
                 pairs = [p for d, p in enumerate(zip_longest(r.subscripts, s.subscripts)) if d != axis]

@@ -113,6 +113,12 @@ def run_command(
     bound = None if vjp is None and grad is None else memory
     operator = differentiate(load_operator(source, entry, target, sizes, verify=verify), vjp, grad, bound)
     program = operator.program
+    from polyc.api.dask_files import is_hdf5
+
+    if (memory is None or bound is not None) and (in_hdf5 := [p for p in (*inputs, output or "") if is_hdf5(p)]):
+        raise click.BadParameter(
+            f"{in_hdf5[0]}: arrays of HDF5 files are read and written with --memory", param_hint="--memory"
+        )
     if memory is not None and bound is None:
         from polyc.api.checkpoints import read_bytes
         from polyc.cli.run_blocks import open_input, run_blocks

@@ -216,6 +216,10 @@ def span_of(test: Expr, var: str, loads: Mapping[str, Interval] | None = None) -
     return Span(less, None) if step > 0 else Span(None, rest + 1)
 
 
+MAX_SCALED = 1 << 24
+"""Of coefficients times the common multiple of divisors: times indices of 32 bits they stay far inside of 64."""
+
+
 def certain_span(test: Call, var: str) -> Span | None:
     """Where a comparison surely holds of which quotients and remainders move with the variable; who knows about elsewhere.
 
@@ -226,6 +230,8 @@ def certain_span(test: Call, var: str) -> Span | None:
         return None
     quotients = (t.args[1] for t in form if isinstance(t, Call) and t.op == "floordiv" and mentions(t, var))
     scale = lcm(*(int(n.value) for n in quotients if isinstance(n, Const) and n.value > 0))
+    if scale * max(map(abs, form.values())) > MAX_SCALED:
+        return None
     least: Expr = int_const(0)
     for term, c in form.items():
         match term:

@@ -252,6 +252,11 @@ def test_sums_in_the_order_of_the_source_are_not_cut() -> None:
     operator = polyc.compile("def f(float(N) x) -> (s) { s() +=! x(i) }", reassociate=False)
     x = da.zeros(100, chunks=10, dtype=np.float32)
     assert [stage.combines for stage in operator.blocks(x, dry_run=True).stages] == [None]
+    text = "def f(float(N, M) x) -> (s) { m(i) max=! x(i, j)  s(i) +=! exp(x(i, j) - m(i)) }"
+    stages = (
+        polyc.compile(text, reassociate=False).blocks(da.ones((5, 8), chunks=(5, 4), dtype=np.float32), dry_run=True).stages
+    )
+    assert [stage.combines for stage in stages] == ["max", None]
 
 
 @pytest.mark.parametrize(
@@ -284,6 +289,23 @@ def test_a_range_that_another_tensor_gives_is_kept() -> None:
     x = np.arange(9, dtype=np.float32)
     with interpreted():
         compare(operator(da.from_array(x, chunks=4)), (2 * x[:-1], x[:, None] * x))
+
+
+def test_chunks_without_elements_change_nothing() -> None:
+    operator = polyc.compile("def f(float(N) x) -> (v, s) { v(i) = 2.0 * x(i)  s() +=! x(i) }")
+    x = np.arange(9, dtype=np.float32)
+    with interpreted():
+        for given, chunks in ((x, (4, 0, 5)), (x[:0], (0, 0))):
+            compare(operator(da.from_array(given, chunks=(chunks,))), (2 * given, given.sum()))
+
+
+@pytest.mark.parametrize("chunks", [((6,), (1, 2, 2)), ((4, 2), (1,) * 5)])
+def test_elements_that_no_term_reaches_are_zero(chunks: tuple[tuple[int, ...], ...]) -> None:
+    text = "def f(float(N, M) x, float(P) q) -> (float(N, P) y) { y(i, j + k) +=! x(i, j) where i in 1:N - 1, k in 0:2 }"
+    x, q = np.random.default_rng(0).random((6, 5), np.float32), np.zeros(7, np.float32)
+    operator = polyc.compile(text)
+    with interpreted():
+        compare(operator(da.from_array(x, chunks=chunks), q), interpret(operator.program, {"x": x, "q": q})["y"])
 
 
 def test_masks_are_not_lost() -> None:

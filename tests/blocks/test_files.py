@@ -78,11 +78,35 @@ def test_command_line_reads_and_writes_hdf5(tmp_path: Path) -> None:
         ("none.h5:/x", "out.h5", "No such file or directory"),
         ("op.tc", "out.h5", "cannot be read"),
         ("in.h5:/other", "in.h5:/result", "cannot be written"),
+        ("in.h5:/other", "out.h5:/again/y/deep", "cannot hold an array"),
+        ("in.h5:/other", "out.h5:/..", "no name of an array"),
     ):
         done = run(given, output)
         assert done.exit_code == 1
         assert "argument-file" in done.output
         assert re.search(message, done.output), done.output
+
+
+def test_a_group_of_an_hdf5_file_is_not_replaced_by_an_array(tmp_path: Path) -> None:
+    h5py = pytest.importorskip("h5py")
+    with h5py.File(tmp_path / "out.h5", "w") as file:
+        file["group/kept"] = np.ones(3)
+    np.save(tmp_path / "x.npy", np.zeros((0, 8), np.float32))
+    (tmp_path / "op.tc").write_text("def f(float(N, M) x) -> (y) { y(i, j) = 2.0 * x(i, j) }")
+    arguments = ["run", str(tmp_path / "op.tc"), "--input", str(tmp_path / "x.npy"), "--output"]
+    done = CliRunner().invoke(main, [*arguments, str(tmp_path / "out.h5:/group"), "--memory", "1K"])
+    assert done.exit_code == 1 and "cannot hold an array group" in done.output
+    done = CliRunner().invoke(main, [*arguments, str(tmp_path / "out.h5:/empty"), "--memory", "1K"])
+    assert done.exit_code == 0, done.output
+    with h5py.File(tmp_path / "out.h5", "r") as file:
+        assert file["empty"].shape == (0, 8) and len(file["group/kept"]) == 3
+
+
+def test_hdf5_files_without_a_bound_of_memory_are_an_error(tmp_path: Path) -> None:
+    (tmp_path / "op.tc").write_text("def f(float(N) x) -> (y) { y(i) = 2.0 * x(i) }")
+    for option in ("--input", "--output"):
+        done = CliRunner().invoke(main, ["run", str(tmp_path / "op.tc"), "--size", "N=4", option, "a.h5:/x"])
+        assert done.exit_code == 2 and "with --memory" in done.output
 
 
 def test_hdf5_without_its_package_is_an_error_that_names_it(monkeypatch: pytest.MonkeyPatch) -> None:

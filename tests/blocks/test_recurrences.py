@@ -55,6 +55,14 @@ KINDS: dict[str, tuple[str, dict[str, tuple[int, ...]], dict[str, int]]] = {
         {"U": (17,)},
         {},
     ),
+    "far-last-step": (
+        """def f(float(N) U) -> (Y) {
+  P(0, x) = U(x)  P(t, x) = P(t - 1, x) + 0.1 * pad(P(t - 1, x + 1), wrap) where t in 1:5, x in 0:N
+  P(5, x) = 0.5 * P(2, x) + P(4, x)  Y(x) = P(5, x)
+}""",
+        {"U": (11,)},
+        {},
+    ),
     "history": (
         """def f(float(N) U) -> (S, Y) {
   S(0, x) = U(x)  S(t, x) = S(t - 1, x) + 0.1 * pad(S(t - 1, x - 1), 0.0) where t in 1:6, x in 0:N

@@ -140,6 +140,7 @@ PLACES = {
     "backwards": lambda j: 40 - j // 2 + 3 * (j % 4),
     "three": lambda j: (j + 1) // 3 + j % 3 + j,
     "far": lambda j: 9 * (j % 4) + j,
+    "one of two": lambda j: j % 2,
 }
 
 

@@ -225,6 +225,12 @@ def test_a_quotient_of_a_quotient_and_an_equation_hold_nowhere_for_sure() -> Non
     assert certain_span(Call("eq", (Index("j") // 2, int_const(4))), "j") is None
 
 
+def test_bounds_of_quotients_by_large_numbers_are_not_multiplied_out() -> None:
+    j = Index("j")
+    assert certain_span(ge(j // 1000003 + j // 1000033 + j // 1000037, N), "j") is None
+    assert certain_span(ge(j // 1000003, N), "j") is not None
+
+
 @pytest.mark.parametrize("n", [0, 1, 15, 16, 17, 37, 64, 100])
 def test_a_loop_is_cut_at_whole_vectors_where_quotients_surely_hold(n: int) -> None:
     j = Index("j")

@@ -102,14 +102,17 @@ def _term_distances(ctx: Context, term: Linear) -> list[int] | None:
 
 def load_window(state: State, buffer: Buffer, first: Val, distances: list[int], epoch: str) -> Val | None:
     """The element of every lane at these distances in bytes from `first`, by two loads of all that lies between, and a shuffle;
-    None where that is more than two vectors."""
+    None where that is more than two vectors, or two elements."""
     dtype, lanes = buffer.dtype, len(distances)
     if dtype.itemsize < MIN_RUN_BYTES or dtype.kind == "b" or lanes & (lanes - 1) or any(d % dtype.itemsize for d in distances):
         return None
     owners = [d // dtype.itemsize for d in distances]
     low, high = min(owners), max(owners)
     count = 1 << max(0, (high - low).bit_length() - 1)  # half of them, rounded up to a power of two
-    if count > lanes:
+    if low == high:
+        at = vectors.offset_pointer(state.fn, first, low * dtype.itemsize)
+        return state.fn.splat(vectors.load_scalar(state.fn, dtype, at, None, epoch), lanes)
+    if count > lanes or count == 1:
         return None
     places = (low, high - count + 1)
     front, rear = (
