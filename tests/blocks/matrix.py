@@ -29,34 +29,12 @@ from tests.blocks.differential import chunk, interpreted
 from tests.blocks.programs import BODIES, make_case
 from tests.gradients.helpers import Case
 from tests.gradients.sources import all_cases, mixed_case
-from tests.property.strategies import cases
+from tests.property.strategies import cases, draw_cases
 
 KINDS = ("usual", "conformance", "polybench", "example")
 COUNT = 200
 TOLERANCE = {2: 2e-2, 4: 1e-4, 8: 1e-9}
 """Of the greatest value, by bytes of an element: sums over chunks are added up in another order."""
-
-
-def draw_cases(count: int) -> list[Case]:
-    """Random programs, the same ones at every run."""
-    from hypothesis import HealthCheck, Phase, given, settings
-
-    found: list[Case] = []
-
-    @settings(
-        max_examples=count,
-        deadline=None,
-        derandomize=True,
-        database=None,
-        phases=[Phase.generate],
-        suppress_health_check=list(HealthCheck),
-    )
-    @given(cases())
-    def collect(case: Any) -> None:
-        found.append(Case(case.program, case.sizes, case.arrays, case.out))
-
-    collect()
-    return found
 
 
 def make_operator(case: Case) -> Operator:
@@ -142,8 +120,8 @@ def chosen(words: list[str]) -> Iterator[tuple[str, Callable[[], Case]]]:
     for name, make in (*usual, *all_cases()) if kinds or names else ():
         if any(name.startswith(k) for k in kinds) or name.split()[1] in names:
             yield name, make
-    for number, case in enumerate(draw_cases(counts["random"]) if "random" in counts else ()):
-        yield f"random {number}", partial(lambda c: c, case)
+    for number, case in enumerate(draw_cases(counts["random"], cases()) if "random" in counts else ()):
+        yield f"random {number}", partial(lambda c: Case(c.program, c.sizes, c.arrays, c.out), case)
     for seed in range(counts.get("mixed", 0)):
         yield f"mixed {seed}", partial(mixed_case, seed)
 

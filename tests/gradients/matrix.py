@@ -11,8 +11,6 @@ import time
 from collections.abc import Callable, Iterator
 from functools import partial
 
-from hypothesis import HealthCheck, Phase, given, settings
-
 from polyc.ir.types import BF16, BOOL, F16, F32, F64, I32
 from tests.gradients.helpers import (
     RIGHT,
@@ -26,8 +24,7 @@ from tests.gradients.helpers import (
     perturbed,
 )
 from tests.gradients.sources import all_cases, mixed_case
-from tests.property.strategies import Case as Drawn
-from tests.property.strategies import cases
+from tests.property.strategies import cases, draw_cases
 
 RANDOM = 500
 TYPES = (F64, F64, F32, F32, F16, BF16, I32, BOOL)
@@ -48,26 +45,6 @@ def outcome_of(make: Callable[[], Case], has_kernel: bool = False) -> Outcome | 
     return found
 
 
-def draw_cases(count: int) -> list[Drawn]:
-    """Random programs, the same ones at every run."""
-    found: list[Drawn] = []
-
-    @settings(
-        max_examples=count,
-        deadline=None,
-        derandomize=True,
-        database=None,
-        phases=[Phase.generate],
-        suppress_health_check=list(HealthCheck),
-    )
-    @given(cases(dtypes=TYPES))
-    def collect(case: Drawn) -> None:
-        found.append(case)
-
-    collect()
-    return found
-
-
 def chosen(words: list[str]) -> Iterator[tuple[str, Callable[[], Case]]]:
     kinds = [w for w in words if w in ("conformance", "polybench", "example")]
     counts = [int(w.partition("=")[2] or RANDOM) for w in words if w.startswith("random")]
@@ -78,7 +55,7 @@ def chosen(words: list[str]) -> Iterator[tuple[str, Callable[[], Case]]]:
             if (not kinds and not names) or any(name.startswith(k) for k in kinds) or name.split()[1] in names:
                 yield name, make
     for count in counts or ([] if words else [RANDOM]):
-        for number, case in enumerate(draw_cases(count)):
+        for number, case in enumerate(draw_cases(count, cases(dtypes=TYPES))):
             yield f"random {number}", partial(lambda c: Case(c.program, c.sizes, c.arrays, c.out), case)
     for seed in range(n_mixed):
         yield f"mixed {seed}", partial(mixed_case, seed, is_whole=bool(seed % 2))

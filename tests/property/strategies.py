@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from polyc.diagnostics import PolycError
@@ -354,3 +355,23 @@ def _finish(draw: st.DrawFn, value: Expr, dtype: DType, indices: list[str], draf
         zero = identity_of("or", BOOL) if dtype == BOOL else identity_of("add", dtype)
         return Select(condition, value, zero)
     return value
+
+
+def draw_cases(count: int, drawn: st.SearchStrategy[Case]) -> list[Case]:
+    """So many random programs, the same ones at every run."""
+    found: list[Case] = []
+
+    @settings(
+        max_examples=count,
+        deadline=None,
+        derandomize=True,
+        database=None,
+        phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(drawn)
+    def collect(case: Case) -> None:
+        found.append(case)
+
+    collect()
+    return found
